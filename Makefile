@@ -1,0 +1,54 @@
+# `make run` and `make test` do everything on a fresh machine: they create .venv and install into it first.
+# Needs Python 3.11 or newer; choose one with `make PYTHON=python3.12 ...`.
+
+PYTHON ?= python3
+SCENARIO ?= scenarios/quickstart.toml
+WORKERS ?= 2
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
+COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
+ifneq ($(COTERIE_DATA),)
+export COTERIE_DATA
+endif
+
+.PHONY: run test test-slow check bench reference clean
+
+run: $(INSTALLED)
+	$(BIN)/coterie run $(SCENARIO) $(ARGS)
+
+# One thread for each worker: torch would otherwise start as many threads in every one as there are cores.
+test test-slow: export OMP_NUM_THREADS ?= 1
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# The page is written whole or not at all.
+reference: $(INSTALLED)
+	$(BIN)/python -m sim.reference > docs/scenarios.md.new
+	mv docs/scenarios.md.new docs/scenarios.md
+
+# Keeps .venv, which takes minutes to make, and runs/, which are results.
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find actors protocols sim tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "coterie needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
