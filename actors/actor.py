@@ -1,0 +1,306 @@
+"""An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, ClassVar, TypeVar
+
+from actors.mailbox import Mailbox
+from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, describe
+from actors.transport import Transport
+
+M = TypeVar("M")
+
+Failed = Callable[["Actor", str, Exception], None]
+
+
+class Actor:
+    """Subclasses override the hooks and use the verbs; a `Supervisor` starts and ends them.
+
+    Handlers (`on_message`) run one at a time, in order of arrival. `run` and spawned coroutines run beside
+    them; what they see in the actor's fields can only change at an `await`.
+    """
+
+    collected: ClassVar[tuple[type, ...]] = ()
+    """Message classes that wait in the mailbox for `collect` instead of going to `on_message`."""
+
+    def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
+        self.name = name
+        self.late_answers = 0
+        self._transport = transport
+        self._mailbox = Mailbox(mailbox_capacity, self.collected)
+        self._asks: dict[int, tuple[asyncio.Future[Envelope | None], str, type]] = {}
+        self._next_request = 0
+        self._phase = "new"  # new | running | stopping | failed | stopped
+        self._alive = False
+        self._failed: Failed | None = None
+        # Every task of this actor, with what it does, in words; in order of creation.
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._main: asyncio.Task[None] | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._goodbye: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self._phase}, {len(self._mailbox)} waiting>"
+
+    # --- hooks ----------------------------------------------------------------------------------------------
+
+    async def on_start(self) -> None:
+        """Called first; messages wait until it returns."""
+
+    async def on_stop(self) -> None:
+        """Called before a graceful stop, while everything still works. A crash skips it."""
+
+    async def on_message(self, message: Any, sender: str) -> object:
+        """Handle one message. What is returned answers an `ask`; for a `tell` return None."""
+        raise ActorError(f"{type(self).__name__} got a {type(message).__name__}, but defines no on_message()")
+
+    async def on_failure(self, error: Exception) -> None:
+        """Called when this actor failed, before it ends; its other tasks have been cancelled."""
+
+    async def run(self) -> None:
+        """The actor's own behaviour; when it returns, the actor goes on handling messages."""
+
+    def heard(self, message: object | None, sender: str) -> bool:
+        """Called for whatever arrives, answers included, even while the mailbox is full or a handler is busy.
+
+        True: there is no more to do about this message. It must not wait, so it can only take note.
+        """
+        return False
+
+    # --- verbs ----------------------------------------------------------------------------------------------
+
+    def tell(self, peer: str, message: object) -> None:
+        """Send and forget. Does nothing once this actor has ended: the dead are silent."""
+        if self._alive:
+            self._transport.send(Envelope(self.name, peer, message))
+        elif self._phase == "new":
+            self._require_alive("tell")
+
+    async def ask(self, peer: str, message: object, *, timeout: float) -> Any:
+        """Send, and wait at most `timeout` seconds for the answer.
+
+        Raises PeerUnavailable if none comes, RemoteError if the peer's handler failed, AskInHandler when
+        called in a handler.
+        """
+        self._require_alive("ask")
+        self._refuse_in_handler("ask")
+        number = self._next_request
+        self._next_request += 1
+        loop = asyncio.get_running_loop()
+        arrival: asyncio.Future[Envelope | None] = loop.create_future()
+        timer = loop.call_later(timeout, _give_up, arrival)
+        self._asks[number] = (arrival, peer, type(message))
+        try:
+            self._transport.send(Envelope(self.name, peer, message, number))
+            answer = await arrival
+        finally:
+            timer.cancel()
+            self._asks.pop(number, None)
+        if answer is None:
+            raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {timeout:g} s")
+        if answer.error is not None:
+            raise RemoteError(peer, answer.error)
+        return answer.message
+
+    async def collect(
+        self,
+        kind: type[M],
+        peers: Iterable[str],
+        *,
+        timeout: float | None,
+        where: Callable[[M], bool] | None = None,
+    ) -> dict[str, M]:
+        """Wait for one `kind` for which `where` holds from each of `peers`, at most `timeout` seconds.
+
+        Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
+        before the call count, and those not wanted stay for a later one; `kind` must be in the class's
+        `collected`. Raises AskInHandler when called in a handler.
+        """
+        self._require_alive("collect")
+        self._refuse_in_handler("collect")
+        self._require_collected(kind)
+        return await self._mailbox.collect(kind, peers, timeout=timeout, where=where)
+
+    def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
+        """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
+        self._require_collected(kind)
+        return self._mailbox.discard(kind, where)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+        """Run `coroutine` beside `run`. It ends with the actor, and its failure is the actor's."""
+        if not self._alive:
+            coroutine.close()
+            self._require_alive("spawn")
+        label = str(getattr(coroutine, "__name__", coroutine)) if name is None else name
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}: {label}")
+        self._tasks[task] = label
+        task.add_done_callback(self._task_ended)
+        return task
+
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        await self._transport.sleep(seconds)
+
+    @property
+    def now(self) -> float:
+        """The time in seconds."""
+        return self._transport.now()
+
+    # --- what others may know -------------------------------------------------------------------------------
+
+    @property
+    def overflows(self) -> int:
+        """How many messages a full mailbox has refused."""
+        return self._mailbox.overflows
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What `run` and spawned coroutines wait for from other actors, in words; None if nothing."""
+        waits = [f"answer to {kind.__name__} from {peer}" for _, peer, kind in self._asks.values()]
+        return "; ".join(waits + self._mailbox.waits()) or None
+
+    @property
+    def main_task(self) -> asyncio.Task[None] | None:
+        """The task of `on_start` and `run`; None unless the actor is up."""
+        return self._main
+
+    # --- for the supervisor ---------------------------------------------------------------------------------
+
+    def _launch(self, first_request: int, failed: Failed) -> None:
+        """Come to life; `failed(actor, where, error)` is called, once per failing task, from the event loop.
+
+        Request numbers start at `first_request`, which tells answers to a former life of this name apart.
+        """
+        if self._alive or self._tasks:
+            raise ActorError(f"{self.name} is still {self._phase if self._alive else 'ending'}")
+        self._transport.attach(self.name, self._deliver)
+        self._next_request = first_request
+        self._failed = failed
+        self._phase = "running"
+        self._alive = True
+        self._main = self.spawn(self._behave(), "on_start")
+
+    def _say_goodbye(self) -> asyncio.Task[None]:
+        """The task of `on_stop`: the actor's own, so that a crash meanwhile ends it, too."""
+        if self._goodbye is None:
+            self._phase = "stopping"
+            self._goodbye = self.spawn(self.on_stop(), "on_stop")
+        return self._goodbye
+
+    def _fail(self, recovery: Coroutine[Any, Any, None]) -> None:
+        """Cancel everything but `recovery`, which becomes the actor's only task."""
+        for task in list(self._tasks):
+            task.cancel()
+        self._phase = "failed"
+        self.spawn(recovery, "on_failure")
+
+    def _halt(self) -> list[asyncio.Task[Any]]:
+        """End at once; returns the tasks that have yet to unwind. Safe inside one of them."""
+        self._phase = "stopped"
+        self._alive = False
+        self._failed = None
+        self._main = None
+        self._pump = None
+        self._goodbye = None
+        self._mailbox.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    # --- machinery ------------------------------------------------------------------------------------------
+
+    async def _behave(self) -> None:
+        await self.on_start()
+        self._pump = self.spawn(self._handle_messages(), "on_message")
+        self._relabel("run")
+        await self.run()
+
+    async def _handle_messages(self) -> None:
+        mailbox = self._mailbox
+        while True:
+            envelope = mailbox.pop()
+            if envelope is None:
+                envelope = await mailbox.get()
+            message = envelope.message
+            try:
+                answer = await self.on_message(message, envelope.sender)
+                if envelope.request is not None:
+                    self._answer(envelope, answer)
+                elif answer is not None:
+                    raise ActorError(
+                        f"on_message() returned a {type(answer).__name__} for a {type(message).__name__} "
+                        f"that was told, not asked: {envelope.sender} waits for nothing; use tell()"
+                    )
+            except Exception as error:
+                self._relabel(type(message).__name__)
+                if envelope.request is not None:
+                    self._answer(envelope, None, describe(error))
+                raise
+            del envelope, message, answer  # an idle actor holds nobody's model
+
+    def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
+        if self._alive:
+            self._transport.send(Envelope(self.name, question.sender, message, None, question.request, error))
+
+    def _deliver(self, envelope: Envelope) -> None:
+        """Called by the transport: neither waits nor raises."""
+        try:
+            if self.heard(envelope.message, envelope.sender):
+                return
+        except Exception as error:
+            if self._failed is not None:
+                self._failed(self, "heard", error)
+            return
+        if envelope.answer_to is not None:
+            ask = self._asks.pop(envelope.answer_to, None)
+            if ask is None or ask[0].done():
+                self.late_answers += 1
+            else:
+                ask[0].set_result(envelope)
+        elif envelope.request is not None and type(envelope.message) in self.collected:
+            kind = type(envelope.message).__name__
+            self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
+        else:
+            self._mailbox.put(envelope)
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        where = self._tasks.pop(task)
+        if not task.cancelled():
+            error = task.exception()
+        elif task.cancelling():
+            return  # somebody meant it
+        else:
+            error = ActorError("awaited a task or future that had been cancelled")
+        # Other BaseExceptions, such as KeyboardInterrupt, have already left the event loop.
+        if self._failed is not None and isinstance(error, Exception):
+            self._failed(self, where, error)
+
+    def _relabel(self, label: str) -> None:
+        task = asyncio.current_task()
+        if task in self._tasks:
+            self._tasks[task] = label
+
+    def _require_alive(self, verb: str) -> None:
+        if not self._alive:
+            raise ActorError(f"{self.name} cannot {verb}: it is {self._phase}, not running")
+
+    def _require_collected(self, kind: type) -> None:
+        if kind not in self.collected:
+            raise ActorError(
+                f"{type(self).__name__} cannot collect {kind.__name__}: list it in the class attribute "
+                "`collected`, so that early ones wait in the mailbox instead of going to on_message()"
+            )
+
+    def _refuse_in_handler(self, verb: str) -> None:
+        if self._pump is not None and asyncio.current_task() is self._pump:
+            raise AskInHandler(
+                f"{self.name} called {verb}() in on_message(). While a handler waits, its actor handles no "
+                "other message, so two that wait for each other stand still. Use self.spawn() for what has "
+                f"to {verb}"
+            )
+
+
+def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
+    if not arrival.done():
+        arrival.set_result(None)

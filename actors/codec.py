@@ -1,0 +1,238 @@
+"""Messages as msgpack, and their encoded size without encoding them.
+
+On the wire a dataclass is extension type 2, holding the packed array `[class name, *fields]`, and a tensor
+is extension type 1, holding `[dtype, shape, raw bytes in C order]`. A simulation never makes these bytes: it
+asks `size` how many there would be.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from actors.message import Envelope
+
+TENSOR = 1
+DATACLASS = 2
+
+_NUMERIC_KINDS = "biufc"  # bool, int, uint, float, complex: dtypes whose raw bytes mean the same elsewhere
+_DEPTH_MAX = 64  # levels of decoding; each calls through C, whose stack hostile bytes could overflow
+_LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
+_FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
+
+Sizer = Callable[[Any], int]
+
+
+def size(obj: object) -> int:
+    """Length in bytes of `Codec.encode(obj)`; never reads a tensor's values.
+
+    Raises TypeError, naming the field, for anything that cannot be encoded.
+    """
+    return _SIZERS[type(obj)](obj)
+
+
+class Codec:
+    """Turns messages of the given types into bytes and back.
+
+    Both sides need the same types; `Envelope` is always among them. Tuples and lists come back as tuples,
+    tensors as read-only numpy arrays, numpy scalars as Python numbers; everything else comes back equal.
+    """
+
+    def __init__(self, *message_types: type) -> None:
+        self._types: dict[str, type] = {}
+        for cls in dict.fromkeys((Envelope, *message_types)):
+            _require_message_type(cls)
+            if cls.__name__ in self._types:
+                raise ValueError(f"two message types have one name: {self._types[cls.__name__]}, {cls}")
+            self._types[cls.__name__] = cls
+
+    def encode(self, obj: object) -> bytes:
+        """`obj` as bytes. Raises TypeError for what `size` refuses and for types not given to this codec."""
+        size(obj)  # refuses, naming the field, also what msgpack alone would let through
+        return self._pack(obj)
+
+    def decode(self, data: bytes) -> Any:
+        """The object that `encode` turned into `data`. Raises ValueError for anything else."""
+        try:
+            return self._unpack(data, 0)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"not an encoded message: {error}") from error
+
+    def _pack(self, obj: object) -> bytes:
+        # strict_types sends subclasses (and tuples) to _default instead of packing them as their base class.
+        return msgpack.packb(obj, default=self._default, strict_types=True)
+
+    def _default(self, obj: Any) -> object:
+        cls = type(obj)
+        if cls is tuple:
+            return list(obj)
+        if self._types.get(cls.__name__) is cls:
+            values = [getattr(obj, name) for name in _field_names(cls)]
+            return msgpack.ExtType(DATACLASS, self._pack([cls.__name__, *values]))
+        if isinstance(obj, np.generic):
+            return obj.item()
+        if hasattr(cls, "__array__"):
+            array = np.asarray(obj)
+            return msgpack.ExtType(TENSOR, self._pack([str(array.dtype), list(array.shape), array.tobytes()]))
+        raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
+
+    def _unpack(self, data: bytes, depth: int) -> Any:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"messages nested more than {_DEPTH_MAX} deep")
+        hook = partial(self._extension, depth + 1)
+        return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
+
+    def _extension(self, depth: int, code: int, data: bytes) -> object:
+        content = self._unpack(data, depth)
+        match code, content:
+            case int(code), (str(dtype), tuple(shape), bytes(raw)) if code == TENSOR:
+                return np.frombuffer(raw, _numeric_dtype(dtype)).reshape(shape)
+            case int(code), (str(name), *values) if code == DATACLASS:
+                cls = self._types.get(name)
+                if cls is None:
+                    raise ValueError(f"message type {name!r} was not given to this codec")
+                return cls(**dict(zip(_field_names(cls), values, strict=True)))
+        raise ValueError(f"malformed extension of type {code}")
+
+
+def _require_message_type(cls: type) -> None:
+    if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise TypeError(f"{cls.__name__} is not a frozen dataclass")
+
+
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls) if field.init)
+
+
+def _numeric_dtype(name: str) -> np.dtype:
+    """The numpy dtype of that name; torch's prefix is ignored. TypeError if numpy has no such numbers."""
+    try:
+        dtype = np.dtype(name.removeprefix("torch."))
+    except TypeError:
+        raise TypeError(f"numpy has no dtype {name}; convert the tensor before sending it") from None
+    if dtype.kind not in _NUMERIC_KINDS:
+        raise TypeError(f"dtype {name} is not numeric")
+    return dtype
+
+
+# --- sizes: one function per exact class, because an instance of a subclass would not come back as itself ---
+
+
+def _countable(length: int) -> int:
+    if length > _LENGTH_MAX:
+        raise TypeError(f"{length} bytes are more than msgpack can count")
+    return length
+
+
+def _items_head(count: int) -> int:
+    return 1 if count < 16 else 3 if count <= 0xFFFF else 5
+
+
+def _binary(length: int) -> int:
+    if length <= 0xFF:
+        return length + 2
+    return length + 3 if length <= 0xFFFF else _countable(length) + 5
+
+
+def _extension(length: int) -> int:
+    if length <= 0xFF:
+        return length + (2 if length in _FIXED_EXTENSIONS else 3)
+    return length + 4 if length <= 0xFFFF else _countable(length) + 6
+
+
+def _int(value: int) -> int:
+    if -32 <= value < 128:
+        return 1
+    bits = value.bit_length() if value >= 0 else (~value).bit_length() + 1
+    if bits > 64:
+        raise TypeError(f"the integer {value} does not fit into 64 bits")
+    return 2 if bits <= 8 else 3 if bits <= 16 else 5 if bits <= 32 else 9
+
+
+def _str(value: str) -> int:
+    length = len(value) if value.isascii() else len(value.encode())
+    return length + 1 if length < 32 else _binary(length)
+
+
+def _sequence(value: tuple | list) -> int:
+    return _items_head(len(value)) + sum(_SIZERS[type(item)](item) for item in value)
+
+
+def _dict(value: dict) -> int:
+    total = _items_head(len(value))
+    for key, item in value.items():
+        total += _SIZERS[type(key)](key) + _SIZERS[type(item)](item)
+    return total
+
+
+def _scalar(value: np.generic) -> int:
+    return size(value.item())
+
+
+def _tensor(value: Any) -> int:
+    return _tensor_size(value.dtype, value.shape)
+
+
+@lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
+def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
+    numeric = _numeric_dtype(str(dtype))
+    raw = _binary(prod(shape) * numeric.itemsize)
+    return _extension(_items_head(3) + _str(str(numeric)) + _sequence(tuple(shape)) + raw)
+
+
+def _dataclass_sizer(cls: type) -> Sizer:
+    names = _field_names(cls)
+    fixed = _items_head(1 + len(names)) + _str(cls.__name__)
+
+    def dataclass_size(obj: object) -> int:
+        total = fixed
+        name = ""
+        try:
+            for name in names:
+                value = getattr(obj, name)
+                total += _SIZERS[type(value)](value)
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}.{name}: {error}") from None
+        return _extension(total)
+
+    return dataclass_size
+
+
+class _Sizers(dict[type, Sizer]):
+    """How to size each class; found out when a class is first met."""
+
+    def __missing__(self, cls: type) -> Sizer:
+        sizer = self[cls] = self._find(cls)
+        return sizer
+
+    def _find(self, cls: type) -> Sizer:
+        if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
+            return _scalar
+        if hasattr(cls, "__array__") and not issubclass(cls, np.generic):
+            return _tensor
+        if is_dataclass(cls):
+            _require_message_type(cls)
+            return _dataclass_sizer(cls)
+        raise TypeError(
+            f"{cls.__name__} cannot be sent; allowed are frozen dataclasses, tensors, numbers, str, bytes, "
+            "bool, None, and tuples, lists and dicts of these"
+        )
+
+
+_SIZERS = _Sizers(
+    {
+        type(None): lambda _: 1,
+        bool: lambda _: 1,
+        float: lambda _: 9,
+        int: _int,
+        str: _str,
+        bytes: lambda value: _binary(len(value)),
+        tuple: _sequence,
+        list: _sequence,
+        dict: _dict,
+    }
+)

@@ -1,0 +1,176 @@
+"""A bounded first-in-first-out mailbox with selective receive."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from actors.message import Envelope
+
+_NAMES_SHOWN = 8
+
+
+class _Collection:
+    """One `collect` in progress: whose message is still missing, and what has come."""
+
+    __slots__ = ("expired", "found", "kind", "missing", "wakeup", "where")
+
+    def __init__(self, kind: type, peers: Iterable[str], where: Callable[[Any], bool] | None) -> None:
+        self.kind = kind
+        self.missing = dict.fromkeys(peers)
+        self.where = where
+        self.found: dict[str, Any] = {}
+        self.expired = False
+        self.wakeup: asyncio.Future[None] | None = None
+
+    def offer(self, envelope: Envelope) -> bool:
+        """Take the envelope if it is wanted."""
+        if envelope.sender not in self.missing or not (self.where is None or self.where(envelope.message)):
+            return False
+        del self.missing[envelope.sender]
+        self.found[envelope.sender] = envelope.message
+        if not self.missing:
+            self.wake()
+        return True
+
+    def expire(self) -> None:
+        self.expired = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self.wakeup is not None and not self.wakeup.done():
+            self.wakeup.set_result(None)
+
+
+class Mailbox:
+    """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
+
+    Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
+    taken in order of arrival by the one consumer, with `pop` or `get`.
+    """
+
+    __slots__ = ("_collections", "_kept", "_kept_count", "_queue", "_wakeup", "capacity", "overflows")
+
+    def __init__(self, capacity: int, collected: tuple[type, ...] = ()) -> None:
+        if capacity < 1:
+            raise ValueError(f"a mailbox needs a capacity of at least 1, not {capacity}")
+        self.capacity = capacity
+        self.overflows = 0
+        self._queue: deque[Envelope] = deque()
+        self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
+        self._kept_count = 0
+        self._collections: list[_Collection] = []
+        self._wakeup: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._queue) + self._kept_count
+
+    def put(self, envelope: Envelope) -> bool:
+        """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
+        kind = type(envelope.message)
+        if kind in self._kept:
+            return self._offer(kind, envelope) or self._keep(kind, envelope)
+        if len(self._queue) + self._kept_count >= self.capacity:
+            self.overflows += 1
+            return False
+        self._queue.append(envelope)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+        return True
+
+    def pop(self) -> Envelope | None:
+        """The next envelope for the consumer, or None if there is none now."""
+        return self._queue.popleft() if self._queue else None
+
+    async def get(self) -> Envelope:
+        """The next envelope for the consumer, as soon as there is one."""
+        while not self._queue:
+            self._wakeup = asyncio.get_running_loop().create_future()
+            try:
+                await self._wakeup
+            finally:
+                self._wakeup = None
+        return self._queue.popleft()
+
+    async def collect(
+        self,
+        kind: type,
+        peers: Iterable[str],
+        *,
+        timeout: float | None = None,
+        where: Callable[[Any], bool] | None = None,
+    ) -> dict[str, Any]:
+        """The first message of class `kind` (one of `collected`) from each peer for which `where` holds.
+
+        Returns, in the order of `peers`, what has come when nobody is missing or after `timeout` seconds.
+        Other messages stay. If the caller is cancelled, the messages taken so far are gone.
+        """
+        order = tuple(dict.fromkeys(peers))
+        collection = _Collection(kind, order, where)
+        loop = asyncio.get_running_loop()
+        timer = None if timeout is None else loop.call_later(timeout, collection.expire)
+        self._collections.append(collection)
+        try:
+            self._collect_kept(collection)
+            while collection.missing and not collection.expired:
+                collection.wakeup = loop.create_future()
+                await collection.wakeup
+                self._collect_kept(collection)
+        finally:
+            self._collections = [other for other in self._collections if other is not collection]
+            if timer is not None:
+                timer.cancel()
+        return {peer: collection.found[peer] for peer in order if peer in collection.found}
+
+    def discard(self, kind: type, where: Callable[[Any], bool] | None = None) -> int:
+        """Drop the messages of class `kind` (one of `collected`) for which `where` holds; return how many."""
+        kept = self._kept[kind]
+        staying = [] if where is None else [envelope for envelope in kept if not where(envelope.message)]
+        return self._replace_kept(kind, staying)
+
+    def clear(self) -> None:
+        """Drop everything that waits."""
+        self._queue.clear()
+        for kept in self._kept.values():
+            kept.clear()
+        self._kept_count = 0
+
+    def waits(self) -> list[str]:
+        """What each `collect` in progress still waits for, in words."""
+        return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self._collections if c.missing]
+
+    def _offer(self, kind: type, envelope: Envelope) -> bool:
+        for collection in self._collections:
+            if collection.kind is kind:
+                try:
+                    if collection.offer(envelope):
+                        return True
+                except Exception:
+                    # `where` is the collector's code, but this is the transport's task: let the collector run
+                    # into the same error in its own.
+                    collection.wake()
+        return False
+
+    def _keep(self, kind: type, envelope: Envelope) -> bool:
+        if len(self) >= self.capacity:
+            self.overflows += 1
+            return False
+        self._kept[kind].append(envelope)
+        self._kept_count += 1
+        return True
+
+    def _collect_kept(self, collection: _Collection) -> None:
+        if collection.missing:
+            staying = [envelope for envelope in self._kept[collection.kind] if not collection.offer(envelope)]
+            self._replace_kept(collection.kind, staying)
+
+    def _replace_kept(self, kind: type, staying: list[Envelope]) -> int:
+        gone = len(self._kept[kind]) - len(staying)
+        self._kept[kind] = staying
+        self._kept_count -= gone
+        return gone
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

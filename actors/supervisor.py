@@ -1,0 +1,197 @@
+"""Starts actors, ends them, and deals with their failures: a failing actor takes nobody else down."""
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from actors.actor import Actor
+from actors.message import ActorError, describe
+from actors.transport import Transport
+
+Factory = Callable[[], Actor]
+Action = Literal["stop", "restart"]
+
+# Distance between the first request numbers of two lives of one name. Numbers are counted per actor, because
+# they travel in messages, and the size of nobody's messages shall depend on how much others ask.
+_REQUESTS_PER_LIFE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure of one actor. Texts only: an exception would keep alive whatever its frames refer to.
+
+    `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
+    task's name.
+    """
+
+    name: str
+    time_s: float
+    where: str
+    error: str
+    action: Action
+    traceback: str
+
+    def __str__(self) -> str:
+        return f"{self.name} failed at {self.time_s:.6g} s in {self.where}: {self.error} ({self.action})"
+
+
+class Supervisor:
+    """Runs actors that share one transport.
+
+    on_failure: whether a failed actor is stopped for good, or replaced by a new one from its factory, at most
+    `max_restarts` times per name. log: gets one line per failure. observe: gets (time in seconds, actor name,
+    event); the events are start, stop (graceful), crash (killed), failed, restarted.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        on_failure: Action = "stop",
+        max_restarts: int = 3,
+        log: Callable[[str], None] | None = None,
+        observe: Callable[[float, str, str], None] | None = None,
+    ) -> None:
+        if on_failure not in ("stop", "restart"):
+            raise ValueError(f'on_failure is "stop" or "restart", not {on_failure!r}')
+        self.running: dict[str, Actor] = {}
+        self.failures: list[Failure] = []
+        self._transport = transport
+        self._on_failure = on_failure
+        self._max_restarts = max_restarts
+        self._log = log
+        self._observe = observe
+        self._factories: dict[str, Factory] = {}
+        self._lives: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+        self._ending: dict[asyncio.Task[Any], None] = {}
+
+    def start(self, actor_or_factory: Actor | Factory) -> Actor:
+        """Start an actor, or the one that a factory makes; restarting failed actors takes factories.
+
+        An actor that has ended may be started again and keeps its fields. Raises ActorError if one of that
+        name is running.
+        """
+        factory = None if isinstance(actor_or_factory, Actor) else actor_or_factory
+        actor = actor_or_factory if isinstance(actor_or_factory, Actor) else actor_or_factory()
+        if factory is None and self._on_failure == "restart":
+            raise ActorError(f"{actor.name} needs a factory: a failed actor is replaced by a new one")
+        self._launch(actor, factory)
+        self._note(actor.name, "start")
+        return actor
+
+    async def stop(self, name: str) -> bool:
+        """End an actor gracefully: await its `on_stop`, then cancel its tasks and wait for their end.
+
+        If this call is cancelled, `on_stop` is cut short. Returns False if no such actor is running.
+        """
+        actor = self.running.get(name)
+        if actor is None:
+            return False
+        tasks: list[asyncio.Task[Any]] = []
+        try:
+            if actor._phase != "failed":
+                await asyncio.wait([actor._say_goodbye()])
+        finally:
+            if self.running.get(name) is actor:  # not crashed or stopped by another caller meanwhile
+                tasks = self._end(actor)
+                self._transport.detach(name)
+                self._note(name, "stop")
+        await _unwound(tasks)
+        return True
+
+    def kill(self, name: str) -> bool:
+        """Crash an actor: at once, without `on_stop`, from anywhere, one of its own tasks included.
+
+        Nothing that it still does on the way out can be heard. Returns False if no such actor is running.
+        """
+        actor = self.running.get(name)
+        if actor is None:
+            return False
+        self._end(actor)
+        self._transport.abort(name)
+        self._note(name, "crash")
+        return True
+
+    async def drain(self) -> None:
+        """End all actors at once, without `on_stop`, unobserved; wait until no task of theirs is left."""
+        for actor in list(self.running.values()):
+            self._end(actor)
+            self._transport.detach(actor.name)
+        await _unwound(list(self._ending))
+
+    def _launch(self, actor: Actor, factory: Factory | None) -> None:
+        name = actor.name
+        if name in self.running:
+            raise ActorError(f"{name} is already running")
+        life = self._lives.get(name, 0)
+        actor._launch(life * _REQUESTS_PER_LIFE, self._actor_failed)
+        self._lives[name] = life + 1
+        self.running[name] = actor
+        if factory is not None:
+            self._factories[name] = factory
+
+    def _end(self, actor: Actor) -> list[asyncio.Task[Any]]:
+        del self.running[actor.name]
+        self._factories.pop(actor.name, None)
+        tasks = actor._halt()
+        for task in tasks:
+            self._ending[task] = (
+                None  # until it has unwound: somebody has to hold it, and drain() waits for it
+            )
+            task.add_done_callback(self._ending.pop)
+        return tasks
+
+    def _actor_failed(self, actor: Actor, where: str, error: Exception) -> None:
+        if actor._phase != "running":  # it is ending already, and this does not change how
+            self._record(actor, where, error, "stop")
+            return
+        restarts = self._restarts.get(actor.name, 0)
+        again = self._on_failure == "restart" and restarts < self._max_restarts
+        self._restarts[actor.name] = restarts + again
+        self._record(actor, where, error, "restart" if again else "stop")
+        self._note(actor.name, "failed")
+        actor._fail(self._recover(actor, error, again))
+
+    async def _recover(self, actor: Actor, error: Exception, again: bool) -> None:
+        """What follows a failure. A task of the failed actor, so that a crash meanwhile ends it, too."""
+        try:
+            await actor.on_failure(error)
+        except Exception as second:
+            self._record(actor, "on_failure", second, "restart" if again else "stop")
+        factory = self._factories.get(actor.name)
+        self._end(actor)
+        self._transport.abort(actor.name)
+        if again and factory is not None:
+            self._restart(actor, factory)
+
+    def _restart(self, failed: Actor, factory: Factory) -> None:
+        try:
+            successor = factory()
+            if successor.name != failed.name:
+                raise ActorError(f"the factory of {failed.name} made an actor named {successor.name}")
+        except Exception as error:
+            self._record(failed, "restart", error, "stop")
+            return
+        self._launch(successor, factory)
+        self._note(successor.name, "restarted")
+
+    def _record(self, actor: Actor, where: str, error: Exception, action: Action) -> None:
+        text = "".join(traceback.format_exception(error))
+        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text)
+        self.failures.append(failure)
+        if self._log is not None:
+            self._log(str(failure))
+
+    def _note(self, name: str, event: str) -> None:
+        if self._observe is not None:
+            self._observe(self._transport.now(), name, event)
+
+
+async def _unwound(tasks: list[asyncio.Task[Any]]) -> None:
+    """Wait until the cancelled tasks are done, except for the caller's own, if it is one of them."""
+    me = asyncio.current_task()
+    if others := [task for task in tasks if task is not me]:
+        await asyncio.wait(others)

@@ -1,0 +1,162 @@
+"""Quantities with units: text such as ``"20 ms"`` to plain SI numbers, and back.
+
+A bare number is refused, because ``latency = 20`` does not say whether seconds or milliseconds are meant.
+Parsing is exact: the decimal number and the unit are multiplied as fractions and rounded once, so ``"35 ms"``
+is the float ``0.035``. Formatting picks the shortest text that parses back to the same number.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+# At most three digits of exponent: Fraction("1e999999999") would build a number of a billion digits.
+_QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>\S*)\s*")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One kind of quantity: its units in terms of the base unit, an example, and what is refused."""
+
+    name: str
+    units: Mapping[str, Fraction]
+    example: str
+    positive: bool = False
+    whole: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """What a value may look like, in words, for error messages and the scenario reference."""
+        return f'a number and one of {", ".join(self.units)}, such as "{self.example}"'
+
+    def parse(self, value: str | float) -> float:
+        """The value in the base unit; `ValueError` says what is wrong with `value` and what is allowed."""
+        match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value))
+        if match is None:
+            raise ValueError(f"{value!r} is not a {self.name}; write {self.allowed}")
+        number, unit = Fraction(match["number"]), match["unit"]
+        if number == 0 and unit == "" and not self.positive:
+            return 0.0
+        if unit not in self.units:
+            raise ValueError(f"{value!r} has {self._unknown(unit)}; write {self.allowed}")
+        return self._checked(number * self.units[unit], value)
+
+    def _unknown(self, unit: str) -> str:
+        if not unit:
+            return "no unit"
+        # Compared without case, since Mbit/s and mbit/s are the usual mix-up.
+        by_lower = {known.lower(): known for known in self.units}
+        spelled_out = unit.lower().replace("bps", "bit/s")
+        near = difflib.get_close_matches(spelled_out, by_lower, n=1, cutoff=0.5)
+        hint = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+        return f"the unknown unit {unit!r}{hint}"
+
+    def _checked(self, exact: Fraction, value: str | float) -> float:
+        if exact < 0 or (self.positive and exact == 0):
+            least = "more than 0" if self.positive else "0 or more"
+            raise ValueError(f"{value!r} must be {least}; write {self.allowed}")
+        if self.whole and exact.denominator != 1:
+            raise ValueError(
+                f"{value!r} is not a whole number of {next(iter(self.units))}; write {self.allowed}"
+            )
+        try:
+            result = float(exact)
+        except OverflowError:
+            result = math.inf
+        if math.isinf(result) or (exact > 0 and result == 0):
+            raise ValueError(f"{value!r} is outside the range of numbers; write {self.allowed}")
+        return result
+
+    def format(self, value: float) -> str:
+        """The shortest text that `parse` turns into `value`; of equally short ones, the largest unit."""
+        if not math.isfinite(value):
+            raise ValueError(f"{value!r} is not a finite {self.name}")
+        if value == 0:
+            return f"0 {self.example.split()[1]}"
+        candidates = []
+        for unit, factor in sorted(self.units.items(), key=lambda item: -item[1]):
+            number = _shortest(float(Fraction(value) / factor))
+            if float(Fraction(number) * factor) == value:
+                candidates.append((len(number), number.startswith("0."), f"{number} {unit}"))
+        return min(candidates, key=lambda candidate: candidate[:2])[2]
+
+
+def _shortest(value: float) -> str:
+    """`repr` without the ``.0`` of whole numbers."""
+    return repr(value).removesuffix(".0")
+
+
+def _powers(suffix: str, per_base: int = 1) -> dict[str, Fraction]:
+    return {
+        f"{prefix}{suffix}": Fraction(per_base * 1000**power)
+        for power, prefix in enumerate(("", "k", "M", "G"))
+    }
+
+
+DURATION = Quantity(
+    "duration",
+    {
+        "us": Fraction(1, 10**6),
+        "ms": Fraction(1, 1000),
+        "s": Fraction(1),
+        "min": Fraction(60),
+        "h": Fraction(3600),
+        "day": Fraction(86400),
+    },
+    "20 s",
+)
+BANDWIDTH = Quantity("bandwidth", _powers("bit/s") | _powers("B/s", 8), "10 Mbit/s", positive=True)
+SIZE = Quantity(
+    "size",
+    _powers("B") | {f"{prefix}iB": Fraction(1024**power) for power, prefix in enumerate("KMG", start=1)},
+    "4 MB",
+    whole=True,
+)
+COMPUTE = Quantity(
+    "compute speed",
+    _powers("FLOP/s") | {"TFLOP/s": Fraction(10**12)},
+    "10 GFLOP/s",
+    positive=True,
+)
+
+
+def parse_duration(value: str | float) -> float:
+    """Seconds of ``"20 ms"``; units us, ms, s, min, h, day. Only 0 may stand without a unit."""
+    return DURATION.parse(value)
+
+
+def parse_bandwidth(value: str | float) -> float:
+    """Bits per second (> 0) of ``"10 Mbit/s"`` or ``"1 MB/s"``; prefixes k, M, G are powers of 1000."""
+    return BANDWIDTH.parse(value)
+
+
+def parse_size(value: str | float) -> int:
+    """Bytes of ``"4 MB"`` (1000-based) or ``"4 MiB"`` (1024-based)."""
+    return int(SIZE.parse(value))
+
+
+def parse_compute(value: str | float) -> float:
+    """Floating-point operations per second (> 0) of ``"10 GFLOP/s"``."""
+    return COMPUTE.parse(value)
+
+
+def format_duration(seconds: float) -> str:
+    """Shortest text that `parse_duration` turns into exactly `seconds`."""
+    return DURATION.format(seconds)
+
+
+def format_bandwidth(bits_per_s: float) -> str:
+    """Shortest text that `parse_bandwidth` turns into exactly `bits_per_s`."""
+    return BANDWIDTH.format(bits_per_s)
+
+
+def format_size(size_bytes: int) -> str:
+    """Shortest text that `parse_size` turns into exactly `size_bytes`."""
+    return SIZE.format(size_bytes)
+
+
+def format_compute(flops_per_s: float) -> str:
+    """Shortest text that `parse_compute` turns into exactly `flops_per_s`."""
+    return COMPUTE.format(flops_per_s)

@@ -1,0 +1,1 @@
+"""Tests of coterie, one folder per part."""

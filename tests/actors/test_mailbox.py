@@ -1,0 +1,251 @@
+"""The mailbox: order, bounds, and selective receive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.mailbox import Mailbox
+from actors.message import Envelope
+
+
+@dataclass(frozen=True)
+class Note:
+    number: int
+
+
+@dataclass(frozen=True)
+class Model:
+    round: int
+
+
+def note(number: int, sender: str = "a") -> Envelope:
+    return Envelope(sender, "me", Note(number))
+
+
+def model(sender: str, round_: int) -> Envelope:
+    return Envelope(sender, "me", Model(round_))
+
+
+def of_round(round_: int) -> Callable[[Model], bool]:
+    return lambda message: message.round == round_
+
+
+def test_first_in_first_out() -> None:
+    async def main() -> None:
+        box = Mailbox(10)
+        for number in range(3):
+            assert box.put(note(number))
+        assert len(box) == 3
+        assert [box.pop(), await box.get(), box.pop()] == [note(0), note(1), note(2)]
+        assert box.pop() is None
+
+    asyncio.run(main())
+
+
+def test_get_waits_for_the_next_message() -> None:
+    async def main() -> None:
+        box = Mailbox(10)
+        getting = asyncio.create_task(box.get())
+        await asyncio.sleep(0)
+        box.put(note(1))
+        box.put(note(2))
+        assert await getting == note(1)
+        assert box.pop() == note(2)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_get_takes_nothing() -> None:
+    async def main() -> None:
+        box = Mailbox(10)
+        getting = asyncio.create_task(box.get())
+        await asyncio.sleep(0)
+        box.put(note(1))
+        getting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        assert await box.get() == note(1)
+
+    asyncio.run(main())
+
+
+def test_overflow_is_refused_and_counted_over_both_kinds() -> None:
+    box = Mailbox(2, (Model,))
+    assert box.put(note(1))
+    assert box.put(model("a", 1))
+    assert not box.put(note(2))
+    assert not box.put(model("a", 2))
+    assert (len(box), box.overflows) == (2, 2)
+    box.pop()
+    assert box.put(model("a", 3))
+    assert (len(box), box.overflows) == (2, 2)
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_mailbox_has_room(capacity: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Mailbox(capacity)
+
+
+def test_collect_takes_early_messages_and_waits_for_the_rest() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        box.put(model("b", 1))
+        collecting = asyncio.create_task(box.collect(Model, ["a", "b", "c"]))
+        await asyncio.sleep(0)
+        assert box.waits() == ["Model from a, c"]
+        box.put(note(1))
+        box.put(model("c", 1))
+        box.put(model("x", 1))
+        assert box.waits() == ["Model from a"]
+        assert not collecting.done()
+        box.put(model("a", 1))
+        found = await collecting
+        assert list(found.items()) == [("a", Model(1)), ("b", Model(1)), ("c", Model(1))]
+        assert box.waits() == []
+        assert len(box) == 2  # the note, and the model of x, whom nobody asked for
+
+    asyncio.run(main())
+
+
+def test_collect_leaves_other_rounds_in_order() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        for round_ in (3, 1, 2):
+            box.put(model("a", round_))
+        assert await box.collect(Model, ["a"], where=of_round(2)) == {"a": Model(2)}
+        assert await box.collect(Model, ["a"]) == {"a": Model(3)}
+        assert await box.collect(Model, ["a"]) == {"a": Model(1)}
+        assert await box.collect(Model, []) == {}
+
+    asyncio.run(main())
+
+
+def test_collect_returns_after_its_timeout_what_came() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        box.put(model("b", 1))
+        assert await box.collect(Model, ["a", "b"], timeout=0.001) == {"b": Model(1)}
+        box.put(model("a", 1))
+        assert len(box) == 1  # nobody collects any more
+        assert await box.collect(Model, ["a"], timeout=0) == {"a": Model(1)}
+        assert await box.collect(Model, ["a"], timeout=0) == {}
+
+    asyncio.run(main())
+
+
+def test_two_collections_share_what_comes() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        first = asyncio.create_task(box.collect(Model, ["a"], where=of_round(1)))
+        second = asyncio.create_task(box.collect(Model, ["a"]))
+        await asyncio.sleep(0)
+        box.put(model("a", 2))
+        box.put(model("a", 1))
+        assert [await first, await second] == [{"a": Model(1)}, {"a": Model(2)}]
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_collection_takes_no_more() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        collecting = asyncio.create_task(box.collect(Model, ["a"]))
+        await asyncio.sleep(0)
+        collecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await collecting
+        box.put(model("a", 1))
+        assert (len(box), box.waits()) == (1, [])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_an_error_in_where_is_the_collectors_and_loses_no_message(early: bool) -> None:
+    def broken(message: Model) -> bool:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        collecting = asyncio.create_task(box.collect(Model, ["a"], where=broken))
+        if early:
+            assert box.put(model("a", 1))
+        await asyncio.sleep(0)
+        if not early:
+            assert box.put(model("a", 1))
+        with pytest.raises(ZeroDivisionError):
+            await collecting
+        assert (len(box), box.waits()) == (1, [])
+
+    asyncio.run(main())
+
+
+def test_discard() -> None:
+    box = Mailbox(10, (Model,))
+    box.put(note(1))
+    for round_ in (1, 2, 3):
+        box.put(model("a", round_))
+    assert box.discard(Model, lambda message: message.round < 3) == 2
+    assert len(box) == 2
+    assert box.discard(Model) == 1
+    assert len(box) == 1
+    assert box.discard(Model) == 0
+
+
+def test_clear_drops_everything() -> None:
+    box = Mailbox(2, (Model,))
+    box.put(note(1))
+    box.put(model("a", 1))
+    box.clear()
+    assert (len(box), box.pop(), box.discard(Model)) == (0, None, 0)
+    assert box.put(note(1))
+
+
+def test_long_waits_are_abridged() -> None:
+    async def main() -> None:
+        box = Mailbox(10, (Model,))
+        collecting = asyncio.create_task(box.collect(Model, [f"c{index}" for index in range(10)]))
+        await asyncio.sleep(0)
+        assert box.waits() == ["Model from c0, c1, c2, c3, c4, c5, c6, c7 and 2 more"]
+        collecting.cancel()
+
+    asyncio.run(main())
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.booleans()), max_size=20),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=10),
+)
+def test_nothing_is_lost_but_overflow(
+    capacity: int, arrivals: list[tuple[str, int, bool]], collects: list[tuple[str, int]]
+) -> None:
+    """Messages taken, waiting and refused add up, and each taker gets the earliest match."""
+
+    async def main() -> None:
+        box = Mailbox(capacity, (Model,))
+        accepted = [
+            (sender, number, is_model)
+            for sender, number, is_model in arrivals
+            if box.put(model(sender, number) if is_model else note(number, sender))
+        ]
+        assert len(accepted) + box.overflows == len(arrivals)
+        assert len(accepted) == min(capacity, len(arrivals)) == len(box)
+        kept = [(sender, number) for sender, number, is_model in accepted if is_model]
+        for sender, number in collects:
+            found = await box.collect(Model, [sender], timeout=0, where=of_round(number))
+            assert found == ({sender: Model(number)} if (sender, number) in kept else {})
+            if found:
+                kept.remove((sender, number))
+        notes = [box.pop() for _ in range(len(box) - len(kept))]
+        assert notes == [note(number, sender) for sender, number, is_model in accepted if not is_model]
+        assert len(box) == len(kept) == box.discard(Model)
+
+    asyncio.run(main())
