@@ -1,0 +1,246 @@
+"""Max-min fair sharing of links by concurrent fluid transfers.
+
+A transfer is a fluid that passes all its links at one rate; the rates of all transfers at one time are the
+max-min fair ones (Bertsekas and Gallager, Data Networks, 2nd edition, section 6.5.2): none can be raised
+without lowering one that is no larger.  They change only when a transfer starts or ends or a capacity
+changes, so the finishing times are exact and nothing is ticked.  Bits, bits per second and seconds of
+virtual time throughout.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import TypeVar
+
+L = TypeVar("L", bound=Hashable)
+
+_NEARLY_ONE = 1 - 1e-12  # sums of rates are compared with capacities up to their rounding
+
+
+def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -> list[float]:
+    """The max-min fair rate of each flow, by progressive filling; the unit is that of the capacities.
+
+    `flows[i]` holds the links that flow i passes, each at most once; `capacities` are positive and may be
+    `math.inf`.  A flow without a finite link gets `math.inf`.
+    """
+    rates = [math.inf] * len(flows)
+    users: dict[L, list[int]] = {}
+    for flow, links in enumerate(flows):
+        for link in links:
+            if capacities[link] < math.inf:
+                users.setdefault(link, []).append(flow)
+    left = {link: capacities[link] for link in users}
+    waiting = {link: len(flow_ids) for link, flow_ids in users.items()}
+    # The position breaks ties, so that links need no order and equal input gives equal output.
+    heap = [(left[link] / waiting[link], position, link) for position, link in enumerate(users)]
+    heapify(heap)
+    while heap:
+        share, position, link = heappop(heap)
+        if not waiting[link]:
+            continue
+        current = left[link] / waiting[link]
+        if current > share:  # the entry is old: shares grow when slower transfers are fixed
+            heappush(heap, (current, position, link))
+            continue
+        for flow in users[link]:
+            if rates[flow] == math.inf:
+                rates[flow] = current
+                for passed in flows[flow]:
+                    if passed in waiting:
+                        left[passed] -= current
+                        waiting[passed] -= 1
+    return rates
+
+
+class Link:
+    """One direction of one actor's access to the network, with the transfers that share it now."""
+
+    __slots__ = ("binding", "capacity_bps", "name", "transfers")
+
+    def __init__(self, name: str, capacity_bps: float = math.inf) -> None:
+        self.name = name
+        self.capacity_bps = capacity_bps
+        self.transfers: dict[Transfer, None] = {}  # a dict, because its order is the order of starting
+        self.binding = False
+
+    def __repr__(self) -> str:
+        return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
+
+    def can_bind(self) -> bool:
+        """Whether the transfers here could ask for more than there is, if nothing else held them up."""
+        if self.capacity_bps == math.inf:
+            return False
+        asked_bps = 0.0
+        for transfer in self.transfers:
+            asked_bps += transfer.ceiling_bps
+            if asked_bps > self.capacity_bps:
+                return True
+        return False
+
+
+class Transfer:
+    """Bits on their way through links; `SharedLinks` starts, paces and ends it."""
+
+    __slots__ = ("bits_left", "ceiling_bps", "done", "links", "number", "rate_bps", "since_s", "timer")
+
+    def __init__(
+        self,
+        number: int,
+        bits: float,
+        links: tuple[Link, ...],
+        done: Callable[["Transfer"], None],
+        now_s: float,
+    ) -> None:
+        self.number = number  # in order of starting
+        self.links = links
+        self.done = done
+        self.bits_left = bits  # as of since_s
+        self.since_s = now_s
+        self.rate_bps = 0.0
+        self.ceiling_bps = min(link.capacity_bps for link in links)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Transfer {' '.join(link.name for link in self.links)} {self.rate_bps:g} bit/s>"
+
+
+class SharedLinks:
+    """The transfers in progress, each at its max-min fair rate; each calls `done(transfer)` at its exact end.
+
+    All changes of one instant are answered by one recomputation at the end of that instant, so a broadcast
+    to n peers costs one and not n.  It starts with the transfers on the changed links, takes all others'
+    rates as given, and widens to further links only where the result would leave a transfer without a
+    bottleneck; so its cost is that of the change's reach, and not of all transfers that some chain of links
+    connects.  A link whose transfers fit in together although each is held by its other link alone
+    constrains none of them; it never *binds*, and passes no change on.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._changed_links: dict[Link, None] = {}
+        self._changed_transfers: dict[Transfer, None] = {}
+        self._scheduled = False
+        self._started = 0
+
+    def start(self, bits: float, links: tuple[Link, ...], done: Callable[["Transfer"], None]) -> Transfer:
+        """Start a transfer of `bits` > 0 through at least one link; `done(transfer)` is called at its end."""
+        self._started += 1
+        transfer = Transfer(self._started, bits, links, done, self._loop.time())
+        for link in links:
+            link.transfers[transfer] = None
+        if any(link.binding or link.can_bind() for link in links):
+            self._changed_transfers[transfer] = None
+            self._touch(links)
+        else:  # it gets all it can take, and takes from nobody
+            self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
+        return transfer
+
+    def cancel(self, transfer: Transfer) -> None:
+        """End a transfer in progress without calling its `done`; others get its share from now on."""
+        if transfer.timer is not None:
+            transfer.timer.cancel()
+        self._remove(transfer)
+
+    def set_capacity(self, link: Link, capacity_bps: float) -> None:
+        """Change a link's capacity (positive, `math.inf` for unlimited), also under transfers in progress."""
+        if not capacity_bps > 0:
+            raise ValueError(f"{link.name}: the capacity must be positive, got {capacity_bps!r} bit/s")
+        link.capacity_bps = capacity_bps
+        for transfer in link.transfers:
+            transfer.ceiling_bps = min(passed.capacity_bps for passed in transfer.links)
+            self._changed_transfers[transfer] = None
+            self._touch(transfer.links)  # what a transfer can ask of its other links has changed
+
+    def _finish(self, transfer: Transfer) -> None:
+        self._remove(transfer)
+        transfer.done(transfer)
+
+    def _remove(self, transfer: Transfer) -> None:
+        for link in transfer.links:
+            del link.transfers[transfer]
+        self._changed_transfers.pop(transfer, None)
+        self._touch([link for link in transfer.links if link.binding])
+
+    def _touch(self, links: Sequence[Link]) -> None:
+        for link in links:
+            self._changed_links[link] = None
+        if links and not self._scheduled:
+            self._scheduled = True
+            # A timer and not call_soon: it runs behind the timers that are due at this same instant.
+            self._loop.call_at(self._loop.time(), self._rebalance)
+
+    def _rebalance(self) -> None:
+        """Give all whom this instant's changes affect their fair rates, and time their ends anew."""
+        self._scheduled = False
+        open_links: dict[Link, None] = {}
+        for link in self._changed_links:
+            was_binding, link.binding = link.binding, link.can_bind()
+            if was_binding or link.binding:
+                open_links[link] = None
+        rates_bps = self._fair_rates(open_links)
+        while unsettled := self._unsettled_links(rates_bps, open_links):
+            open_links.update(dict.fromkeys(unsettled))
+            rates_bps = self._fair_rates(open_links)
+        self._changed_links.clear()
+        self._changed_transfers.clear()
+        now_s = self._loop.time()
+        for transfer, rate_bps in rates_bps.items():
+            if rate_bps != transfer.rate_bps:  # else its timer stands, and no rounding is added to it
+                self._pace(transfer, rate_bps, now_s)
+
+    def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
+        """Rates of the changed transfers and all on open links, while others keep theirs; in order of starting."""
+        members = dict(self._changed_transfers)
+        for link in open_links:
+            members.update(link.transfers)
+        transfers = sorted(members, key=attrgetter("number"))
+        room_bps: dict[Link, float] = {}
+        for link in dict.fromkeys(link for transfer in transfers for link in transfer.links):
+            room_bps[link] = link.capacity_bps
+            if link.binding and link not in open_links:
+                room_bps[link] -= sum(other.rate_bps for other in link.transfers if other not in members)
+        rates_bps = max_min_rates([transfer.links for transfer in transfers], room_bps)
+        return dict(zip(transfers, rates_bps, strict=True))
+
+    def _unsettled_links(self, rates_bps: dict[Transfer, float], open_links: dict[Link, None]) -> list[Link]:
+        """The links still to be opened: those of transfers that these rates leave without a bottleneck.
+
+        Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which none is
+        faster.  Only transfers with a new rate, and those beside them, can have lost theirs.
+        """
+        suspects = dict.fromkeys(rates_bps)
+        for transfer, rate_bps in rates_bps.items():
+            if rate_bps != transfer.rate_bps:
+                for link in transfer.links:
+                    if link.binding and link not in open_links:
+                        suspects.update(link.transfers)
+        tops_bps: dict[Link, float] = {}
+        unsettled: list[Link] = []
+        for transfer in suspects:
+            rate_bps = rates_bps.get(transfer, transfer.rate_bps)
+            for link in transfer.links:
+                if link not in tops_bps:
+                    tops_bps[link] = _top_of_full_link(link, rates_bps)
+                if rate_bps >= tops_bps[link] * _NEARLY_ONE:
+                    break
+            else:
+                unsettled += [link for link in transfer.links if link.binding and link not in open_links]
+        return unsettled
+
+    def _pace(self, transfer: Transfer, rate_bps: float, now_s: float) -> None:
+        if transfer.timer is not None:
+            transfer.timer.cancel()
+        if now_s > transfer.since_s:  # also keeps an infinite rate, over no time at all, out of the product
+            moved_bits = transfer.rate_bps * (now_s - transfer.since_s)
+            transfer.bits_left = max(0.0, transfer.bits_left - moved_bits)  # rounding may overshoot the end
+            transfer.since_s = now_s
+        transfer.rate_bps = rate_bps
+        transfer.timer = self._loop.call_at(now_s + transfer.bits_left / rate_bps, self._finish, transfer)
+
+
+def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:
+    """The fastest of the new rates on a link; infinite if it is not full, and so holds nobody back."""
+    rates = [rates_bps.get(transfer, transfer.rate_bps) for transfer in link.transfers]
+    return max(rates) if sum(rates) >= link.capacity_bps * _NEARLY_ONE else math.inf

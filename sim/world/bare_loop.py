@@ -1,0 +1,114 @@
+"""What asyncio asks of an event loop besides time and tasks: unhandled errors, open generators, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NoReturn
+
+ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+
+_log = logging.getLogger(__name__)
+
+
+def _refuse(what: str, why: str) -> Any:
+    """A method that says why a virtual loop lacks it."""
+
+    def refused(*args: object, **kwargs: object) -> NoReturn:
+        raise NotImplementedError(f"a virtual loop has no {what}: {why}")
+
+    return refused
+
+
+class BareLoop(asyncio.AbstractEventLoop):
+    """The part of a virtual loop that knows nothing of time.
+
+    It refuses, with the reason, everything through which the world outside could change the order of events.
+    """
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._failure: BaseException | None = (
+            None  # an unhandled error, which the run raises as soon as it can
+        )
+        self._exception_handler: ExceptionHandler | None = None
+        self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
+        """Gives unhandled errors to `handler(loop, context)`; None: they end the run."""
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> ExceptionHandler | None:
+        return self._exception_handler
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Called with each error that nobody handles: of a plain callback, of a task that nobody awaits."""
+        if self._exception_handler is None:
+            self.default_exception_handler(context)
+        else:
+            self._exception_handler(self, context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Ends the run with the error; logs it when the loop is closed or another error came first."""
+        error = context.get("exception") or RuntimeError(f"{context['message']} ({context.get('task')})")
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            return  # it has left the run already; asyncio reports the task in which it struck as well
+        if self._closed or self._failure is not None:
+            _log.error("%s", context["message"], exc_info=error)
+        else:
+            self._failure = error
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Closes the loop; a failure that no run could raise any more is logged."""
+        self._closed = True
+        if self._failure is not None:
+            _log.error("an error after the last run", exc_info=self._failure)
+            self._failure = None
+
+    def get_debug(self) -> bool:
+        return False
+
+    async def shutdown_asyncgens(self) -> None:
+        """Closes the asynchronous generators that are still open, in the order of their first use."""
+        unfinished = list(self._generators.values())
+        self._generators.clear()
+        for generator in unfinished:
+            await generator.aclose()
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there are no threads."""
+
+    def _generator_started(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators[id(generator)] = generator
+
+    def _generator_abandoned(self, generator: AsyncGenerator[Any, Any]) -> None:
+        if not self._closed:
+            self.call_soon(self.create_task, generator.aclose())
+
+    def _refuse_closed(self) -> NoReturn:
+        raise RuntimeError("Event loop is closed")
+
+    run_in_executor = set_default_executor = getaddrinfo = getnameinfo = _refuse(
+        "threads", "when a thread ends has no virtual time; call the function directly"
+    )
+    create_connection = create_server = create_unix_connection = create_unix_server = _refuse(
+        "connections", "when their bytes arrive has no virtual time; send messages through a transport"
+    )
+    connect_accepted_socket = create_datagram_endpoint = start_tls = sendfile = create_connection
+    connect_read_pipe = connect_write_pipe = create_connection
+    add_reader = remove_reader = add_writer = remove_writer = create_connection
+    sock_recv = sock_recv_into = sock_recvfrom = sock_recvfrom_into = create_connection
+    sock_sendall = sock_sendto = sock_sendfile = sock_connect = sock_accept = create_connection
+    subprocess_shell = subprocess_exec = _refuse("subprocesses", "when they end has no virtual time")
+    add_signal_handler = remove_signal_handler = _refuse(
+        "signal handlers", "a signal has no virtual time; a handler of the signal module may call stop()"
+    )
+    set_debug = _refuse("debug mode", "it times callbacks by the wall clock")
+    set_task_factory = get_task_factory = _refuse("task factory", "wrap the coroutine instead")

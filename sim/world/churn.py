@@ -1,0 +1,102 @@
+"""Churn: who joins, leaves, crashes and comes back, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal, get_args
+
+Kind = Literal["join", "leave", "crash", "rejoin"]
+Presence = Literal["absent", "up", "left", "crashed"]
+
+# What may happen to a client, and what it is afterwards.
+_NEXT: dict[Presence, dict[Kind, Presence]] = {
+    "absent": {"join": "up"},
+    "up": {"leave": "left", "crash": "crashed"},
+    "left": {"rejoin": "up"},
+    "crashed": {"rejoin": "up"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChurnEvent:
+    """At `time_s` (virtual seconds) the same happens to all `clients` (numbers from 0), in the order given.
+
+    join: a client that was absent from the start comes; leave: it goes after a word to its peers; crash: it
+    is gone at once; rejoin: a client that left or crashed comes back, with the `state` it had ("keep") or
+    with a new one ("fresh"). ValueError if a field is not of that kind.
+    """
+
+    time_s: float
+    kind: Kind
+    clients: tuple[int, ...]
+    state: Literal["keep", "fresh"] = "keep"
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.time_s) and self.time_s >= 0):
+            raise ValueError(f"a churn event's time must be finite and not below 0 s, not {self.time_s!r}")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"unknown churn event {self.kind!r}; allowed: {', '.join(get_args(Kind))}")
+        if not self.clients:
+            raise ValueError(f"the {self.kind} at {self.time_s:g} s names no clients")
+        if self.state not in ("keep", "fresh"):
+            raise ValueError(f"unknown state {self.state!r} of a churn event; allowed: keep, fresh")
+        if self.state == "fresh" and self.kind != "rejoin":
+            raise ValueError(f"state 'fresh' belongs to a rejoin, not to a {self.kind}")
+
+
+def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
+    """The clients that join later, in ascending order; all others are there at time 0."""
+    return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
+
+
+def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
+    """Raise ValueError for the first event, in time, that is impossible among `count` clients.
+
+    The message names the event by its place in `events`, the client, what it is at that time and what is
+    allowed. Two events of one client at the same time are refused: which comes first would be an accident.
+    """
+    presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
+    changed_s: dict[int, float] = {}
+    for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
+        where, when = f"churn[{place}]", f"at {event.time_s:g} s"
+        for client in event.clients:
+            if not 0 <= client < count:
+                raise ValueError(f"{where}: there is no client {client}; allowed: 0 to {count - 1}")
+            if changed_s.get(client) == event.time_s:
+                raise ValueError(f"{where}: client {client} has two events {when}; allowed: one at a time")
+            before = presence.get(client, "up")
+            if event.kind not in _NEXT[before]:
+                raise ValueError(
+                    f"{where}: client {client} cannot {event.kind} {when}: "
+                    f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}"
+                )
+            presence[client] = _NEXT[before][event.kind]
+            changed_s[client] = event.time_s
+
+
+def _describe(presence: Presence, since_s: float | None) -> str:
+    if presence == "absent":
+        return "it has not joined yet"
+    since = "from the start" if since_s is None else f"since {since_s:g} s"
+    return f"it is up {since}" if presence == "up" else f"it has {presence} ({since})"
+
+
+def schedule(
+    loop: asyncio.AbstractEventLoop,
+    events: Iterable[ChurnEvent],
+    callbacks: Mapping[Kind, Callable[[int, ChurnEvent], object]],
+) -> list[asyncio.TimerHandle]:
+    """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
+
+    Returns the timers, so that a run can cancel what is still to come. KeyError if a kind has no callback.
+    """
+
+    def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:
+        for client in event.clients:
+            callback(client, event)
+
+    planned = [(event, callbacks[event.kind]) for event in events]  # all or, on a KeyError, nothing
+    return [loop.call_at(event.time_s, happen, event, callback) for event, callback in planned]

@@ -1,0 +1,44 @@
+"""The error of a program that waits for something that can no longer happen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from typing import Any
+
+_ASYNCIO_FOLDER = os.path.dirname(asyncio.__file__)
+_LISTED_MAX = 20  # waiting tasks that the message lists
+
+
+class Deadlock(RuntimeError):
+    """No event is left that could wake the tasks that wait.
+
+    Attributes: `time_s`, the virtual time (seconds); `waiting`, pairs of a task's name and what it waits for.
+    """
+
+    def __init__(self, time_s: float, waiting: Iterable[tuple[str, str]]) -> None:
+        self.time_s = time_s
+        self.waiting = list(waiting)
+        lines = [
+            f"deadlock at {time_s:g} s of virtual time: nothing is left to happen, and these wait for ever"
+        ]
+        lines += [f"  {who}: {what}" for who, what in self.waiting[:_LISTED_MAX]]
+        if len(self.waiting) > _LISTED_MAX:
+            lines.append(f"  and {len(self.waiting) - _LISTED_MAX} more")
+        super().__init__("\n".join(lines))
+
+
+def place(task: asyncio.Task[Any]) -> str:
+    """Where a task waits: the innermost line that is not asyncio's own, as "Client.step at client.py:42"."""
+    found = ""
+    inner: Any = task.get_coro()
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
+        if frame is None:  # a future: the end of the chain
+            break
+        code = frame.f_code
+        if not (found and code.co_filename.startswith(_ASYNCIO_FOLDER)):
+            found = f"{code.co_qualname} at {code.co_filename}:{frame.f_lineno}"
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+    return found

@@ -1,0 +1,54 @@
+"""What a virtual loop keeps in its queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.world.clock import VirtualLoop
+
+
+class Event(asyncio.TimerHandle):
+    """A callback that waits in the ready queue or among the timers.
+
+    The base class gives the type and the slots; its constructor and `cancel` would only add asyncio's debug
+    mode.
+    """
+
+    __slots__ = ()
+
+    _callback: Callable[..., object] | None
+    _args: Any
+    _context: Context
+    _loop: VirtualLoop
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._scheduled = False  # is among the loop's timers
+
+    def cancel(self) -> None:
+        """Makes sure that the callback does not run (any more), and lets go of what it refers to."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None
+            if self._scheduled:
+                self._loop._timer_cancelled()
+
+    def __repr__(self) -> str:
+        what = "cancelled" if self._cancelled else getattr(self._callback, "__qualname__", self._callback)
+        return f"<event {what} at {self._when:g} s>"

@@ -1,0 +1,214 @@
+"""Membership: which of its topology neighbours a client believes to be up, and how it learns of changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Tell = Callable[[str, object], object]
+"""An actor's verb: `tell(peer, message)` sends the message and does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """I am up: sent to all topology neighbours on a join and on a rejoin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """I am leaving: sent to all topology neighbours on a graceful leave. A crash sends nothing."""
+
+
+class Membership(ABC):
+    """One client's view of its neighbourhood.
+
+    The client calls `heard_from` for every message that reaches it, answers included, and then gives it to
+    `on_message` unless it is an answer. `on_change(peer, up)`, where set, is called when a single peer has
+    been added to `peers` or taken out.
+    """
+
+    def __init__(self, name: str, neighbours: Iterable[str], absent: Iterable[str] = ()) -> None:
+        """`absent`: the neighbours that are known not to be there yet, all others are believed to be up."""
+        self.name = name
+        self.neighbours = tuple(sorted(set(neighbours)))
+        if name in self.neighbours:
+            raise ValueError(f"{name} cannot be its own neighbour")
+        self.on_change: Callable[[str, bool], None] | None = None
+        self._peers: list[str]
+        self._missing: set[str]  # the neighbours that are not among the peers; never iterated over
+        self._believe_down(name for name in absent if name in self.neighbours)
+
+    def __repr__(self) -> str:
+        kind, up = type(self).__name__, len(self._peers)
+        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
+
+    @property
+    def peers(self) -> list[str]:
+        """The neighbours believed to be up, sorted. A change makes a new list, so one that was read stays."""
+        return self._peers
+
+    @abstractmethod
+    def heard_from(self, sender: str) -> None:
+        """A message of whatever kind came from `sender`. Cheap: it is called for every message."""
+
+    @abstractmethod
+    def on_message(self, message: object, sender: str) -> bool:
+        """Take in a message about membership; False if it is something else, for the client to handle."""
+
+    @abstractmethod
+    def suspect(self, peer: str) -> None:
+        """`peer` did not answer in time."""
+
+    @abstractmethod
+    def join(self, tell: Tell) -> None:
+        """This client comes up, for the first time or again; whatever it believed before is out of date."""
+
+    @abstractmethod
+    def leave(self, tell: Tell) -> None:
+        """This client leaves gracefully."""
+
+    @abstractmethod
+    def crash(self) -> None:
+        """This client is gone without a word (its actor can't say so: whoever crashes it calls this)."""
+
+    def _believe_down(self, names: Iterable[str]) -> None:
+        """Start afresh: all neighbours are up but these."""
+        self._missing = set(names)
+        self._peers = [peer for peer in self.neighbours if peer not in self._missing]
+
+    def _add(self, peer: str) -> None:
+        if peer not in self._missing:
+            return
+        self._missing.remove(peer)
+        self._peers = self._peers.copy()
+        insort(self._peers, peer)
+        if self.on_change is not None:
+            self.on_change(peer, True)
+
+    def _remove(self, peer: str) -> None:
+        if peer not in self._peers:
+            return
+        self._missing.add(peer)
+        self._peers = [other for other in self._peers if other != peer]
+        if self.on_change is not None:
+            self.on_change(peer, False)
+
+
+class Announced(Membership):
+    """Peers tell one another (the scenario's "announce"), and silence is the only sign of a crash.
+
+    A client that comes up knows nothing of who is: it believes all its neighbours to be up until they say
+    Goodbye or are suspected. Any message of a neighbour is proof that it is back. So a message that overtook
+    its sender's Goodbye on a datagram link brings the sender back until the next suspicion; to ignore it
+    would be worse, since a peer whose Hello was lost would stay unknown for good.
+    """
+
+    def heard_from(self, sender: str) -> None:
+        if sender in self._missing:
+            self._add(sender)
+
+    def on_message(self, message: object, sender: str) -> bool:
+        match message:
+            case Hello():
+                self._add(sender)
+            case Goodbye():
+                self._remove(sender)
+            case _:
+                return False
+        return True
+
+    def suspect(self, peer: str) -> None:
+        self._remove(peer)
+
+    def join(self, tell: Tell) -> None:
+        self._believe_down(())
+        self._tell_all(tell, Hello())
+
+    def leave(self, tell: Tell) -> None:
+        self._tell_all(tell, Goodbye())
+
+    def crash(self) -> None:
+        """Nobody hears of it."""
+
+    def _tell_all(self, tell: Tell, message: Hello | Goodbye) -> None:
+        for peer in self.neighbours:  # also those believed down: the belief may be wrong
+            tell(peer, message)
+
+
+class Directory:
+    """What all-knowing members share: who is up. A change reaches every member that is up at once."""
+
+    def __init__(self, up: Iterable[str]) -> None:
+        self._up = set(up)
+        self._members: dict[str, AllKnowing] = {}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the client of that name is up."""
+        return name in self._up
+
+    def enrol(self, member: AllKnowing) -> None:
+        """Have `member` told of changes from now on, in place of an earlier member of that name."""
+        self._members[member.name] = member
+
+    def came_up(self, name: str) -> None:
+        """Note that `name` is up, and tell the others; nothing happens if it was."""
+        if name not in self._up:
+            self._up.add(name)
+            for member in self._others(name):
+                member.see_up(name)
+
+    def went_down(self, name: str) -> None:
+        """Note that `name` is down, and tell the others; nothing happens if it was."""
+        if name in self._up:
+            self._up.remove(name)
+            for member in self._others(name):
+                member.see_down(name)
+
+    def _others(self, name: str) -> list[AllKnowing]:
+        """The members that are up, without `name`, in the order of their first enrolment."""
+        return [member for other, member in self._members.items() if other != name and other in self._up]
+
+
+class AllKnowing(Membership):
+    """Everybody knows at once who is up (the scenario's "all-knowing"), from a shared directory.
+
+    Suspicions and late messages change nothing: the directory is right and they can be wrong.
+    """
+
+    def __init__(self, name: str, neighbours: Iterable[str], directory: Directory) -> None:
+        super().__init__(name, neighbours)
+        self._directory = directory
+        self._look_up()
+        directory.enrol(self)
+
+    def heard_from(self, sender: str) -> None:
+        """No news."""
+
+    def on_message(self, message: object, sender: str) -> bool:
+        return False
+
+    def suspect(self, peer: str) -> None:
+        """No news."""
+
+    def join(self, tell: Tell) -> None:
+        self._look_up()  # a member that was down was not told of changes
+        self._directory.came_up(self.name)
+
+    def leave(self, tell: Tell) -> None:
+        self._directory.went_down(self.name)
+
+    def crash(self) -> None:
+        self._directory.went_down(self.name)
+
+    def see_up(self, peer: str) -> None:
+        """The directory's notice that `peer`, a neighbour or not, is up."""
+        self._add(peer)
+
+    def see_down(self, peer: str) -> None:
+        """The directory's notice that `peer`, a neighbour or not, is down."""
+        self._remove(peer)
+
+    def _look_up(self) -> None:
+        self._believe_down(peer for peer in self.neighbours if peer not in self._directory)

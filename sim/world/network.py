@@ -1,0 +1,361 @@
+"""The simulated network: what becomes of each message, and when.
+
+The way of a message from one actor to another:
+
+1. *Sent.*  `SimulatedNetwork.fate` decides at once whether it is lost and how long the wires will hold it.
+2. *Transfer.*  Between each ordered pair of names there is one connection, whose messages pass one after the
+   other.  The connections share the senders' uplinks and the receivers' downlinks max-min fairly
+   (sim.world.bandwidth).  Where both are unlimited a transfer takes no time.
+3. *Wires.*  Behind the transfer the message is on its way for its latency, whatever becomes of its sender.
+4. *Arrival.*  It is delivered if the receiver is up and not cut off from the sender.
+
+Every message ends exactly once: delivered, lost (by the network) or dropped (for want of a living sender or
+receiver, or of room).  Until then it is in flight.  Times are seconds of virtual time; sizes are encoded bytes.
+"""
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from actors.codec import size as encoded_size
+from actors.message import Envelope
+from actors.transport import Transport
+from sim.world.bandwidth import Link, SharedLinks, Transfer
+from sim.world.distributions import Constant, Distribution
+from sim.world.partitions import Partition, Partitions
+from sim.world.random import Draws
+
+# Called with (event, time_s, envelope, size_bytes, reason); event is "sent", "delivered", "lost", "dropped".
+Observer = Callable[[str, float, Envelope, int, str], None]
+
+
+@dataclass(frozen=True)
+class NetworkModel:
+    """What the network is like; `SimulatedNetwork.set_link` makes exceptions for single actors.
+
+    latency: seconds from the end of a message's transfer to its arrival, drawn for each message.
+    uplink_bps, downlink_bps: each actor's bandwidth in bits per second, None for unlimited.
+    link: "reliable" links repeat what is lost and keep the order of each pair's messages, as TCP does; a
+        "datagram" that is lost is gone, and it may overtake an earlier one.
+    loss: probability that a message (or its repetition) is lost.
+    rto_s: what each repetition adds to the latency, in seconds.  Repetitions take no bandwidth.
+    partitions: times at which some names are cut off from others; what is sent, or would arrive, across a cut
+        is lost.
+    backlog: messages of one pair that may wait for the transfer of earlier ones; more are dropped.
+    """
+
+    latency: Distribution
+    uplink_bps: float | None = None
+    downlink_bps: float | None = None
+    link: Literal["reliable", "datagram"] = "reliable"
+    loss: float = 0.0
+    rto_s: float = 0.2
+    partitions: tuple[Partition, ...] = ()
+    backlog: int = 10_000
+
+    def __post_init__(self) -> None:
+        if self.link not in ("reliable", "datagram"):
+            raise ValueError(f'link must be "reliable" or "datagram", got {self.link!r}')
+        if not 0 <= self.loss < 1:
+            raise ValueError(f"loss must be a probability in [0, 1), got {self.loss!r}")
+        if not 0 <= self.rto_s < math.inf:
+            raise ValueError(f"rto_s must be finite and not negative, got {self.rto_s!r} s")
+        if self.backlog < 1:
+            raise ValueError(f"backlog must be at least 1, got {self.backlog!r}")
+        for name, bps in (("uplink", self.uplink_bps), ("downlink", self.downlink_bps)):
+            if bps is not None and not bps > 0:
+                raise ValueError(f"{name} must be positive, or None for unlimited; got {bps!r} bit/s")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Messages so far, those to oneself left out: sent == delivered + lost + dropped + in_flight, always."""
+
+    sent: int = 0
+    delivered: int = 0
+    lost: int = 0
+    dropped: int = 0
+    in_flight: int = 0
+    bytes: int = 0  # of all sent messages
+    by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
+    reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
+
+
+@dataclass(slots=True)
+class _Message:
+    envelope: Envelope
+    size_bytes: int
+    delay_s: float  # that the wires will add behind the transfer
+    loss_reason: str  # empty: not lost
+
+
+class Wire:
+    """The one-way connection of an ordered pair of names."""
+
+    __slots__ = ("arrival_s", "arriving", "latency", "loss", "pair", "queue", "transfer")
+
+    def __init__(self, pair: tuple[str, str], latency: Draws | None, loss: Draws | None) -> None:
+        self.pair = pair
+        self.latency = latency  # None where the latency is constant
+        self.loss = loss  # None where nothing is ever lost
+        self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
+        self.transfer: Transfer | None = None
+        self.arrival_s = -math.inf  # the latest arrival that is set, and the messages that arrive then
+        self.arriving: list[_Message] = []
+
+    def is_blank(self) -> bool:
+        """Whether a new one would do as well."""
+        return self.latency is None and self.loss is None and self.queue is None and not self.arriving
+
+
+class SimulatedNetwork(Transport):
+    """A transport in virtual time.
+
+    `loop` is a VirtualLoop, `seed` the run's.  Each pair of names has its own streams of random numbers, so
+    neither other actors' traffic nor the number of actors changes the latencies and losses between two.
+    `observe` is told of every event at its time.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seed: int, model: NetworkModel, observe: Observer | None = None
+    ) -> None:
+        self.counts = Counts()
+        self.observe = observe
+        self._loop = loop
+        self._seed = seed
+        self._model = model
+        self._reliable = model.link == "reliable"
+        self._constant_s = model.latency.value if isinstance(model.latency, Constant) else math.nan
+        self._partitions = Partitions(model.partitions)
+        self._deliver: dict[str, Callable[[Envelope], None]] = {}
+        self._known: dict[str, None] = {}  # every name that was ever attached
+        self._wires: dict[tuple[str, str], Wire] = {}
+        self._shared = SharedLinks(loop)
+        self._uplinks: dict[str, Link] = {}
+        self._downlinks: dict[str, Link] = {}
+        self._limited = model.uplink_bps is not None or model.downlink_bps is not None
+        self._busy: dict[Transfer, Wire] = {}
+
+    def __repr__(self) -> str:
+        return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
+
+    # -- Who is there
+
+    def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
+        """Make `name` reachable: each arrival calls `deliver(envelope)`.  ValueError if it is attached already."""
+        if name in self._deliver:
+            raise ValueError(f"{name!r} is attached already")
+        self._deliver[name] = deliver
+        self._known[name] = None
+
+    def detach(self, name: str) -> None:
+        """Make `name` unreachable: transfers to it end (dropped); what it sent itself goes on."""
+        if self._deliver.pop(name, None) is not None and name in self._downlinks:
+            for transfer in list(self._downlinks[name].transfers):
+                self._break_off(transfer, "down")
+
+    def abort(self, name: str) -> None:
+        """Crash `name`: detach it and end its own transfers as well; what has left it already goes on."""
+        self.detach(name)
+        if name in self._uplinks:
+            for transfer in list(self._uplinks[name].transfers):
+                self._break_off(transfer, "sender crashed")
+
+    def set_link(self, name: str, uplink_bps: float | None, downlink_bps: float | None) -> None:
+        """Set one actor's bandwidths (bits per second, None for unlimited), also for what is in transfer."""
+        self._limited = True
+        for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
+            self._shared.set_capacity(link, _capacity_bps(bps))
+
+    def now(self) -> float:
+        """Seconds of virtual time; also while the loop is not running."""
+        return self._loop.time()
+
+    # -- The way of a message
+
+    def send(self, envelope: Envelope) -> None:
+        """Put a message on its way and return at once.
+
+        Raises TypeError if it cannot be encoded, and nothing for an unreachable receiver.
+        """
+        pair = (envelope.sender, envelope.receiver)
+        if pair[0] == pair[1]:
+            self._loop.call_soon(self._deliver_to_self, envelope)  # past the network, and not counted
+            return
+        size_bytes = encoded_size(envelope)
+        wire = self._wires.get(pair)
+        if wire is None:
+            wire = self._wires[pair] = self._new_wire(pair)
+        delay_s, loss_reason = self.fate(wire)
+        message = _Message(envelope, size_bytes, delay_s, loss_reason)
+        self._count_sent(message)
+        if loss_reason == "partition":  # no connection comes about, so there is nothing to transfer
+            self._end(message, "lost", "partition")
+        elif self._limited:
+            self._enqueue(wire, message)
+        else:
+            self._depart(wire, message)
+
+    def fate(self, wire: Wire) -> tuple[float, str]:
+        """Decide what becomes of a message that is sent now.
+
+        Returns how long the wires hold it (seconds, behind its transfer) and why it is lost ("": it is not).
+        Only what nobody can know yet is left to `_arrive`: whether the receiver is up then, and the pair not
+        cut.  The draws are made for a lost message too, so that a partition shifts no other's latency.
+        """
+        model = self._model
+        delay_s = self._constant_s if wire.latency is None else model.latency.sample(wire.latency)
+        loss_reason = ""
+        if wire.loss is not None:
+            u = wire.loss.uniform()
+            if self._reliable:
+                # How often in a row it is lost is geometric; by inversion, as 1 - u is uniform in (0, 1].
+                delay_s += model.rto_s * int(math.log(1 - u) / math.log(model.loss))
+            elif u < model.loss:
+                loss_reason = "loss"
+        if self._partitions.cut(*wire.pair, self._loop.time()):
+            loss_reason = "partition"
+        return delay_s, loss_reason
+
+    def _enqueue(self, wire: Wire, message: _Message) -> None:
+        """Transfer a message, now or after those of the same pair that are still waiting."""
+        if wire.queue is not None:
+            if len(wire.queue) > self._model.backlog:
+                self._end(message, "dropped", "backlog")
+            else:
+                wire.queue.append(message)
+        elif all(link.capacity_bps == math.inf for link in self._links(*wire.pair)):
+            self._depart(wire, message)
+        else:
+            wire.queue = deque((message,))
+            self._start_transfer(wire, message)
+            if self._reliable and wire.pair[1] not in self._deliver:
+                # Nobody answers; the sender notices after the latency, and spends its uplink on others.
+                self._loop.call_at(self._loop.time() + message.delay_s, self._refuse, wire)
+
+    def _start_transfer(self, wire: Wire, message: _Message) -> None:
+        transfer = self._shared.start(8 * message.size_bytes, self._links(*wire.pair), self._transferred)
+        wire.transfer = transfer
+        self._busy[transfer] = wire
+
+    def _transferred(self, transfer: Transfer) -> None:
+        wire = self._busy.pop(transfer)
+        assert wire.queue is not None
+        message = wire.queue.popleft()
+        if wire.queue:
+            self._start_transfer(wire, wire.queue[0])
+        else:
+            wire.queue = wire.transfer = None
+        self._depart(wire, message)
+
+    def _refuse(self, wire: Wire) -> None:
+        if wire.transfer is not None and wire.pair[1] not in self._deliver:
+            self._break_off(wire.transfer, "down")
+
+    def _break_off(self, transfer: Transfer, reason: str) -> None:
+        """End a transfer, and those that wait behind it on the same connection."""
+        self._shared.cancel(transfer)
+        wire = self._busy.pop(transfer)
+        messages, wire.queue, wire.transfer = wire.queue, None, None
+        for message in messages or ():
+            self._end(message, "dropped", reason)
+
+    def _depart(self, wire: Wire, message: _Message) -> None:
+        """The last bit has left: from here on the message is with the wires."""
+        if message.loss_reason:
+            self._end(message, "lost", message.loss_reason)
+            return
+        arrival_s = self._loop.time() + message.delay_s
+        if not self._reliable:
+            self._loop.call_at(arrival_s, self._arrive, [message])
+            return
+        if arrival_s > wire.arrival_s:
+            wire.arrival_s = arrival_s
+            wire.arriving = []
+        # Messages of one pair that arrive together share a list, and each arrival takes its first: so they
+        # keep their order even where the loop shuffles what happens at the same time.
+        wire.arriving.append(message)
+        self._loop.call_at(wire.arrival_s, self._arrive, wire.arriving)
+
+    def _arrive(self, arriving: list[_Message]) -> None:
+        message = arriving.pop(0)
+        envelope = message.envelope
+        deliver = self._deliver.get(envelope.receiver)
+        if self._partitions.cut(envelope.sender, envelope.receiver, self._loop.time()):
+            self._end(message, "lost", "partition")
+        elif deliver is None:
+            self._end(message, "dropped", "down" if envelope.receiver in self._known else "unknown")
+        else:
+            self._end(message, "delivered", "")
+            deliver(envelope)
+
+    def _deliver_to_self(self, envelope: Envelope) -> None:
+        deliver = self._deliver.get(envelope.receiver)
+        if deliver is not None:
+            deliver(envelope)
+
+    # -- Bookkeeping
+
+    def _count_sent(self, message: _Message) -> None:
+        counts = self.counts
+        counts.sent += 1
+        counts.in_flight += 1
+        counts.bytes += message.size_bytes
+        kind = type_name(message.envelope)
+        of_type = counts.by_type.get(kind)
+        if of_type is None:
+            of_type = counts.by_type[kind] = [0, 0]
+        of_type[0] += 1
+        of_type[1] += message.size_bytes
+        if self.observe is not None:
+            self.observe("sent", self._loop.time(), message.envelope, message.size_bytes, "")
+
+    def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
+        counts = self.counts
+        counts.in_flight -= 1
+        if event == "delivered":
+            counts.delivered += 1
+        else:
+            if event == "lost":
+                counts.lost += 1
+            else:
+                counts.dropped += 1
+            counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
+        pair = (message.envelope.sender, message.envelope.receiver)
+        wire = self._wires.get(pair)
+        if wire is not None and wire.is_blank():
+            del self._wires[pair]  # or a long run would keep one for each pair that ever spoke
+        if self.observe is not None:
+            self.observe(event, self._loop.time(), message.envelope, message.size_bytes, reason)
+
+    def _new_wire(self, pair: tuple[str, str]) -> Wire:
+        model = self._model
+        latency = None if isinstance(model.latency, Constant) else Draws(self._seed, "latency", *pair)
+        loss = Draws(self._seed, "loss", *pair) if model.loss else None
+        return Wire(pair, latency, loss)
+
+    def _links(self, sender: str, receiver: str) -> tuple[Link, Link]:
+        """The uplink of the one and the downlink of the other."""
+        uplink = self._uplinks.get(sender)
+        if uplink is None:
+            uplink = Link(f"uplink of {sender}", _capacity_bps(self._model.uplink_bps))
+            self._uplinks[sender] = uplink
+        downlink = self._downlinks.get(receiver)
+        if downlink is None:
+            downlink = Link(f"downlink of {receiver}", _capacity_bps(self._model.downlink_bps))
+            self._downlinks[receiver] = downlink
+        return uplink, downlink
+
+
+def _capacity_bps(bps: float | None) -> float:
+    return math.inf if bps is None else bps
+
+
+def type_name(envelope: Envelope) -> str:
+    """What a message is filed under: its class; "None" for an empty answer, "error" for a failed one."""
+    if envelope.error is not None:
+        return "error"
+    return "None" if envelope.message is None else type(envelope.message).__name__

@@ -1,0 +1,74 @@
+"""Scheduled partitions: times at which some names cannot reach some others."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A cut of the network during `start_s <= time < end_s` (seconds of virtual time), in one of two forms.
+
+    `groups`: names of different groups cannot reach each other; all names that are in no group form one
+    more group, so that `groups=(("a", "b"),)` cuts a and b off from everybody else.  `sources` and
+    `targets`: what a source sends to a target is cut, while the way back stays open.  Raises ValueError
+    when the description is not exactly one of these.
+    """
+
+    start_s: float
+    end_s: float
+    groups: tuple[tuple[str, ...], ...] = ()
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start_s < self.end_s):
+            raise ValueError(
+                f"partition: 0 <= start < end is needed, got {self.start_s!r} s and {self.end_s!r} s"
+            )
+        if bool(self.groups) == bool(self.sources or self.targets):
+            raise ValueError("partition: give either groups, or sources and targets")
+        if bool(self.sources) != bool(self.targets):
+            raise ValueError("partition: a one-way cut needs both sources and targets")
+        if not all(self.groups):
+            raise ValueError("partition: a group is empty")
+        for name, times in Counter(name for group in self.groups for name in group).items():
+            if times > 1:
+                raise ValueError(f"partition: {name!r} is named {times} times in the groups")
+
+
+class Partitions:
+    """Answers whether a way is cut at some time."""
+
+    def __init__(self, partitions: Sequence[Partition] = ()) -> None:
+        self._cuts = tuple(_Cut(partition) for partition in partitions)
+        self._first_start_s = min((cut.start_s for cut in self._cuts), default=math.inf)
+        self._last_end_s = max((cut.end_s for cut in self._cuts), default=-math.inf)
+
+    def cut(self, sender: str, receiver: str, time_s: float) -> bool:
+        """Whether nothing from `sender` can reach `receiver` at `time_s`."""
+        if (
+            not self._first_start_s <= time_s < self._last_end_s
+        ):  # asked twice for every message, and mostly over here
+            return False
+        return any(
+            cut.start_s <= time_s < cut.end_s and cut.separates(sender, receiver) for cut in self._cuts
+        )
+
+
+class _Cut:
+    """A `Partition` with its names looked up by hash."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.start_s = partition.start_s
+        self.end_s = partition.end_s
+        self._one_way = bool(partition.sources)
+        self._sources = frozenset(partition.sources)
+        self._targets = frozenset(partition.targets)
+        self._group_of = {name: number for number, group in enumerate(partition.groups) for name in group}
+
+    def separates(self, sender: str, receiver: str) -> bool:
+        if self._one_way:
+            return sender in self._sources and receiver in self._targets
+        return self._group_of.get(sender) != self._group_of.get(receiver)
