@@ -1,0 +1,1 @@
+"""Data sets, partitions, models, objectives and the batched engine that trains them."""

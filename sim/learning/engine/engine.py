@@ -1,0 +1,288 @@
+"""The engine: collects what every client wants computed, and computes it in batches when somebody needs a number."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.learning.engine.arena import Arena, index_tensor
+from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
+from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.operations import (
+    Clip,
+    Dot,
+    Draw,
+    Gradient,
+    Loss,
+    Mix,
+    Operation,
+    SampleJob,
+    Train,
+    TrainJob,
+)
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.samples import ClientData
+from sim.learning.models import Architecture
+from sim.learning.objectives import Objective
+from sim.world.random import key
+
+Interned = TypeVar("Interned", bound=Hashable)
+
+
+@dataclass
+class EngineStatistics:
+    """What the engine did: jobs (nodes computed), batches (calls that computed them), wall seconds in flushes."""
+
+    jobs: int = 0
+    batches: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+
+    @property
+    def mean_batch(self) -> float:
+        """Jobs per call."""
+        return self.jobs / self.batches if self.batches else 0.0
+
+
+class Engine:
+    """Deferred, batched computation for all clients of a run.
+
+    Jobs become pending nodes. The first read (or `pending_limit_bytes` of promised output) computes all pending nodes
+    that somebody still holds, level by level, one call per group. `way` is "auto", "vmap" or "loop"; with
+    `deferred=False` each job is computed as soon as it is submitted.
+    """
+
+    def __init__(
+        self,
+        data: ClientData,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+        way: str = "auto",
+        deferred: bool = True,
+        pending_limit_bytes: float = 512e6,
+    ) -> None:
+        self.data = data
+        self.seed = seed
+        self.device = torch.device(device)
+        self.way = way
+        self.deferred = deferred
+        self.pending_limit_bytes = pending_limit_bytes
+        self.statistics = EngineStatistics()
+        self._arenas: dict[int, Arena] = {}
+        self._levels: list[list[weakref.ref[Node]]] = []
+        self._pending_bytes = 0
+        self._interned: dict[Hashable, Hashable] = {}
+        self._scalars = self._arena(1)
+        self.one = Atom(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
+        assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
+        self._mixes: dict[int, Mix] = {}
+
+    # --- handles ---------------------------------------------------------------------------------------------
+
+    def vector(self, values: Tensor) -> Vector:
+        """A handle on known numbers, [P]."""
+        arena = self._arena(values.numel())
+        row = arena.store(values.detach().to(self.device, torch.float32).reshape(1, -1))[0]
+        return Vector(self, arena.width, {Atom(arena, row): 1.0})
+
+    def scalar(self, value: float) -> Scalar:
+        """A handle on a known number."""
+        return Scalar(self, 1, {self.one: float(value)} if value else {})
+
+    def mix(self, width: int, terms: Terms) -> Atom:
+        """One atom holding the linear combination `terms`; Vector.atom() calls it."""
+        arena = self._arena(width)
+        operation = self._mixes.get(width)
+        if operation is None:
+            operation = self._mixes[width] = Mix(arena, self._scalars)
+        factors = tuple(terms.values())
+        return self._submit(operation, tuple(terms) + _scalars_of(factors), factors, (arena,))[0]
+
+    def clip(self, value: Scalar, low: float, high: float) -> Scalar:
+        """`value` limited to [low, high], still deferred."""
+        operation = self.intern(Clip(low, high))
+        return self._scalar_handle(self._submit(operation, (value.atom(),), None, (self._scalars,))[0])
+
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product of two vectors of the same width, still deferred."""
+        if first.width != second.width:
+            raise ValueError(f"inner product of vectors of {first.width} and {second.width} numbers")
+        inputs = (first.atom(), second.atom())
+        return self._scalar_handle(self._submit(_DOT, inputs, None, (self._scalars,))[0])
+
+    # --- jobs ------------------------------------------------------------------------------------------------
+
+    def kernel(self, architecture: Architecture, objective: Objective) -> Kernel:
+        """The kernel of this pair, made once."""
+        identity = ("kernel", architecture.key, objective)
+        if identity not in self._interned:
+            way = choose_way(self.way, architecture, self.device)
+            self._interned[identity] = Kernel(architecture, objective, way)
+        kernel = self._interned[identity]
+        assert isinstance(kernel, Kernel)
+        return kernel
+
+    def intern(self, value: Interned) -> Interned:
+        """The first equal object seen, so that nodes of a group share one operation."""
+        return self._interned.setdefault(value, value)  # type: ignore[return-value]
+
+    def training(self, kernel: Kernel, optimizer: Optimizer, draw: Draw) -> Train:
+        """The operation that trains for `draw.steps` steps."""
+        return self.intern(Train(kernel, optimizer, draw, self._scalars))
+
+    def train(
+        self,
+        operation: Train,
+        start: Vector,
+        job: TrainJob,
+        *,
+        state: Vector | None = None,
+        anchors: Sequence[Vector] = (),
+    ) -> tuple[Vector, Vector | None]:
+        """Parameters after training from `start`, and the optimizer's new state (None if it has none).
+
+        job.strengths[k] is the strength of the pull towards anchors[k].
+        """
+        width, slots = start.width, operation.optimizer.slots
+        inputs = [start.atom()]
+        if slots:
+            inputs.append((state or self._zeros(slots * width)).atom())
+        inputs += [anchor.atom() for anchor in anchors]
+        inputs += _scalars_of(job.strengths)
+        arenas = (self._arena(width), self._arena(slots * width)) if slots else (self._arena(width),)
+        atoms = self._submit(operation, tuple(inputs), job, arenas)
+        self.statistics.updates += operation.draw.steps
+        trained = Vector(self, width, {atoms[0]: 1.0})
+        return trained, Vector(self, slots * width, {atoms[1]: 1.0}) if slots else None
+
+    def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
+        """Gradient of the mean loss of one batch, at the parameters `at`."""
+        atom = self._submit(operation, (at.atom(),), job, (self._arena(at.width),))[0]
+        return Vector(self, at.width, {atom: 1.0})
+
+    def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
+        """Mean loss of the parameters `of` on one batch."""
+        return self._scalar_handle(self._submit(operation, (of.atom(),), job, (self._scalars,))[0])
+
+    def draw_key(self, client: int, purpose: str) -> int:
+        """The key of one client's batches for one purpose."""
+        return key(self.seed, "batches", purpose, client)
+
+    # --- execution -------------------------------------------------------------------------------------------
+
+    def read(self, atom: Atom) -> Tensor:
+        """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
+        if atom.node is not None:
+            self.flush()
+        return atom.arena.data[atom.row].clone()
+
+    def rows(self, vectors: Sequence[Vector]) -> Tensor:
+        """The numbers of vectors of equal width, [len(vectors), width]."""
+        atoms = [vector.atom() for vector in vectors]
+        if any(atom.node is not None for atom in atoms):
+            self.flush()
+        return atoms[0].arena.gather([atom.row for atom in atoms])
+
+    def flush(self) -> None:
+        """Compute every pending node that somebody still holds, level by level."""
+        started = time.perf_counter()  # a statistic only: nothing simulated depends on it
+        levels, self._levels, self._pending_bytes = self._levels, [], 0
+        for level in range(len(levels)):
+            groups: dict[int, list[Node]] = {}
+            for reference in levels[level]:
+                node = reference()
+                if node is not None:
+                    groups.setdefault(id(node.group), []).append(node)
+            levels[level] = []
+            node = None
+            for nodes in groups.values():
+                self._run_group(nodes)
+        self.statistics.seconds += time.perf_counter() - started
+
+    def _run_group(self, nodes: list[Node]) -> None:
+        operation: Operation = nodes[0].group
+        limit = operation.rows_at_once()
+        for first in range(0, len(nodes), limit):
+            part = nodes[first : first + limit]
+            results = operation.run(part)
+            self.statistics.jobs += len(part)
+            self.statistics.batches += 1
+            for output, values in enumerate(results):
+                self._store_output(part, output, values)
+
+    def _store_output(self, nodes: list[Node], output: int, values: Tensor) -> None:
+        # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
+        alive = [(n, atom) for n, node in enumerate(nodes) if (atom := node.outputs[output]()) is not None]
+        if not alive:
+            return
+        if len(alive) < len(nodes):
+            values = values.index_select(0, index_tensor([n for n, _ in alive], self.device))
+        for (_, atom), row in zip(alive, alive[0][1].arena.store(values), strict=True):
+            atom.fulfil(row)
+
+    def _submit(
+        self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
+    ) -> list[Atom]:
+        node = Node(operation, inputs, payload)
+        atoms = [Atom(arena, node=node) for arena in arenas]
+        node.outputs = tuple([weakref.ref(atom) for atom in atoms])
+        while len(self._levels) <= node.level:
+            self._levels.append([])
+        self._levels[node.level].append(weakref.ref(node))
+        self._pending_bytes += 4 * sum([arena.width for arena in arenas])
+        if not self.deferred or self._pending_bytes > self.pending_limit_bytes:
+            del node  # the atoms hold it; a reference from here would keep it alive after it has been computed
+            self.flush()
+        return atoms
+
+    def _arena(self, width: int) -> Arena:
+        arena = self._arenas.get(width)
+        if arena is None:
+            arena = self._arenas[width] = Arena(width, self.device)
+        return arena
+
+    def _zeros(self, width: int) -> Vector:
+        return Vector(self, width, {})
+
+    def _scalar_handle(self, atom: Atom) -> Scalar:
+        return Scalar(self, 1, {atom: 1.0})
+
+    # --- memory ----------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory of all arenas, in bytes."""
+        return sum(arena.data.numel() * 4 for arena in self._arenas.values())
+
+    @property
+    def rows_held(self) -> int:
+        """Vectors and scalars that somebody holds, the constant 1 included."""
+        return sum(arena.in_use for arena in self._arenas.values())
+
+
+_DOT = Dot()
+
+
+def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:
+    """Scalar atoms that the factors refer to: they are inputs too."""
+    return tuple([factor.scalar for factor in factors if isinstance(factor, Coefficient)])
+
+
+def checksums(rows: Tensor) -> np.ndarray:
+    """An int64 per row that changes with any bit of it; exact, so independent of the order of summation.
+
+    rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
+    """
+    bits = rows.contiguous().view(torch.int32)
+    weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
+    # One row at a time: an int64 copy of all rows at once would triple the memory of a large run.
+    sums = [(row.to(torch.int64) * weights).sum() for row in bits]
+    return torch.stack(sums).cpu().numpy()

@@ -1,0 +1,263 @@
+"""Immutable handles on vectors and scalars that may not have been computed yet.
+
+A handle is a linear combination of *atoms*; an atom is one row of an arena, or the output of a pending node. Sums,
+differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and for free. Who needs
+the numbers asks for `handle.atom()`: a combination then becomes a pending mix of its own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sim.learning.engine.arena import Arena
+    from sim.learning.engine.engine import Engine
+
+_TERMS_MAX = (
+    32  # a longer combination is computed into one vector, so that chains of merges cannot grow for ever
+)
+
+
+class Node:
+    """A computation that nobody has needed yet.
+
+    It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and work
+    that nobody can read is never done.
+    """
+
+    __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
+
+    def __init__(self, group: Any, inputs: tuple[Atom, ...], payload: Any) -> None:
+        self.group = group
+        self.inputs = inputs
+        self.payload = payload
+        # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
+        self.level = 1 + max([atom.node.level for atom in inputs if atom.node is not None], default=-1)
+        self.outputs: tuple[weakref.ref[Atom], ...] = ()
+
+
+class Atom:
+    """One row of an arena, or (while `node` is set) the promise of one."""
+
+    __slots__ = ("__weakref__", "arena", "node", "row")
+
+    def __init__(self, arena: Arena, row: int = -1, node: Node | None = None) -> None:
+        self.arena = arena
+        self.row = row
+        self.node = node
+
+    def fulfil(self, row: int) -> None:
+        """The node has been computed: from now on the atom is this row."""
+        self.row = row
+        self.node = None
+
+    def __del__(self) -> None:
+        if self.row >= 0:
+            self.arena.give_back(self.row)
+
+
+class Coefficient:
+    """A factor whose value is itself a pending scalar: `number` times the scalar atom `scalar`."""
+
+    __slots__ = ("number", "scalar")
+
+    def __init__(self, number: float, scalar: Atom) -> None:
+        self.number = number
+        self.scalar = scalar
+
+
+Factor = float | Coefficient
+Terms = Mapping[Atom, Factor]
+
+
+class Vector:
+    """An immutable flat vector of P float32 numbers, perhaps not computed yet: supports `+ - * /`.
+
+    `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
+    """
+
+    __slots__ = ("_terms", "engine", "width")
+    __array_priority__ = 1000  # numpy scalars leave `number * vector` to us
+
+    dtype = "float32"
+
+    def __init__(self, engine: Engine, width: int, terms: Terms) -> None:
+        self.engine = engine
+        self.width = width
+        self._terms = terms
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    @property
+    def pending(self) -> bool:
+        """Whether some number behind this handle has not been computed yet."""
+        return any(atom.node is not None for atom in self._terms)
+
+    def atom(self) -> Atom:
+        """The single atom that holds this value; makes a pending mix of a combination, once."""
+        if len(self._terms) == 1:
+            ((atom, factor),) = self._terms.items()
+            if factor == 1.0:
+                return atom
+        atom = self.engine.mix(self.width, self._terms)
+        self._terms = {atom: 1.0}
+        return atom
+
+    def tensor(self) -> Tensor:
+        """The numbers as a new tensor on the engine's device; computes everything pending."""
+        return self.engine.read(self.atom())
+
+    def numpy(self) -> np.ndarray:
+        """The numbers as a numpy array of `shape`; computes everything pending."""
+        return self.tensor().cpu().numpy().reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype)
+
+    def _combine(self, other: Any, sign: float) -> Any:
+        if not isinstance(other, Vector) or other.width != self.width or type(other) is not type(self):
+            return NotImplemented
+        if other.engine is not self.engine:
+            raise ValueError("these vectors belong to two different engines")
+        terms = dict(self._terms)
+        for atom, factor in other._terms.items():
+            addend = _scale(factor, sign)
+            total = _add(terms[atom], addend) if atom in terms else addend
+            if total is None:  # two factors that cannot be added symbolically
+                return type(self)(self.engine, self.width, {self.atom(): 1.0, other.atom(): sign})
+            terms[atom] = total
+        # Atoms that cancelled are dropped: this is what makes `params + (trained - params)` exact.
+        terms = {atom: factor for atom, factor in terms.items() if factor != 0.0}
+        return self._limited(terms)
+
+    def _limited(self, terms: dict[Atom, Factor]) -> Any:
+        result = type(self)(self.engine, self.width, terms)
+        if len(terms) > _TERMS_MAX:
+            result.atom()
+        return result
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine(other, 1.0)
+
+    def __radd__(self, other: Any) -> Any:
+        # sum() starts with the integer 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(other, -1.0)
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Scalar):
+            factor = other.factor()
+            if isinstance(factor, float):
+                return self * factor
+            return type(self)(self.engine, self.width, {self.atom(): factor})
+        number = _number(other)
+        if number is None:
+            return NotImplemented
+        terms = {
+            atom: scaled for atom, factor in self._terms.items() if (scaled := _scale(factor, number)) != 0.0
+        }
+        return type(self)(self.engine, self.width, terms)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self.__mul__(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        number = _number(other)
+        return NotImplemented if number is None else self * (1.0 / number)
+
+    def __repr__(self) -> str:
+        state = "pending" if self.pending else "computed"
+        return f"<{type(self).__name__} of {self.width} numbers, {len(self._terms)} terms, {state}>"
+
+
+class Scalar(Vector):
+    """One number that may still be pending: an inner product, a loss, a weight made of them.
+
+    Arithmetic and `clip` stay deferred; `float()`, comparisons and `bool()` compute everything pending. Two scalars
+    may be multiplied, and a scalar may scale a Vector or be the strength of a proximal pull.
+    """
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    def clip(self, low: float, high: float) -> Scalar:
+        """This number limited to [low, high]."""
+        return self.engine.clip(self, low, high)
+
+    def factor(self) -> Factor:
+        """This number as the factor of a vector, without a computation of its own where that is possible."""
+        if not self._terms:
+            return 0.0
+        if len(self._terms) == 1:
+            ((atom, number),) = self._terms.items()
+            if isinstance(number, float):
+                return number if atom is self.engine.one else Coefficient(number, atom)
+        return Coefficient(1.0, self.atom())
+
+    def __float__(self) -> float:
+        return float(self.tensor())
+
+    def _combine(self, other: Any, sign: float) -> Any:
+        number = _number(other)
+        return super()._combine(self.engine.scalar(number) if number is not None else other, sign)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine(other, 1.0)
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self)._combine(other, 1.0)
+
+    def __bool__(self) -> bool:
+        return float(self) != 0.0
+
+    def __lt__(self, other: Any) -> bool:
+        return float(self) < float(other)
+
+    def __le__(self, other: Any) -> bool:
+        return float(self) <= float(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return float(self) > float(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return float(self) >= float(other)
+
+
+def _number(value: Any) -> float | None:
+    """`value` as a float when it is a plain number, else None."""
+    if isinstance(value, (int, float, np.floating, np.integer)):
+        return float(value)
+    return None
+
+
+def _scale(factor: Factor, number: float) -> Factor:
+    if isinstance(factor, float):
+        return factor * number
+    return Coefficient(factor.number * number, factor.scalar) if number else 0.0
+
+
+def _add(first: Factor, second: Factor) -> Factor | None:
+    if isinstance(first, float) and isinstance(second, float):
+        return first + second
+    if isinstance(first, Coefficient) and isinstance(second, Coefficient) and first.scalar is second.scalar:
+        total = first.number + second.number
+        return Coefficient(total, first.scalar) if total else 0.0
+    return None
+

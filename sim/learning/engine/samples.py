@@ -1,0 +1,62 @@
+"""The clients' data on the device: stored once, addressed by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.learning.engine.arena import index_tensor
+
+
+class Subset:
+    """Which rows of the common tensors each client owns in one role (training, validation, test)."""
+
+    def __init__(self, x: Tensor, y: Tensor, rows: Sequence[np.ndarray], label_maps: Tensor | None) -> None:
+        self.x = x
+        self.y = y
+        self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
+        self._offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1])).astype(np.int64)
+        flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
+        self._rows = index_tensor(flat, x.device)
+        self._label_maps = label_maps
+
+    def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
+        device = self.x.device
+        where = index_tensor(self._offsets[clients][:, None] + positions, device)
+        rows = self._rows[where]
+        y = self.y[rows]
+        if self._label_maps is not None:
+            y = self._label_maps[index_tensor(clients, device)].gather(1, y)
+        return self.x[rows], y
+
+
+class ClientData:
+    """Training, validation and test samples of every client, and the permutation of labels that each one sees.
+
+    train_x [n, ...] float32, train_y [n] int64 hold training and validation rows; label_maps: [clients, classes] or
+    None.
+    """
+
+    def __init__(
+        self,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        *,
+        train_rows: Sequence[np.ndarray],
+        validation_rows: Sequence[np.ndarray],
+        test_rows: Sequence[np.ndarray],
+        label_maps: Sequence[np.ndarray] | None,
+    ) -> None:
+        device = train[0].device
+        maps = None if label_maps is None else torch.from_numpy(np.stack(label_maps).astype(np.int64)).to(device)
+        self.train = Subset(*train, train_rows, maps)
+        self.validation = Subset(*train, validation_rows, maps)
+        self.test = Subset(*test, test_rows, maps)
+
+    def subset(self, name: str) -> Subset:
+        """The subset called "train", "validation" or "test"."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]

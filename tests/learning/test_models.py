@@ -1,0 +1,237 @@
+"""Architectures: parameter counts, initialisation, purity, and how a model is refused."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.func import grad, vmap
+
+from sim.errors import UserError
+from sim.learning.models import MODELS, Architecture, Point, ResNet9, architecture, build_model
+
+SMALL: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [
+    ("logistic-regression", {}, (64,), 10),
+    ("mlp", {"hidden": [16, 8]}, (1, 8, 8), 10),
+    ("cnn", {}, (3, 8, 8), 5),
+    ("resnet9", {"width": 4, "groups": 2}, (3, 16, 16), 5),
+    ("point", {}, (7,), 0),
+]
+IDS = [name for name, *_ in SMALL]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def on_cpu(name: str, options: dict, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The same model as an ordinary module, with parameters drawn by PyTorch's constructors from seed 5."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        return MODELS[name](input_shape, classes, **options)
+
+
+def test_every_model_is_covered() -> None:
+    assert [name for name, *_ in SMALL] == list(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "input_shape", "classes", "parameters"),
+    [
+        ("logistic-regression", {}, (64,), 10, 650),
+        ("mlp", {}, (64,), 10, 64 * 100 + 100 + 100 * 10 + 10),
+        ("mlp", {"hidden": []}, (64,), 10, 650),
+        ("cnn", {}, (1, 28, 28), 10, 1_663_370),  # the count that McMahan et al. (2017) state
+        ("resnet9", {}, (3, 32, 32), 10, 6_573_130),
+        ("point", {}, (21,), 0, 20),
+    ],
+)
+def test_parameter_count(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int, parameters: int
+) -> None:
+    assert architecture(name, options, input_shape, classes).numel == parameters
+
+
+@pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL, ids=IDS)
+def test_slices_tile_the_vector_in_parameter_order(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int
+) -> None:
+    model = architecture(name, options, input_shape, classes)
+    end = 0
+    for part in model.slices:
+        assert part.offset == end
+        end += part.numel
+    assert end == model.numel
+    reference = on_cpu(name, options, input_shape, classes)
+    assert [(part.name, part.shape) for part in model.slices] == [
+        (path, tuple(parameter.shape)) for path, parameter in reference.named_parameters()
+    ]
+    assert model.shapes == tuple(part.shape for part in model.slices)
+
+
+@pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL[:-1], ids=IDS[:-1])
+def test_initial_parameters_are_those_of_pytorch(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int
+) -> None:
+    reference = on_cpu(name, options, input_shape, classes)
+    flat = architecture(name, options, input_shape, classes).initial(generator(5))
+    assert flat.dtype == torch.float32
+    assert torch.equal(flat, nn.utils.parameters_to_vector(reference.parameters()))
+
+
+def test_a_point_starts_at_the_origin() -> None:
+    assert torch.equal(architecture("point", {}, (4,), 0).initial(generator()), torch.zeros(3))
+
+
+def test_initialisation_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    architecture("cnn", {}, (1, 8, 8), 10).initial(generator())
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL, ids=IDS)
+def test_forward_equals_the_module(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int
+) -> None:
+    reference = on_cpu(name, options, input_shape, classes)
+    if name == "point":
+        nn.utils.vector_to_parameters(torch.arange(6.0), reference.parameters())
+    flat = nn.utils.parameters_to_vector(reference.parameters()).detach()
+    model = architecture(name, options, input_shape, classes)
+    x = torch.randn(3, *input_shape, generator=generator())
+    expected = reference(x)
+    assert expected.shape == (3, classes or 6)
+    assert torch.equal(model.forward(flat, x), expected)
+    assert torch.equal(model.forward(model.unflatten(flat), x), expected)
+
+
+@pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL, ids=IDS)
+def test_vmap_of_grad_equals_one_client_at_a_time(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int
+) -> None:
+    model = architecture(name, options, input_shape, classes)
+    flats = torch.stack([model.initial(generator(seed)) for seed in range(3)])
+    x = torch.randn(3, 4, *input_shape, generator=generator())
+
+    def objective(flat: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (model.forward(flat, x) - 1).square().mean()
+
+    together = vmap(grad(objective))(flats, x)
+    assert together.shape == (3, model.numel)
+    for row, (flat, batch) in enumerate(zip(flats, x, strict=True)):
+        alone = flat.clone().requires_grad_()
+        objective(alone, batch).backward()
+        torch.testing.assert_close(together[row], alone.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_stacked_vectors_unflatten_and_flatten_again() -> None:
+    model = architecture("mlp", {"hidden": [3]}, (2,), 2)
+    stacked = torch.randn(4, model.numel, generator=generator())
+    parameters = model.unflatten(stacked)
+    assert [tuple(tensor.shape) for tensor in parameters.values()] == [(4, 3, 2), (4, 3), (4, 2, 3), (4, 2)]
+    assert torch.equal(model.flatten(parameters), stacked)
+
+
+def test_unflattened_parameters_are_views() -> None:
+    model = architecture("mlp", {"hidden": [3]}, (2,), 2)
+    flat = torch.zeros(model.numel)
+    model.unflatten(flat)["1.bias"].fill_(1)
+    part = next(part for part in model.slices if part.name == "1.bias")
+    assert flat.nonzero().flatten().tolist() == list(range(part.offset, part.offset + part.numel))
+
+
+def test_convolutions_are_reported() -> None:
+    models = [architecture(*arguments) for arguments in SMALL]
+    assert [m.has_convolution for m in models] == [False, False, True, True, False]
+
+
+def test_equal_architectures_have_equal_keys() -> None:
+    def key(options: dict, inputs: int = 64) -> str:
+        return architecture("mlp", options, (inputs,), 10).key
+
+    assert key({}) == key({"hidden": [100]}) == key({"hidden": (100,)}) == "mlp(hidden=[100]) (64,) -> 10"
+    assert len({key({}), key({"hidden": [100, 100]}), key({}, inputs=65)}) == 3
+
+
+def test_flops_of_dense_layers() -> None:
+    model = architecture("mlp", {"hidden": [100]}, (64,), 10)
+    forward = 2 * (64 * 100 + 100 * 10)
+    assert model.forward_flops_per_sample == forward
+    # Backward: one product per layer for its weights, one for the hidden outputs, none for the inputs.
+    assert model.training_flops_per_sample == forward + forward + 2 * 100 * 10
+
+
+def test_flops_of_convolutions() -> None:
+    model = architecture("cnn", {}, (1, 28, 28), 10)
+    forward = 2 * (28 * 28 * 25 * 32 + 14 * 14 * 25 * 32 * 64 + 3136 * 512 + 512 * 10)
+    assert model.forward_flops_per_sample == forward
+    assert model.training_flops_per_sample == 3 * forward - 2 * 28 * 28 * 25 * 32
+
+
+def test_a_point_costs_something() -> None:
+    model = architecture("point", {}, (21,), 0)
+    assert (model.forward_flops_per_sample, model.training_flops_per_sample) == (40, 80)
+
+
+def test_resnet9_pools_like_the_usual_one_on_32_pixels() -> None:
+    model = ResNet9(3, 10, width=4, groups=2)
+    maps: list[torch.Tensor] = []
+    model.residual_2.register_forward_hook(lambda module, inputs, output: maps.append(inputs[0] + output))
+    logits = model(torch.randn(2, 3, 32, 32, generator=generator()))
+    assert torch.equal(logits, model.head(nn.functional.max_pool2d(maps[0], 4).flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "input_shape", "classes", "message"),
+    [
+        ("cnn", {}, (64,), 10, r'model.name = "cnn": needs images .* inputs have shape \(64,\)'),
+        ("resnet9", {}, (64,), 10, r'model.name = "resnet9": needs images'),
+        ("resnet9", {}, (1, 7, 7), 10, "at least 8x8"),
+        ("resnet9", {"width": 48}, (3, 32, 32), 10, "model.width = 48, model.groups = 32"),
+        ("mlp", {"hidden": [100, 0]}, (64,), 10, r"model.hidden = \[100, 0\]"),
+        ("mlp", {"width": 3}, (64,), 10, 'model.width: not a setting of .*"mlp"; allowed: hidden'),
+        ("cnn", {"hidden": [1]}, (1, 28, 28), 10, "allowed: none"),
+        (
+            "perceptron",
+            {},
+            (64,),
+            10,
+            'model.name = "perceptron": unknown; allowed: logistic-regression, mlp',
+        ),
+        ("point", {}, (64,), 10, 'model.name = "point": only for data.name = "quadratic"'),
+        ("mlp", {}, (21,), 0, 'model.name = "mlp": the data are quadratic .* "point"'),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(
+    name: str, options: dict, input_shape: tuple[int, ...], classes: int, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        build_model(name, options, input_shape, classes)
+
+
+def test_state_besides_parameters_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"buffers 1\.running_mean.*GroupNorm"):
+        Architecture(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "with-batchnorm", (2,))
+
+
+def test_parameters_without_a_known_initialisation_are_refused() -> None:
+    with pytest.raises(TypeError, match="no initialisation is known for Bilinear"):
+        Architecture(nn.Bilinear(2, 2, 2), "bilinear", (2,))
+
+
+def test_normalisation_starts_as_the_identity() -> None:
+    model = Architecture(nn.GroupNorm(2, 4).to("meta"), "norm", (4, 3))
+    assert model.initial(generator()).tolist() == [1.0] * 4 + [0.0] * 4
+
+
+def test_models_are_built_without_memory() -> None:
+    module = build_model("resnet9", {"width": 1024}, (3, 32, 32), 10)
+    assert all(parameter.is_meta for parameter in module.parameters())
+    assert sum(math.prod(parameter.shape) for parameter in module.parameters()) > 10**9
+
+
+def test_a_point_is_the_same_for_every_row() -> None:
+    point = Point(2)
+    point.position.data.copy_(torch.tensor([1.0, 2.0]))
+    assert point(torch.empty(2, 9)).tolist() == [[1.0, 2.0], [1.0, 2.0]]

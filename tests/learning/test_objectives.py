@@ -1,0 +1,52 @@
+"""Objectives: values and gradients against closed forms."""
+
+import math
+
+import torch
+from torch.func import grad, vmap
+
+from sim.learning.models import architecture
+from sim.learning.objectives import OBJECTIVES, cross_entropy, quadratic
+
+
+def test_objectives_are_found_by_task() -> None:
+    assert dict(OBJECTIVES) == {"classification": cross_entropy, "quadratic": quadratic}
+
+
+def test_cross_entropy_of_a_guess_is_log_k() -> None:
+    model = architecture("logistic-regression", {}, (3,), 5)
+    loss = cross_entropy(model, torch.zeros(model.numel), torch.ones(4, 3), torch.tensor([0, 1, 2, 4]))
+    torch.testing.assert_close(loss, torch.tensor(math.log(5)))
+
+
+def test_cross_entropy_gradient() -> None:
+    """For logistic regression: the mean over the batch of (softmax - one-hot) x^T."""
+    model = architecture("logistic-regression", {}, (3,), 5)
+    generator = torch.Generator().manual_seed(0)
+    flat = model.initial(generator)
+    x, y = torch.randn(4, 3, generator=generator), torch.tensor([0, 1, 1, 4])
+    error = model.forward(flat, x).softmax(dim=1) - torch.nn.functional.one_hot(y, 5)
+    expected = torch.cat([(error.T @ x / 4).flatten(), error.mean(dim=0)])
+    torch.testing.assert_close(grad(lambda p: cross_entropy(model, p, x, y))(flat), expected)
+
+
+def test_quadratic_value_and_gradient() -> None:
+    model = architecture("point", {}, (3,), 0)
+    rows = torch.tensor([[1.0, 0.0, 0.0], [3.0, 2.0, 4.0]])  # a = 1 around (0, 0), a = 3 around (2, 4)
+    point = torch.tensor([1.0, 2.0])
+    labels = torch.zeros(2, dtype=torch.int64)
+    assert quadratic(model, point, rows, labels) == (1 / 2 * 5 + 3 / 2 * 5) / 2
+    assert grad(lambda p: quadratic(model, p, rows, labels))(point).tolist() == [
+        (1 * 1 + 3 * -1) / 2,
+        (1 * 2 + 3 * -2) / 2,
+    ]
+
+
+def test_objectives_are_vmappable() -> None:
+    model = architecture("point", {}, (3,), 0)
+    generator = torch.Generator().manual_seed(0)
+    points, rows = torch.randn(6, 2, generator=generator), torch.rand(6, 4, 3, generator=generator)
+    labels = torch.zeros(6, 4, dtype=torch.int64)
+    together = vmap(lambda p, x, y: quadratic(model, p, x, y))(points, rows, labels)
+    alone = [quadratic(model, points[i], rows[i], labels[i]) for i in range(6)]
+    torch.testing.assert_close(together, torch.stack(alone))

@@ -1,0 +1,355 @@
+"""Partitions: training samples have one owner, adding clients moves nobody's, each kind keeps its word."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.errors import UserError
+from sim.learning.dealing import Labels, cluster_members, even_sizes
+from sim.learning.partitions import (
+    PARTITIONS,
+    Partition,
+    classes_per_client,
+    dirichlet,
+    disjoint_clusters,
+    iid,
+    mapl,
+    permuted_clusters,
+)
+
+TEN = Labels(np.tile(np.arange(10), 600), np.tile(np.arange(10), 40), 10)
+HUNDRED = Labels(np.repeat(np.arange(100), 50), np.repeat(np.arange(100), 20), 100)
+ALL: list[tuple[Callable[..., Partition], dict[str, Any]]] = [
+    (iid, {}),
+    (iid, {"samples_per_client": 30}),
+    (dirichlet, {"alpha": 0.5}),
+    (dirichlet, {"alpha": 0.1, "samples_per_client": 30}),
+    (classes_per_client, {"classes": 3}),
+    (classes_per_client, {"classes": 3, "samples_per_client": 31}),
+    (permuted_clusters, {"clusters": 2}),
+    (permuted_clusters, {"clusters": 2, "samples_per_client": 30}),
+    (disjoint_clusters, {"clusters": 2}),
+    (disjoint_clusters, {"clusters": 2, "samples_per_client": 30}),
+    *((mapl, {"scenario": n, "images_per_class": 30, "images_per_class_min": 10}) for n in (1, 2, 3, 4)),
+]
+
+
+def same(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
+    return len(left) == len(right) and all(map(np.array_equal, left, right))
+
+
+def counts(labels: np.ndarray, rows: np.ndarray, classes: int = 10) -> list[int]:
+    return np.bincount(labels[rows], minlength=classes).tolist()
+
+
+def test_every_kind_is_covered() -> None:
+    assert {kind for kind, _ in ALL} == set(PARTITIONS.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(ALL), st.integers(2, 12), st.integers(0, 2**31))
+def test_train_samples_have_one_owner_and_test_samples_fit_them(
+    kind: tuple[Callable[..., Partition], dict[str, Any]], clients: int, seed: int
+) -> None:
+    make, options = kind
+    partition = make(TEN, clients, seed, **options)
+    assert len(partition.train) == len(partition.test) == clients
+    owned = np.concatenate(partition.train)
+    assert len(np.unique(owned)) == len(owned)
+    assert owned.min() >= 0
+    assert owned.max() < len(TEN.train)
+    for train, test in zip(partition.train, partition.test, strict=True):
+        assert train.dtype == test.dtype == np.int64
+        assert len(train) == options.get("samples_per_client", len(train)) > 0
+        assert 0 < len(np.unique(test)) == len(test)
+        if make not in (iid, permuted_clusters):
+            assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist())
+    again = make(TEN, clients, seed, **options)
+    assert same(again.train, partition.train)
+    assert same(again.test, partition.test)
+    assert again.clusters == partition.clusters
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [kind for kind in ALL if "samples_per_client" in kind[1] and "clusters" not in kind[1]],
+)
+def test_adding_a_client_at_the_end_changes_nobodys_data(
+    make: Callable[..., Partition], options: dict[str, Any]
+) -> None:
+    few, many = make(TEN, 5, 1, **options), make(TEN, 6, 1, **options)
+    assert same(few.train, many.train[:5])
+    assert same(few.test, many.test[:5])
+
+
+@pytest.mark.parametrize("make", [permuted_clusters, disjoint_clusters])
+def test_a_larger_last_cluster_changes_nobodys_data(make: Callable[..., Partition]) -> None:
+    few, many = (make(TEN, 4 + n, 1, sizes=(2, 2 + n), samples_per_client=30) for n in (0, 1))
+    assert same(few.train, many.train[:4])
+    assert few.clusters == (0, 0, 1, 1)
+    assert many.clusters == (0, 0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("make", "options"), ALL)
+def test_another_seed_gives_another_partition(
+    make: Callable[..., Partition], options: dict[str, Any]
+) -> None:
+    assert not same(make(TEN, 4, 1, **options).train, make(TEN, 4, 2, **options).train)
+
+
+def test_iid_shares_out_everything() -> None:
+    partition = iid(TEN, 7, 0)
+    assert [len(rows) for rows in partition.train] == [858, 857, 857, 857, 857, 857, 857]
+    assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(6000))
+    assert all(np.array_equal(rows, np.arange(400)) for rows in partition.test)
+    assert partition.clusters is None
+    assert partition.label_maps is None
+
+
+# Dirichlet ------------------------------------------------------------------------------------------------
+
+
+def mean_largest_share(partition: Partition) -> float:
+    return float(np.mean([max(counts(TEN.train, rows)) / len(rows) for rows in partition.train]))
+
+
+@pytest.mark.parametrize("samples_per_client", [None, 100])
+def test_dirichlet_alpha_sets_the_heterogeneity(samples_per_client: int | None) -> None:
+    shares = [
+        mean_largest_share(dirichlet(TEN, 10, 0, alpha=alpha, samples_per_client=samples_per_client))
+        for alpha in (0.05, 1.0, 1000.0)
+    ]
+    assert shares[0] > 0.6
+    assert 0.2 < shares[1] < 0.5
+    assert shares[2] < 0.2
+
+
+def test_dirichlet_keeps_its_minimum_and_shares_out_everything() -> None:
+    partition = dirichlet(TEN, 20, 0, alpha=0.3, min_samples=50)
+    assert min(map(len, partition.train)) >= 50
+    assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(6000))
+
+
+def test_dirichlet_can_use_up_the_data() -> None:
+    partition = dirichlet(TEN, 6, 0, alpha=0.05, samples_per_client=1000)
+    assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(6000))
+
+
+def test_dirichlet_tests_with_the_mix_of_the_training_samples() -> None:
+    partition = dirichlet(TEN, 10, 0, alpha=1.0, samples_per_client=100)
+    for train, test in zip(partition.train, partition.test, strict=True):
+        train_counts, test_counts = np.array(counts(TEN.train, train)), np.array(counts(TEN.test, test))
+        assert test_counts.max() == 40  # the class of which most are needed is used completely
+        assert np.abs(test_counts - train_counts * 40 / train_counts.max()).max() <= 0.5
+
+
+# Classes per client ---------------------------------------------------------------------------------------
+
+
+def test_each_client_has_its_number_of_classes_in_equal_parts() -> None:
+    partition = classes_per_client(TEN, 8, 0, classes=3, samples_per_client=31)
+    mine = [set(TEN.train[rows].tolist()) for rows in partition.train]
+    assert {len(classes) for classes in mine} == {3}
+    assert len(set(map(frozenset, mine))) > 1
+    for rows, test, classes in zip(partition.train, partition.test, mine, strict=True):
+        assert sorted(count for count in counts(TEN.train, rows) if count) == [10, 10, 11]
+        assert np.array_equal(test, np.flatnonzero(np.isin(TEN.test, list(classes))))
+
+
+def test_without_a_number_a_class_is_shared_by_all_who_own_it() -> None:
+    partition = classes_per_client(TEN, 8, 0, classes=3)
+    for label in range(10):
+        shares = [counts(TEN.train, rows)[label] for rows in partition.train]
+        owners = [share for share in shares if share]
+        assert sum(owners) == (600 if owners else 0)
+        assert max(owners, default=0) - min(owners, default=0) <= 1
+
+
+# Clusters -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 4), st.data())
+def test_permutations_are_pairwise_different(seed: int, classes: int, data: st.DataObject) -> None:
+    clusters = data.draw(st.integers(1, math.factorial(classes)))
+    labels = Labels(np.arange(96) % classes, np.arange(8) % classes, classes)
+    partition = permuted_clusters(labels, clusters, seed, clusters=clusters)
+    assert partition.label_maps is not None
+    assert len({tuple(labels) for labels in partition.label_maps}) == clusters
+    assert all(sorted(labels) == list(range(classes)) for labels in partition.label_maps)
+
+
+def test_permuted_clusters_differ_by_their_labels_only() -> None:
+    partition = permuted_clusters(TEN, 12, 5, clusters=4)
+    unpermuted = iid(TEN, 12, 5)
+    assert same(partition.train, unpermuted.train)
+    assert same(partition.test, unpermuted.test)
+    assert partition.clusters == (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+    assert partition.label_maps is not None
+    for k, members in enumerate(cluster_members([3] * 4)):
+        assert all(partition.label_maps[i] is partition.label_maps[members[0]] for i in members), k
+    assert all(labels.dtype == np.int64 for labels in partition.label_maps)
+
+
+def test_adding_a_cluster_keeps_the_others_permutations() -> None:
+    few = permuted_clusters(TEN, 4, 5, sizes=(2, 2)).label_maps
+    many = permuted_clusters(TEN, 6, 5, sizes=(2, 2, 2)).label_maps
+    assert few is not None
+    assert many is not None
+    assert same(few, many[:4])
+
+
+def test_two_random_permutations_agree_on_one_class_on_average() -> None:
+    maps = [permuted_clusters(TEN, 2, seed, clusters=2).label_maps for seed in range(300)]
+    agreements = [int((pair[0] == pair[1]).sum()) for pair in maps if pair is not None]
+    assert np.mean(agreements) == pytest.approx(1.0, abs=0.2)
+    assert max(agreements) <= 8
+
+
+def test_shifted_labels() -> None:
+    partition = permuted_clusters(HUNDRED, 4, 0, clusters=4, shift=11)
+    assert partition.label_maps is not None
+    assert [labels[95] for labels in partition.label_maps] == [95, 6, 17, 28]
+
+
+def test_disjoint_clusters_as_in_cobo_cross_device() -> None:
+    sizes = (10, 10, 9, 9, 8, 8, 7, 7, 6, 6)
+    partition = disjoint_clusters(HUNDRED, 80, 0, sizes=sizes, relabel=True)
+    assert partition.clusters == tuple(np.repeat(np.arange(10), sizes).tolist())
+    assert np.array_equal(np.sort(np.concatenate(partition.train)), np.arange(5000))
+    assert partition.label_maps is not None
+    for k, train, test, renamed in zip(
+        partition.clusters, partition.train, partition.test, partition.label_maps, strict=True
+    ):
+        assert set(HUNDRED.train[train] // 10) == {k}
+        assert abs(len(train) - 500 / sizes[k]) < 1
+        assert np.array_equal(test, np.flatnonzero(HUNDRED.test // 10 == k))
+        assert np.array_equal(renamed[HUNDRED.train[train]], HUNDRED.train[train] % 10)
+
+
+def test_disjoint_clusters_keep_the_labels_unless_asked() -> None:
+    partition = disjoint_clusters(TEN, 5, 0, clusters=3)
+    assert partition.label_maps is None
+    assert partition.clusters == (0, 0, 1, 1, 2)
+    assert [sorted(set(TEN.train[rows].tolist())) for rows in partition.train] == [
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        [4, 5, 6],
+        [4, 5, 6],
+        [7, 8, 9],
+    ]
+
+
+# MAPL -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "first", "second"),
+    [
+        (1, {}, range(5), range(5, 10)),
+        (2, {}, range(6), range(4, 10)),
+        (2, {"shared_classes": 4}, range(7), range(3, 10)),
+        (3, {}, range(5), range(5, 10)),
+        (4, {}, range(6), range(4, 10)),
+    ],
+)
+def test_mapl_classes(scenario: int, options: dict[str, Any], first: range, second: range) -> None:
+    partition = mapl(TEN, 4, 0, scenario=scenario, images_per_class=100, **options)
+    assert partition.clusters == (0, 0, 1, 1)
+    for k, train, test in zip(partition.clusters, partition.train, partition.test, strict=True):
+        mine = (first, second)[k]
+        assert counts(TEN.test, test) == [15 * (label in mine) for label in range(10)]
+        assert counts(TEN.train, train) == [100 * (label in mine) for label in range(10)]
+
+
+def test_mapl_amounts_vary_between_clients_in_scenarios_3_and_4() -> None:
+    labels = Labels(np.tile(np.arange(10), 6000), TEN.test, 10)
+    partition = mapl(labels, 20, 0, scenario=3)
+    amounts: list[int] = []
+    for k, rows in zip(partition.clusters or (), partition.train, strict=True):
+        per_class = set(counts(labels.train, rows)[5 * k : 5 * k + 5])
+        assert len(per_class) == 1
+        amounts += per_class
+    assert all(100 <= amount <= 300 for amount in amounts)
+    assert len(set(amounts)) > 10
+    equal = mapl(labels, 20, 0, scenario=1)
+    assert {len(rows) for rows in equal.train} == {1500}
+
+
+# Parts of a client's data ---------------------------------------------------------------------------------
+
+
+def test_capped_test_samples_are_a_stable_subset() -> None:
+    partition = disjoint_clusters(TEN, 4, 0, clusters=2)
+    capped = partition.cap_test(50, seed=0)
+    assert same(capped.train, partition.train)
+    for few, many in zip(capped.test, partition.test, strict=True):
+        assert len(np.unique(few)) == 50
+        assert set(few) <= set(many)
+    assert not np.array_equal(capped.test[0], capped.test[1])
+    assert same(capped.test, partition.cap_test(50, seed=0).test)
+    assert same(partition.cap_test(200, seed=0).test, partition.test)
+
+
+@given(st.floats(0.001, 0.9), st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_held_back_samples_are_split_from_the_training_samples(share: float, seed: int) -> None:
+    partition = iid(TEN, 3, seed, samples_per_client=20)
+    rest, held_back = partition.hold_back(share, seed)
+    for whole, train, validation in zip(partition.train, rest.train, held_back, strict=True):
+        assert np.array_equal(np.sort(np.concatenate([train, validation])), whole)
+        assert len(validation) == max(1, round(share * 20))
+
+
+def test_holding_back_everything_is_refused() -> None:
+    partition = iid(TEN, 3, 0, samples_per_client=2)
+    with pytest.raises(UserError, match=r"validation_share = 0\.9: leaves client 0, who owns 2 samples"):
+        partition.hold_back(0.9, 0)
+
+
+@given(st.integers(0, 100), st.integers(1, 20))
+def test_even_sizes(total: int, parts: int) -> None:
+    sizes = even_sizes(total, parts)
+    assert (sum(sizes), len(sizes)) == (total, parts)
+    assert max(sizes) - min(sizes) <= 1
+    assert [i for block in cluster_members(sizes) for i in block] == list(range(total))
+
+
+@pytest.mark.parametrize(
+    ("make", "clients", "options", "message"),
+    [
+        (iid, 10, {"samples_per_client": 601}, r"samples_per_client = 601: .*allowed are 1 to 600"),
+        (iid, 7000, {}, "no sample is left for client 6000"),
+        (dirichlet, 10, {"alpha": 0.0}, r"alpha = 0\.0: allowed are numbers > 0"),
+        (dirichlet, 100, {"alpha": 0.001}, r"alpha = 0\.001: each of 1000 draws"),
+        (dirichlet, 10, {"alpha": 1.0, "samples_per_client": 601}, "samples_per_client = 601"),
+        (classes_per_client, 10, {"classes": 11}, r"classes = 11: the data allow 1 to 10"),
+        (
+            classes_per_client,
+            10,
+            {"classes": 10, "samples_per_client": 610},
+            "class 0 has 600 training samples",
+        ),
+        (permuted_clusters, 3, {"clusters": 4}, r"clusters = 4: allowed are 1 to clients\.count = 3"),
+        (permuted_clusters, 3, {"sizes": (2, 2)}, r"sizes = \[2, 2\]: .* clients\.count = 3"),
+        (permuted_clusters, 3, {}, "exactly one of clusters .* and sizes"),
+        (permuted_clusters, 3, {"clusters": 2, "sizes": (2, 1)}, "exactly one of clusters .* and sizes"),
+        (permuted_clusters, 4, {"clusters": 4, "shift": 5}, r"shift = 5: with 10 classes"),
+        (disjoint_clusters, 12, {"clusters": 11}, "11 clusters cannot own disjoint classes of 10"),
+        (disjoint_clusters, 4, {"clusters": 2, "samples_per_client": 1501}, "allowed are 1 to 1500"),
+        (mapl, 4, {"scenario": 5}, "scenario = 5: allowed are 1, 2, 3, 4"),
+        (mapl, 20, {"scenario": 1}, "class 0 has 600 training samples, of which 0 are left"),
+        (mapl, 4, {"scenario": 3, "images_per_class": 50}, "images_per_class_min = 100"),
+        (mapl, 4, {"scenario": 2, "shared_classes": 3}, "shared_classes = 3: allowed are even numbers"),
+    ],
+)
+def test_what_cannot_be_dealt_is_refused(
+    make: Callable[..., Partition], clients: int, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make(TEN, clients, 0, **options)
