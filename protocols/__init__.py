@@ -1,0 +1,1 @@
+"""What a client can do, and one module per method of collaborative learning."""

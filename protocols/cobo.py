@@ -1,0 +1,322 @@
+"""CoBo: collaborative learning via bilevel optimization (Hashemi, He and Jaggi, NeurIPS 2024).
+
+Client i learns its model x_i, and with each peer j a common weight w_ij that says whether they help each other:
+
+    for each pair that is sampled:  z = (x_i + x_j)/2;  w_ij <- Proj_[0,1](w_ij + gamma <g_i(z), g_j(z)>)      (eq. 4)
+    x_i <- x_i - eta (g_i(x_i) + rho sum_k w_ik (x_i - x_k))                                          (algorithm 1)
+
+from w_ij = 1 and equal x_i; g are stochastic gradients on fresh batches. `domain = "simplex"` projects each client's
+row of weights on the simplex instead (remark 1, for language models): it starts at 1/(n-1) and is not symmetric.
+
+Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its sampled peers;
+both ends of a pair draw the same coin from the seed that all clients share.
+
+Asynchronous (nobody waits): a client trains with pulls towards the last model it received from each peer, however
+old. To update w_ij it asks that one peer, which evaluates its gradient at the midpoint and sends it back with its
+model; the asker does the same, computes the new weight and tells the peer, so that both hold the same number. A client
+that is in the middle of such an update with a peer declines a second one. Each end starts an update with half the
+pair's probability per iteration, so that a pair meets as often as in the synchronous form.
+
+Differences to the paper:
+- Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
+  `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2 % of iterations" is
+  `constant_iterations` here (0.2 % of 40,000 by default).
+- The authors' code updates the models before the weights; that equals this order without the very first update of the
+  weights. Their momentum (0.9 m + 0.1 g) is `training.momentum = 0.9` with a tenth of the learning rate.
+- Pulls in one iteration of more than one local step keep their anchors fixed.
+- A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its weight is
+  kept. A newcomer is given the initial weight (on the simplex: 0, and its share as soon as gradients agree).
+- If the last message of a pair's update is lost, its ends differ until their next update, which starts from the
+  newer of their two weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols import learner
+from protocols.mathematics import project_on_simplex, shared_uniform
+from protocols.rounds import RoundLearner, RoundModel
+from protocols.settings import PositiveDuration
+from protocols.vectors import Scalar, Vector
+
+
+@dataclass(frozen=True)
+class RoundGradient:
+    """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`."""
+
+    gradient: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class LatestModel:
+    """Asynchronous form: the sender's parameters at `time` (seconds)."""
+
+    params: Vector
+    time: float
+
+
+@dataclass(frozen=True)
+class PairRequest:
+    """Asks for the peer's gradient at our midpoint. `weight`, after `version` updates, is what the sender holds."""
+
+    params: Vector
+    time: float
+    version: int
+    weight: float | Scalar
+
+
+@dataclass(frozen=True)
+class PairAnswer:
+    """The peer's model at the moment it took up the request, its gradient at the midpoint, and what it holds."""
+
+    params: Vector
+    gradient: Vector
+    time: float
+    version: int
+    weight: float | Scalar
+
+
+@dataclass(frozen=True)
+class PairBusy:
+    """The peer is in the middle of an update of this same pair."""
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The pair's inner product, and the weight that both ends hold from now on, after `version` updates."""
+
+    version: int
+    weight: float | Scalar
+    product: Scalar
+
+
+@dataclass
+class Pair:
+    """What a client knows of one peer: their weight, how often it was updated, and the last model received.
+
+    `asking`: this end has asked for an update. `answering_until`: the other end has, and its result is awaited (s).
+    """
+
+    weight: float | Scalar
+    version: int = 0
+    asking: bool = False
+    answering_until: float = -math.inf
+    model: Vector | None = None
+    model_time: float = 0.0
+
+
+class CoBoSettings(learner.Settings):
+    """rho: strength of the pulls. gamma: step size of the weights. patience: how long a silent peer is waited for.
+
+    sampling: how often a pair updates its weight: "constant" (probability sampling_scale/n per iteration),
+    "time-dependent" (decay of t), "mixed" (constant for constant_iterations, then the decay), "none" (always).
+    exchange: in the asynchronous form, models go to "all" peers after each iteration (as in the paper), or only within
+    updates of "sampled" pairs (constant traffic per client).
+    """
+
+    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    rho: Annotated[float, Field(ge=0)] = 0.05
+    gamma: PositiveFloat = 0.01
+    domain: Literal["box", "simplex"] = "box"
+    sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
+    sampling_scale: PositiveFloat = 1.0
+    constant_iterations: PositiveInt = 80
+    decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
+    exchange: Literal["all", "sampled"] = "all"
+    local_steps: PositiveInt = 1
+    patience: PositiveDuration = Field("1 min")
+
+
+def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
+    """Probability that a pair updates its weight in `iteration` (from 1 on), of `clients` clients in all."""
+    decaying = settings.sampling == "time-dependent" or (
+        settings.sampling == "mixed" and iteration > settings.constant_iterations
+    )
+    if settings.sampling == "none":
+        return 1.0
+    if decaying:
+        return 1.0 / (iteration if settings.decay == "1/t" else math.sqrt(iteration))
+    return min(1.0, settings.sampling_scale / clients)
+
+
+class CoBo(RoundLearner):
+    """CoBo, synchronous and asynchronous."""
+
+    Settings = CoBoSettings
+    settings: CoBoSettings
+    collected = (RoundModel, RoundGradient)
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: CoBoSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        count = len(self.surroundings.neighbours)
+        initial = 1.0 if self.settings.domain == "box" else 1.0 / max(1, count)
+        self.pairs = {peer: Pair(initial) for peer in self.surroundings.neighbours}
+
+    def weights(self) -> Mapping[str, float | Scalar]:
+        return {peer: pair.weight for peer, pair in self.pairs.items()}
+
+    async def step(self) -> None:
+        if self.settings.mode == "synchronous":
+            await self.take_round()
+        else:
+            await self.iterate()
+
+    def probability(self) -> float:
+        """Probability of a pair's update in this iteration."""
+        return pair_probability(self.settings, self.iterations + 1, len(self.pairs) + 1)
+
+    # --- the weights ------------------------------------------------------------------------------------------
+
+    def ascend(self, peer: str, product: Scalar) -> None:
+        """One projected gradient step on the weight of `peer` (eq. 4)."""
+        pair = self.pairs[peer]
+        pair.version += 1
+        moved = pair.weight + self.settings.gamma * product
+        if self.settings.domain == "box":
+            assert not isinstance(moved, float)
+            pair.weight = moved.clip(0.0, 1.0)
+            return
+        row = {name: float(other.weight) for name, other in self.pairs.items()}
+        row[peer] = float(moved)
+        for name, weight in zip(row, project_on_simplex(list(row.values())), strict=True):
+            self.pairs[name].weight = float(weight)
+
+    def pulls(self, models: Mapping[str, Vector]) -> list[tuple[float | Scalar, Vector]]:
+        """Proximal pulls rho w_ik/2 ||x - x_k||^2 towards the given models."""
+        return [(self.settings.rho * self.pairs[peer].weight, model) for peer, model in models.items()]
+
+    # --- synchronous ------------------------------------------------------------------------------------------
+
+    async def take_round(self) -> None:
+        """One iteration of algorithm 1."""
+        self.announce()
+        received = await self.gather(self.settings.patience)
+        models = {peer: model.params for peer, model in received.items()}
+        await self.update_sampled_pairs(models)
+        update = await self.train(self.settings.local_steps, pulls=self.pulls(models))
+        self.params = self.params + update
+        self.round += 1
+
+    async def update_sampled_pairs(self, models: Mapping[str, Vector]) -> None:
+        """Exchange midpoint gradients with this round's sampled peers, and update the weights."""
+        probability, own = self.probability(), {}
+        for peer, model in models.items():
+            coin = shared_uniform(
+                self.surroundings.shared_seed, "pair", *sorted((self.name, peer)), self.round
+            )
+            if coin < probability:
+                own[peer] = await self.gradient((self.params + model) / 2)
+                self.tell(peer, RoundGradient(own[peer], self.round))
+        answers = await self.collect(
+            RoundGradient, own, timeout=self.settings.patience, where=lambda answer: answer.round == self.round
+        )
+        self.discard(RoundGradient, lambda answer: answer.round <= self.round)
+        for peer, answer in answers.items():
+            self.ascend(peer, self.dot(own[peer], answer.gradient))
+
+    # --- asynchronous -----------------------------------------------------------------------------------------
+
+    async def iterate(self) -> None:
+        """Train with pulls towards the models last received, pass the model on, start updates of some pairs."""
+        update = await self.train(self.settings.local_steps, pulls=self.pulls(self.latest_models()))
+        self.params = self.params + update
+        if self.settings.exchange == "all":
+            for peer in self.peers:
+                self.tell(peer, LatestModel(self.params, self.now))
+        half = self.probability() / 2
+        for peer in self.peers:
+            if self.rng.random() < half:
+                self.spawn(self.update_pair(peer))
+
+    def latest_models(self) -> dict[str, Vector]:
+        """The last model received from each peer that is believed to be up."""
+        latest = {}
+        for peer in self.peers:
+            pair = self.pairs[peer]
+            if pair.model is not None:
+                self.observe("staleness", self.now - pair.model_time)
+                latest[peer] = pair.model
+        return latest
+
+    async def update_pair(self, peer: str) -> None:
+        """Ask one peer for its gradient at our midpoint, and agree on a new weight."""
+        pair = self.pairs[peer]
+        if pair.asking or self.now < pair.answering_until:
+            return
+        pair.asking = True
+        sent = self.params
+        request = PairRequest(sent, self.now, pair.version, pair.weight)
+        try:
+            answer = await self.ask(peer, request, timeout=self.settings.patience)
+            if isinstance(answer, PairAnswer):
+                self.remember(peer, answer.params, answer.time)
+                own = await self.gradient((sent + answer.params) / 2)
+                self.adopt(peer, answer.version, answer.weight)
+                product = self.dot(own, answer.gradient)
+                self.ascend(peer, product)
+                self.tell(peer, PairResult(pair.version, pair.weight, product))
+        except (PeerUnavailable, RemoteError):
+            self.suspect(peer)
+            pair.model = None
+        finally:
+            pair.asking = False
+
+    async def on_message(self, message: object, sender: str) -> object:
+        match message:
+            case LatestModel(params, time):
+                self.remember(sender, params, time)
+            case PairRequest():
+                return await self.answer_pair(message, sender)
+            case PairResult():
+                self.take_result(message, sender)
+        return None
+
+    async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairBusy:
+        """Gradient at the midpoint with the asker. When both ask at once, the first name by alphabet goes on."""
+        pair = self.pairs[sender]
+        if self.now < pair.answering_until or (pair.asking and self.name < sender):
+            return PairBusy()
+        pair.answering_until = self.now + self.settings.patience
+        self.remember(sender, request.params, request.time)
+        self.adopt(sender, request.version, request.weight)
+        own, time = self.params, self.now
+        gradient = await self.gradient((own + request.params) / 2)
+        return PairAnswer(own, gradient, time, pair.version, pair.weight)
+
+    def take_result(self, result: PairResult, sender: str) -> None:
+        """The asker has computed the pair's new weight."""
+        pair = self.pairs[sender]
+        pair.answering_until = -math.inf
+        if result.version <= pair.version:
+            return  # overtaken by a later update
+        if self.settings.domain == "box":
+            self.adopt(sender, result.version, result.weight)
+        else:
+            self.ascend(sender, result.product)
+            pair.version = result.version
+
+    def adopt(self, peer: str, version: int, weight: float | Scalar) -> None:
+        """Take over a weight that has seen more updates than ours; on the simplex each row is its client's own."""
+        pair = self.pairs[peer]
+        if self.settings.domain == "box" and version > pair.version:
+            pair.weight, pair.version = weight, version
+
+    def remember(self, peer: str, params: Vector, time: float) -> None:
+        """Keep the latest model of a peer."""
+        pair = self.pairs[peer]
+        if pair.model is None or time >= pair.model_time:
+            pair.model, pair.model_time = params, time

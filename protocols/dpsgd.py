@@ -1,0 +1,100 @@
+"""Decentralized parallel SGD: train on own data, average with the neighbours in the topology.
+
+Synchronous: Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017), algorithm 1, in
+rounds with a barrier among neighbours only:
+
+    x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: Metropolis-Hastings weights of the topology
+
+Asynchronous: Lian et al., "Asynchronous decentralized parallel SGD" (AD-PSGD, 2018). Each client computes gradients
+without pause, and beside that averages with one random neighbour at a time:
+
+    x_i, x_j <- (x_i + x_j)/2   (one random neighbour j);   x_i <- x_i - eta g_i(x_i as it was when g_i was begun)
+
+Differences to the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A neighbour
+that stays silent for `patience` is left out and its weight given to the client itself. The asynchronous exchange adds
+(x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs no lock and no bipartite topology
+and still keeps the mean; if the answer is lost, only the peer has moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from actors.message import PeerUnavailable
+from protocols import learner
+from protocols.mathematics import metropolis_weights
+from protocols.rounds import RoundLearner
+from protocols.settings import PositiveDuration
+from protocols.vectors import Vector, mix
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Asks a peer to average its model with this one; the answer is an Exchange with the peer's model."""
+
+    params: Vector
+    time: float
+
+
+class DPSGD(RoundLearner):
+    """D-PSGD and AD-PSGD."""
+
+    class Settings(learner.Settings):
+        """patience: how long a silent neighbour is waited for."""
+
+        mode: Literal["synchronous", "asynchronous"] = "synchronous"
+        local_steps: PositiveInt = 1
+        patience: PositiveDuration = Field("1 min")
+
+    settings: Settings
+    exchanging = False
+
+    async def step(self) -> None:
+        if self.settings.mode == "synchronous":
+            await self.take_round()
+        else:
+            await self.iterate()
+
+    async def take_round(self) -> None:
+        """One synchronous round: send, train, and mix once every neighbour's model of this round is there."""
+        self.announce()
+        update = await self.train(self.settings.local_steps)
+        models = await self.gather(self.settings.patience)
+        weights = metropolis_weights(len(self.peers), {peer: model.degree for peer, model in models.items()})
+        own = 1.0 - sum(weights.values())
+        terms = [(own, self.params)] + [(weights[peer], model.params) for peer, model in models.items()]
+        self.params = mix(terms) + update
+        self.round += 1
+
+    async def iterate(self) -> None:
+        """One asynchronous iteration; the exchange runs beside the training of the next one."""
+        if self.peers and not self.exchanging:
+            self.spawn(self.exchange(self.pick_peer()))
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+
+    async def exchange(self, peer: str) -> None:
+        """Average with one peer."""
+        self.exchanging = True
+        sent = self.params
+        try:
+            answer = await self.ask(peer, Exchange(sent, self.now), timeout=self.settings.patience)
+        except PeerUnavailable:
+            self.suspect(peer)
+        else:
+            self.observe("staleness", self.now - answer.time)
+            self.params = self.params + (answer.params - sent) / 2
+        finally:
+            self.exchanging = False
+
+    async def on_message(self, message: object, sender: str) -> object:
+        match message:
+            case Exchange(params, time):
+                self.observe("staleness", self.now - time)
+                own = self.params
+                self.params = own + (params - own) / 2
+                return Exchange(own, self.now)
+        return None

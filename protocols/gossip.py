@@ -1,0 +1,70 @@
+"""Gossip learning: push the model to a random peer; whoever receives one merges it with its own and trains.
+
+Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013), variant MU
+(merge, then update); Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to federated
+learning" (2019). Each client has its own timer and nobody waits for anybody:
+
+    every `period`: send (x_i, age_i) to one random peer
+    on (x_j, age_j): x_i <- merge(x_i, x_j); age_i <- max(age_i, age_j); x_i <- x_i - eta g_i(x_i) ...
+
+Differences to the papers: models are sent whole (no subsampling or token account), and a client trains only when a
+model arrives, so one without peers stays at its initial model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from protocols import learner
+from protocols.settings import PositiveDuration
+from protocols.vectors import Vector, mix
+
+
+@dataclass(frozen=True)
+class AgedModel:
+    """A model and the number of training steps in its longest line of ancestors."""
+
+    params: Vector
+    age: int
+    time: float
+
+
+class Gossip(learner.Learner):
+    """Push, merge, train (asynchronous by nature)."""
+
+    class Settings(learner.Settings):
+        """merge: "average" weighs both models 1/2; "age" weighs them by their ages, as Hegedus et al. do."""
+
+        period: PositiveDuration = Field("1 s")
+        fanout: PositiveInt = 1
+        local_steps: PositiveInt = 1
+        merge: Literal["average", "age"] = "average"
+
+    settings: Settings
+    age = 0
+
+    async def step(self) -> None:
+        if self.iterations == 0:
+            # A random phase: without it all clients would push at the same instants for ever.
+            await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
+        self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
+        await self.sleep(self.settings.period)
+
+    async def on_message(self, message: object, sender: str) -> None:
+        match message:
+            case AgedModel(params, age, time):
+                self.observe("staleness", self.now - time)
+                self.params = self.merged(params, age)
+                self.age = max(self.age, age)
+                update = await self.train(self.settings.local_steps)
+                self.params = self.params + update
+                self.age += self.settings.local_steps
+
+    def merged(self, params: Vector, age: int) -> Vector:
+        """Own and received model combined."""
+        total = self.age + age
+        share = age / total if self.settings.merge == "age" and total else 0.5
+        return mix([(1 - share, self.params), (share, params)])

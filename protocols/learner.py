@@ -1,0 +1,254 @@
+"""A client that learns: what it knows, what it can do, and how its iterations run.
+
+A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All that a
+learner knows is in its own fields, came in a message, or was handed to it in its `Surroundings`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+
+from actors.actor import Actor
+from actors.message import PeerUnavailable
+from actors.transport import Transport
+from protocols import settings as base
+from protocols.vectors import Scalar, Vector
+
+_TIMELESS_STEPS_MAX = 1_000
+
+
+class Compute(ABC):
+    """A client's device and data. Verbs that are awaited take the device's time, one job after the other."""
+
+    samples: int
+    """Number of the client's own training samples."""
+    steps_per_epoch: int
+    """Training steps that visit the client's own samples once."""
+
+    @abstractmethod
+    def initial(self) -> Vector:
+        """The parameters that this client starts from."""
+
+    @abstractmethod
+    async def train(
+        self,
+        start: Vector,
+        steps: int,
+        pulls: Sequence[tuple[float | Scalar, Vector]],
+        learning_rate: float | None,
+        fresh_optimizer: bool,
+    ) -> Vector:
+        """Parameters after `steps` optimizer steps from `start`."""
+
+    @abstractmethod
+    async def gradient(self, at: Vector) -> Vector:
+        """Stochastic gradient of the client's objective at `at`, on a fresh batch."""
+
+    @abstractmethod
+    async def loss(self, of: Vector, on: str) -> Scalar:
+        """Mean loss of the parameters `of` on this client's data."""
+
+    @abstractmethod
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product."""
+
+    @abstractmethod
+    def scalar(self, value: float) -> Scalar:
+        """A known number as a handle."""
+
+
+class Membership(Protocol):
+    """Who this client believes to be there."""
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers believed to be up, sorted."""
+
+    def suspect(self, peer: str) -> None:
+        """`peer` did not answer in time."""
+
+    def heard_from(self, sender: str) -> None:
+        """A message came from `sender`."""
+
+    def on_message(self, message: object, sender: str) -> bool:
+        """Whether the message was about membership, and has been dealt with."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything that a learner or a server is given by whoever runs it.
+
+    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a number that
+    all clients were given before the start; `observe(name, value)` reports to the observer and costs nothing.
+    """
+
+    transport: Transport
+    membership: Membership
+    neighbours: tuple[str, ...]
+    rng: np.random.Generator
+    shared_seed: int
+    observe: Callable[[str, float], None]
+
+
+class Member(Actor):
+    """An actor that knows its peers: the common base of learners and servers."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        super().__init__(name, surroundings.transport)
+        self.surroundings = surroundings
+        self.membership = surroundings.membership
+        self.rng = surroundings.rng
+        self.observe = surroundings.observe
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers that this client believes to be up, sorted; a belief, not the truth."""
+        return self.membership.peers
+
+    def pick_peer(self) -> str:
+        """One peer at random; PeerUnavailable when there is none."""
+        peers = self.peers
+        if not peers:
+            raise PeerUnavailable("", f"{self.name} knows no peer that is up")
+        return peers[int(self.rng.integers(len(peers)))]
+
+    def suspect(self, peer: str) -> None:
+        """`peer` kept silent too long: count it out until something is heard from it."""
+        self.membership.suspect(peer)
+
+    def heard(self, message: object, sender: str) -> bool:
+        """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
+        self.membership.heard_from(sender)
+        return self.membership.on_message(message, sender)
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """A server that a method needs: its name, its class, and the clients it serves."""
+
+    name: str
+    kind: type[Server]
+    clients: tuple[str, ...]
+
+
+class Server(Member):
+    """An actor without data or device of its own that coordinates clients, as in federated averaging."""
+
+    def __init__(self, name: str, surroundings: Surroundings, settings: Settings, initial: Vector) -> None:
+        super().__init__(name, surroundings)
+        self.settings = settings
+        self.params = initial
+
+
+class Settings(base.Settings):
+    """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
+
+
+class Learner(Member):
+    """A client: trains on its own data and talks to its peers.
+
+    Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`, steps done;
+    `peers`; `rng`; `samples`, the number of its training samples.
+    """
+
+    Settings: ClassVar[type[base.Settings]] = Settings
+
+    def __init__(self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings) -> None:
+        super().__init__(name, surroundings)
+        self.compute = compute
+        self.settings = settings
+        self.params = compute.initial()
+        self.iterations = 0
+
+    # --- the method -------------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        """One iteration of the method; repeated until the run ends."""
+        raise NotImplementedError(f"{type(self).__name__} defines no step()")
+
+    async def run(self) -> None:
+        """Repeat `step` for ever. A method that only answers messages overrides this to return at once."""
+        timeless = 0
+        while True:
+            before = self.now
+            await self.step()
+            self.finish_iteration()
+            timeless = timeless + 1 if self.now == before else 0
+            if timeless == _TIMELESS_STEPS_MAX:
+                raise RuntimeError(
+                    f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so time stands "
+                    "still: train, sleep or wait for a message in it"
+                )
+
+    def finish_iteration(self) -> None:
+        """Count one iteration; `run` does so after each step."""
+        self.iterations += 1
+        self.observe("iterations", self.iterations)
+
+    def weights(self) -> Mapping[str, float | Scalar] | None:
+        """The collaboration weight given to each peer, for the observer; None for methods that learn no graph."""
+        return None
+
+    @classmethod
+    def servers(
+        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+    ) -> list[ServerPlan]:
+        """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
+        return []
+
+    # --- verbs that cost the client's device time -------------------------------------------------------------
+
+    @property
+    def samples(self) -> int:
+        """Number of this client's training samples."""
+        return self.compute.samples
+
+    async def train(
+        self,
+        steps: int = 1,
+        *,
+        start: Vector | None = None,
+        pulls: Sequence[tuple[float | Scalar, Vector]] = (),
+        learning_rate: float | None = None,
+        fresh_optimizer: bool = False,
+    ) -> Vector:
+        """Train for `steps` batches and return the UPDATE, to be added to the parameters.
+
+        Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
+        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and loses
+        whatever was merged meanwhile.
+
+        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding c/2 ||x - a||^2 to
+        the objective. learning_rate: instead of the scenario's. fresh_optimizer: forget momentum and moments first.
+        """
+        if start is None:
+            start = self.params
+        return await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer) - start
+
+    async def gradient(self, at: Vector) -> Vector:
+        """Stochastic gradient at the parameters `at`, on a fresh batch of this client's own data."""
+        return await self.compute.gradient(at)
+
+    async def loss(self, of: Vector, on: Literal["batch", "train", "validation"] = "batch") -> Scalar:
+        """Mean loss of the parameters `of` on a fresh batch, on all own training samples, or on the held-back ones."""
+        return await self.compute.loss(of, on)
+
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product; deferred, and free of device time (it is small beside a gradient)."""
+        return self.compute.dot(first, second)
+
+    # --- verbs of the network ---------------------------------------------------------------------------------
+
+    def gossip(self, message: object, fanout: int = 1) -> list[str]:
+        """Tell `fanout` different random peers (fewer if fewer are known); returns their names."""
+        peers = self.peers
+        chosen = self.rng.choice(len(peers), size=min(fanout, len(peers)), replace=False) if peers else ()
+        names = [peers[int(index)] for index in chosen]
+        for peer in names:
+            self.tell(peer, message)
+        return names

@@ -1,0 +1,33 @@
+"""The oracle baseline: federated averaging inside the true clusters, which no real client could know.
+
+The upper reference of CoBo's tables ("Oracle"): one server for each true cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols import learner
+from protocols import settings as base
+from protocols.fedavg import FedAvg, FedAvgServer
+
+
+class Oracle(FedAvg):
+    """A client of its own cluster's server."""
+
+    @classmethod
+    def servers(
+        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+    ) -> list[learner.ServerPlan]:
+        if clusters is None:
+            raise ValueError(
+                'protocol.name = "oracle" needs data with true clusters, such as '
+                'data.partition.kind = "permuted-clusters" or "disjoint-clusters"'
+            )
+        members = {
+            cluster: tuple(c for c, own in zip(clients, clusters, strict=True) if own == cluster)
+            for cluster in sorted(set(clusters))
+        }
+        return [
+            learner.ServerPlan(f"server-{cluster}", FedAvgServer, names) for cluster, names in members.items()
+        ]

@@ -1,0 +1,64 @@
+"""What a protocol may do with parameters: arithmetic on immutable handles whose numbers may not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+
+class Vector(Protocol):
+    """An immutable flat vector of P float32 numbers: a model, an update, a gradient. Supports `+ - * /`.
+
+    Arithmetic costs nothing and computes nothing; `tensor()` gives the numbers and forces what is pending.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def tensor(self) -> Any: ...
+
+    def __add__(self, other: Vector) -> Vector: ...
+
+    def __sub__(self, other: Vector) -> Vector: ...
+
+    def __mul__(self, factor: float | Scalar) -> Vector: ...
+
+    def __rmul__(self, factor: float | Scalar) -> Vector: ...
+
+    def __truediv__(self, divisor: float) -> Vector: ...
+
+
+class Scalar(Protocol):
+    """One number, perhaps pending: an inner product, a loss. Arithmetic and `clip` stay deferred.
+
+    `float()` and comparisons with `< <= > >=` compute everything pending.
+    """
+
+    def __add__(self, other: float | Scalar) -> Scalar: ...
+
+    def __radd__(self, other: float | Scalar) -> Scalar: ...
+
+    def __sub__(self, other: float | Scalar) -> Scalar: ...
+
+    def __mul__(self, factor: float | Scalar) -> Scalar: ...
+
+    def __rmul__(self, factor: float | Scalar) -> Scalar: ...
+
+    def clip(self, low: float, high: float) -> Scalar: ...
+
+    def __float__(self) -> float: ...
+
+    def __lt__(self, other: float | Scalar) -> bool: ...
+
+    def __gt__(self, other: float | Scalar) -> bool: ...
+
+
+def mix(weighted: Iterable[tuple[float | Scalar, Vector]]) -> Vector:
+    """Sum of weight times vector over pairs (weight, vector); at least one pair."""
+    terms = [weight * vector for weight, vector in weighted]
+    if not terms:
+        raise ValueError("a mix needs at least one vector")
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
