@@ -1,0 +1,209 @@
+"""The report's curves and bars. Each builder gives a figure, or None where the run has no data for it."""
+
+from functools import partial
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.results.metrics import Series, value_at, worst_decile
+from sim.results.style import BLUE, FAINT, GREEN, RED, blank, line
+from sim.results.view import ARRIVALS, Measure, Panel, RunView, evenly
+
+MOST_POINTS = 1_000  # of a line
+MOST_CLIENT_LINES = 100
+MOST_MOVE_LINES = 40
+MOST_SNAPSHOTS = 120
+MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
+
+_BAND = "rgba(31,92,153,0.15)"
+_THIN = "rgba(107,113,120,0.55)"
+_PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
+
+
+def progress_over_time(view: RunView) -> go.Figure | None:
+    """What clients are judged by, over virtual time: mean, band of one standard deviation, worst 10 %."""
+    if view.measure is None:
+        return None
+    measure, panel = view.measure
+    unit_s = _time_axis(figure := blank(390), view, panel.times)
+    _draw_progress(figure, measure, panel, panel.times / unit_s, [text.duration(t) for t in panel.times])
+    _draw_each_client(figure, measure, panel, unit_s, view.clients)
+    if measure.name == "accuracy" and (alone := view.panel("accuracy_alone")) is not None:
+        mean = alone.mean_of(np.full(len(view.clients), True))
+        hover = "Mean if everyone trained alone <b>%{y:.1%}</b>"
+        figure.add_trace(line(Series(mean.times / unit_s, mean.values), "alone", FAINT, hover, dash="dot"))
+    if len(view.moves) <= MOST_MOVE_LINES:
+        for move in view.moves:
+            colour = GREEN if move.event in ARRIVALS else RED
+            figure.add_vline(move.time_s / unit_s, line={"color": colour, "width": 1.2, "dash": "dot"})
+    return figure
+
+
+def progress_over_bytes(view: RunView) -> go.Figure | None:
+    """The same over the bytes that all clients had sent; None if nothing was sent."""
+    if view.measure is None or not (view.bytes_sent.values > 0).any():
+        return None
+    measure, panel = view.measure
+    sent = np.array([value_at(view.bytes_sent, time_s) for time_s in panel.times])
+    factor, unit = text.scale_of_size(sent[-1])
+    figure = blank(390)
+    _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
+    figure.update_xaxes(title_text=f"sent by all clients ({unit})", rangemode="tozero")
+    return figure
+
+
+def weights_over_time(view: RunView) -> go.Figure | None:
+    """Mean learned weight inside and across the true clusters, among the clients that are up."""
+    clusters = view.clusters
+    affordable = MOST_SNAPSHOT_PAIRS // max(1, len(view.clients)) ** 2
+    times = view.snapshot_times(min(MOST_SNAPSHOTS, max(2, affordable)))
+    if clusters is None or len(times) < 2:
+        return None
+    means = np.array([_mean_weights(view, clusters, time_s) for time_s in times])
+    unit_s = _time_axis(figure := blank(300), view, times)
+    hints = [text.duration(time_s) for time_s in times]
+    for column, name, colour in ((0, "same cluster", BLUE), (1, "different clusters", RED)):
+        hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
+        figure.add_trace(line(Series(times / unit_s, means[:, column]), name, colour, hover, hints=hints))
+    figure.update_yaxes(title_text="mean weight of a pair", rangemode="tozero")
+    return figure
+
+
+def _mean_weights(view: RunView, clusters: NDArray[np.int64], time_s: float) -> tuple[float, float]:
+    source, target, weight = view.snapshot(time_s)
+    up = view.up_at(time_s)
+    counted = up[source] & up[target] & (source != target)
+    same = clusters[source] == clusters[target]
+    sizes = np.unique(clusters[up], return_counts=True)[1]
+    pairs_inside = int((sizes * (sizes - 1)).sum())
+    pairs_across = int(up.sum()) ** 2 - int((sizes**2).sum())
+    return (
+        float(weight[counted & same].sum() / pairs_inside) if pairs_inside else np.nan,
+        float(weight[counted & ~same].sum() / pairs_across) if pairs_across else np.nan,
+    )
+
+
+def staleness(view: RunView) -> go.Figure | None:
+    """Age of the peers' models when they were used: mean and 90th percentile over clients."""
+    panel = view.panel("staleness")
+    if panel is None:
+        return None
+    chosen = evenly(len(panel.times), MOST_POINTS)
+    times, values = panel.times[chosen], panel.values[chosen]
+    unit_s = _time_axis(figure := blank(300), view, times)
+    lines = (
+        ("mean", np.nanmean(values, axis=1), BLUE),
+        ("90th percentile", np.nanpercentile(values, 90, axis=1), RED),
+    )
+    for name, ages, colour in lines:
+        hints = [[text.duration(a), text.duration(t)] for a, t in zip(ages.tolist(), times, strict=True)]
+        hover = f"{name.capitalize()} <b>%{{customdata[0]}}</b><br>at %{{customdata[1]}}"
+        figure.add_trace(line(Series(times / unit_s, ages), name, colour, hover, hints=hints))
+    figure.update_yaxes(title_text="age when used (s)", rangemode="tozero")
+    return figure
+
+
+def bytes_by_type(view: RunView) -> go.Figure | None:
+    """Bytes sent, by message type."""
+    totals = view.get("bytes_by_type")
+    if not totals:
+        return None
+    rows = sorted(((size, count, name) for name, (count, size) in totals.items()))
+    factor, unit = text.scale_of_size(rows[-1][0])
+    figure = blank(max(300, 110 + 34 * len(rows)))
+    figure.add_trace(
+        go.Bar(
+            x=[size / factor for size, _, _ in rows],
+            y=[name for _, _, name in rows],
+            orientation="h",
+            marker_color=BLUE,
+            width=0.55,
+            text=[f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
+            textposition="auto",
+            insidetextanchor="start",
+            hovertemplate="%{y}: <b>%{text}</b><extra></extra>",
+        )
+    )
+    figure.update_xaxes(title_text=f"sent ({unit})", rangemode="tozero")
+    figure.update_yaxes(showgrid=False, ticks="")
+    return figure
+
+
+def _time_axis(figure: go.Figure, view: RunView, times: NDArray[np.float64]) -> float:
+    """Makes the x axis virtual time, from 0 to the run's end, and returns its unit in seconds."""
+    end_s = max(view.end_s, float(times[-1]))
+    unit_s, unit = text.scale_of_time(end_s)
+    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, (end_s or 1.0) / unit_s])
+    return unit_s
+
+
+def _draw_progress(
+    figure: go.Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
+) -> None:
+    chosen = evenly(len(x), MOST_POINTS)
+    x, values = x[chosen], panel.values[chosen]
+    mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+    worst = [worst_decile(row[~np.isnan(row)], higher_is_better=measure.higher_is_better) for row in values]
+    readable = text.share if measure.is_share else text.number
+    hints = [
+        [readable(s), int(n), positions[i]]
+        for s, n, i in zip(std.tolist(), (~np.isnan(values)).sum(axis=1), chosen, strict=True)
+    ]
+    shown = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"
+    several = values.shape[1] > 1
+    if several:
+        _draw_band(figure, x, values, mean, std)
+    hover = f"Mean <b>{shown}</b> {_PLUS_MINUS} %{{customdata[0]}}<br>"
+    hover += "%{customdata[1]} clients, %{customdata[2]}"
+    figure.add_trace(line(Series(x, mean), "mean", BLUE, hover, hints=hints))
+    if several:
+        hover = f"Worst 10% <b>{shown}</b><br>%{{customdata[2]}}"
+        figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", RED, hover, hints=hints))
+    figure.update_yaxes(title_text=measure.label)
+    if measure.is_share:
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    elif np.nanmin(values) > 0:
+        decades = np.log10(np.nanmax(values) / np.nanmin(values))
+        figure.update_yaxes(type="log", exponentformat="power", dtick=1 if decades > 2 else None)
+
+
+def _draw_band(
+    figure: go.Figure,
+    x: NDArray[np.float64],
+    values: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+) -> None:
+    # Never beyond what any client reached: shares stay within 0 and 1, logarithmic axes above 0.
+    low = np.maximum(mean - std, np.nanmin(values, axis=1))
+    high = np.minimum(mean + std, np.nanmax(values, axis=1))
+    edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
+    figure.add_trace(edge(y=low, showlegend=False))
+    name = f"{_PLUS_MINUS} std. dev."
+    figure.add_trace(edge(y=high, fill="tonexty", fillcolor=_BAND, name=name))
+
+
+def _draw_each_client(
+    figure: go.Figure, measure: Measure, panel: Panel, unit_s: float, names: tuple[str, ...]
+) -> None:
+    """One thin line per client, in one trace that the legend switches on."""
+    if not 1 < len(names) <= MOST_CLIENT_LINES:
+        return
+    chosen = evenly(len(panel.times), MOST_POINTS // 4)
+    times = np.append(panel.times[chosen] / unit_s, np.nan)  # the gap between two clients
+    values = np.vstack([panel.values[chosen], np.full(len(names), np.nan)])
+    shown = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"
+    figure.add_trace(
+        go.Scatter(
+            x=np.tile(times, len(names)).astype(np.float32),  # half the bytes in the page
+            y=values.T.ravel().astype(np.float32),
+            text=np.repeat(np.array(names, dtype=object), len(times)),
+            mode="lines",
+            line={"color": _THIN, "width": 1},
+            name="each client",
+            visible="legendonly",
+            hovertemplate=f"%{{text}} <b>{shown}</b><extra></extra>",
+        )
+    )

@@ -1,0 +1,279 @@
+"""The report's heat maps: the learned graph beside the true clusters, and the clients' timeline."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from sim.results import text
+from sim.results.style import ABSENT, BLUE, FAINT, GREEN, GREY, RED, SAND, TEMPLATE, blank
+from sim.results.view import ARRIVALS, DEPARTURES, RunView
+
+MOST_GRAPH_ROWS = 120
+MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the report
+MOST_GRAPH_SNAPSHOTS = 60
+MOST_OUTLINES = 40
+MOST_TIMELINE_CLIENTS = 200
+MOST_TIMELINE_CELLS = 90_000
+MOST_TIMELINE_BINS = 300
+
+_ARROW = "\N{RIGHTWARDS ARROW}"
+_DOTS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class _Cells:
+    """The cells of a client-by-client heat map.
+
+    Clients are in the order of their true clusters, several to a row once they are more than MOST_GRAPH_ROWS.
+    """
+
+    def __init__(self, view: RunView) -> None:
+        count = len(view.clients)
+        self.block = -(-count // MOST_GRAPH_ROWS)
+        self.rows = -(-count // self.block)
+        order = np.arange(count) if view.clusters is None else np.argsort(view.clusters, kind="stable")
+        self.row = np.empty(count, dtype=np.int64)  # of each client
+        self.row[order] = np.arange(count) // self.block
+        groups = [
+            [view.clients[client] for client in order[self.row[order] == row]] for row in range(self.rows)
+        ]
+        self.labels = [group[0] if len(group) == 1 else f"{group[0]} {_DOTS} {group[-1]}" for group in groups]
+
+    def learned(self, view: RunView, time_s: float) -> NDArray[np.float32]:
+        """Mean weight of each cell's pairs of different clients that are up; NaN where there is none."""
+        source, target, weight = view.snapshot(time_s)
+        up = view.up_at(time_s)
+        counted = up[source] & up[target] & (source != target)
+        cell = self.row[source[counted]] * self.rows + self.row[target[counted]]
+        sums = np.bincount(cell, weights=weight[counted], minlength=self.rows**2)
+        return self._mean(sums.reshape(self.rows, self.rows), np.bincount(self.row[up], minlength=self.rows))
+
+    def true(self, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Share of each cell's pairs of different clients that are in one cluster."""
+        numbers = np.unique(clusters, return_inverse=True)[1]
+        members = np.zeros((self.rows, numbers.max() + 1))
+        np.add.at(members, (self.row, numbers), 1)
+        counts = members.sum(axis=1)
+        return self._mean(members @ members.T - np.diag(counts), counts)
+
+    def _mean(self, sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float32]:
+        pairs = np.outer(counts, counts) - np.diag(counts)
+        means = np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=pairs > 0)
+        return means.round(3).astype(np.float32)
+
+
+def learned_graph(view: RunView) -> go.Figure | None:
+    """The learned weights with a time slider, beside the true clusters where these are known."""
+    if len(view.clients) < 2:
+        return None
+    cells = _Cells(view)
+    most = max(2, min(MOST_GRAPH_SNAPSHOTS, MOST_GRAPH_CELLS // cells.rows**2))
+    times = view.snapshot_times(most)
+    if len(times) == 0:
+        return None
+    known = view.clusters is not None
+    figure = make_subplots(
+        cols=2 if known else 1,
+        subplot_titles=["learned", "true clusters"] if known else ["learned"],
+        horizontal_spacing=0.12,
+    )
+    maps = [cells.learned(view, time_s) for time_s in times]
+    largest = max(float(np.nanmax(z, initial=0.0)) for z in maps) or 1.0
+    hover = f"%{{y}} {_ARROW} %{{x}}<br>"
+    for z in maps:
+        trace = _heat_map(cells, z, largest, f"{hover}weight <b>%{{z:.3~f}}</b>", visible=z is maps[-1])
+        figure.add_trace(trace, row=1, col=1)
+    if view.clusters is not None:
+        what = "same cluster" if cells.block == 1 else "share of pairs in one cluster"
+        truth = _heat_map(cells, cells.true(view.clusters), 1.0, f"{hover}{what}: %{{z}}", showscale=False)
+        figure.add_trace(truth, row=1, col=2)
+        _outline_clusters(figure, cells, view.clusters)
+    _set_axes(figure, cells, known=known)
+    figure.update_layout(
+        template=TEMPLATE,
+        height=620,
+        plot_bgcolor=ABSENT,
+        sliders=[_slider(times)] if len(times) > 1 else [],
+        margin={"l": 64, "r": 24, "t": 36, "b": 24},
+    )
+    return figure
+
+
+def _heat_map(
+    cells: _Cells, z: NDArray[np.float32], largest: float, hover: str, **options: object
+) -> go.Heatmap:
+    gap = 1 if cells.rows <= 60 else 0
+    return go.Heatmap(
+        z=z,
+        x=cells.labels,
+        y=cells.labels,
+        zmin=0,
+        zmax=largest,
+        colorscale=[[0.0, "#ffffff"], [0.5, "#8fb4d6"], [1.0, BLUE]],
+        xgap=gap,
+        ygap=gap,
+        colorbar={
+            "title": {"text": "weight", "side": "right", "font": {"color": FAINT, "size": 13}},
+            "thickness": 10,
+            "len": 0.7,
+            "outlinewidth": 0,
+            "ticks": "",
+        },
+        hovertemplate=hover + "<extra></extra>",
+        **options,
+    )
+
+
+def _outline_clusters(figure: go.Figure, cells: _Cells, clusters: NDArray[np.int64]) -> None:
+    sizes = np.unique(clusters, return_counts=True)[1]
+    if cells.block > 1 or len(sizes) > MOST_OUTLINES:
+        return
+    edges = np.concatenate([[0], np.cumsum(sizes)]) - 0.5
+    for low, high in pairwise(edges.tolist()):
+        for column in (1, 2):
+            outline = {"type": "rect", "x0": low, "x1": high, "y0": low, "y1": high}
+            figure.add_shape(**outline, line={"color": FAINT, "width": 1}, row=1, col=column)
+
+
+def _set_axes(figure: go.Figure, cells: _Cells, *, known: bool) -> None:
+    every = 1 if cells.rows <= 24 else -(-cells.rows // 12)
+    axis = {
+        "constrain": "domain",
+        "tickmode": "array",
+        "tickvals": cells.labels[::every],
+        "ticktext": [label.split()[0].removeprefix("client-") for label in cells.labels[::every]],
+        "tickangle": 0,
+        "ticks": "",
+        "showgrid": False,
+        "showline": False,
+    }
+    figure.update_xaxes(**axis, title_text="client j")
+    figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x")
+    figure.update_yaxes(title_text="client i", row=1, col=1)
+    if known:
+        figure.update_yaxes(scaleanchor="x2", row=1, col=2)
+
+
+def _slider(times: NDArray[np.float64]) -> dict[str, Any]:
+    """Shows one of the learned maps, which are the figure's first traces; the last one to begin with."""
+    maps = list(range(len(times)))
+    steps = [
+        {
+            "method": "restyle",
+            "label": text.duration(float(time_s)),
+            "args": [{"visible": [other == step for other in maps]}, maps],
+        }
+        for step, time_s in enumerate(times)
+    ]
+    return {
+        "steps": steps,
+        "active": len(steps) - 1,
+        "currentvalue": {"prefix": "learned weights at ", "font": {"size": 14}},
+        "pad": {"t": 72, "b": 8},
+        "bgcolor": BLUE,
+        "activebgcolor": BLUE,
+        "bordercolor": "white",
+        "tickcolor": GREY,
+        "ticklen": 4,
+        "font": {"color": FAINT, "size": 11},
+    }
+
+
+def timeline(view: RunView) -> go.Figure | None:
+    """One bar per client: training, waiting or down, with arrivals and departures marked."""
+    shown = range(min(len(view.clients), MOST_TIMELINE_CLIENTS))
+    if not shown or view.end_s <= 0 or (view.busy_s is None and not view.moves):
+        return None
+    bins = min(MOST_TIMELINE_BINS, MOST_TIMELINE_CELLS // len(shown))
+    edges = np.linspace(0, view.end_s, bins + 1)
+    width_s = view.end_s / bins
+    busy = np.array([covered(spans, edges) for spans in view.intervals("busy", shown)]) / width_s
+    out = np.array([covered(spans, edges) for spans in view.intervals("down", shown)]) / width_s
+    up = (
+        np.array([covered(np.array(view.presence[client]).reshape(-1, 2), edges) for client in shown])
+        / width_s
+    )
+    down = (up - out < 0.5) & (busy < 0.5)
+    unit_s, unit = text.scale_of_time(view.end_s)
+    row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
+    figure = blank(130 + row_px * len(shown))
+    layers = (
+        (
+            np.where(down, np.nan, busy.clip(0, 1)),
+            SAND,
+            BLUE,
+            f"training <b>%{{z:.0%}}</b> of {text.duration(width_s)}",
+        ),
+        (np.where(down, 1.0, np.nan), ABSENT, ABSENT, "down"),
+    )
+    for z, least, most, what in layers:
+        figure.add_trace(
+            go.Heatmap(
+                z=z.round(3).astype(np.float32),
+                x=(edges[:-1] + edges[1:]) / 2 / unit_s,
+                y=view.clients[: len(shown)],
+                zmin=0,
+                zmax=1,
+                colorscale=[[0, least], [1, most]],
+                showscale=False,
+                ygap=row_px // 5,
+                hovertemplate=f"%{{y}} at %{{x:.4~g}} {unit}<br>{what}<extra></extra>",
+            )
+        )
+    _mark_moves(figure, view, len(shown), unit_s)
+    _finish_timeline(figure, view.clients[: len(shown)], row_px, view.end_s / unit_s, unit)
+    return figure
+
+
+def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of each bin [B] between the `edges` [B+1] that disjoint, ascending `spans` [K, 2] cover."""
+    if len(spans) == 0:
+        return np.zeros(len(edges) - 1)
+    totals = np.concatenate([[0.0], np.cumsum(spans[:, 1] - spans[:, 0])])
+    at_knots = np.column_stack([totals[:-1], totals[1:]]).ravel()
+    return np.diff(np.interp(edges, spans.ravel(), at_knots))
+
+
+def _mark_moves(figure: go.Figure, view: RunView, shown: int, unit_s: float) -> None:
+    kinds = (("joins", ARRIVALS, GREEN, "triangle-up"), ("departs", DEPARTURES, RED, "x"))
+    for name, events, colour, symbol in kinds:
+        moves = [move for move in view.moves if move.event in events and move.client < shown]
+        if not moves:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[move.time_s / unit_s for move in moves],
+                y=[view.clients[move.client] for move in moves],
+                text=[f"{view.clients[m.client]}: {m.event} at {text.duration(m.time_s)}" for m in moves],
+                mode="markers",
+                name=name,
+                marker={
+                    "symbol": symbol,
+                    "size": 12,
+                    "color": colour,
+                    "line": {"color": "white", "width": 1.5},
+                },
+                hovertemplate="<b>%{text}</b><extra></extra>",
+                cliponaxis=False,
+            )
+        )
+
+
+def _finish_timeline(figure: go.Figure, names: tuple[str, ...], row_px: int, end: float, unit: str) -> None:
+    for name, colour, edge in (("training", BLUE, BLUE), ("waiting", SAND, GREY), ("down", ABSENT, GREY)):
+        mark = {"symbol": "square", "size": 12, "color": colour, "line": {"color": edge, "width": 1}}
+        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=mark, name=name))
+    every = -(-16 // row_px)  # a label is 16 pixels high
+    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, end], showgrid=False)
+    figure.update_yaxes(
+        range=[len(names) - 0.5, -0.5],  # the first client on top
+        showgrid=False,
+        showline=False,
+        ticks="",
+        tickmode="array",
+        tickvals=names[::every],
+    )
+    figure.update_layout(legend={"y": 1, "itemclick": False, "itemdoubleclick": False})

@@ -1,0 +1,242 @@
+"""Measurements of a run: the recorder, and the pure functions that summarise what it recorded.
+
+Everything here belongs to the observer: no client ever sees it and it costs no virtual time.
+"""
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+METRICS_SCHEMA = pa.schema(
+    [("time", pa.float64()), ("actor", pa.string()), ("name", pa.string()), ("value", pa.float64())]
+)
+GRAPH_SCHEMA = pa.schema(
+    [("time", pa.float64()), ("source", pa.int32()), ("target", pa.int32()), ("weight", pa.float64())]
+)
+ALL = "all"  # the actor of totals such as bytes_sent
+EDGE_THRESHOLD = 0.5
+
+
+class Series(NamedTuple):
+    """One quantity over virtual time: `times` [T] ascending, in seconds, and `values` [T]."""
+
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+class Metrics:
+    """Records measurements (long form) and the learned collaboration graph (snapshots, sparse)."""
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._actors = array("i")
+        self._names = array("i")
+        self._values = array("d")
+        self._ids: dict[str, int] = {}
+        self._graph_rows: list[tuple[float, int, int, float]] = []
+        self._graph_time_s = -math.inf
+        self._snapshot: dict[tuple[int, int], float] = {}
+        self._before: dict[tuple[int, int], float] = {}
+
+    def add(self, time_s: float, actor: str, name: str, value: float) -> None:
+        """One measurement of one actor; totals have the actor "all"."""
+        self._times.append(time_s)
+        self._actors.append(self._ids.setdefault(actor, len(self._ids)))
+        self._names.append(self._ids.setdefault(name, len(self._ids)))
+        self._values.append(value)
+
+    def graph(self, time_s: float, source: int, target: int, weight: float) -> None:
+        """One weight of the collaboration graph.
+
+        The weights given for one time are the whole graph at that time; pairs not named weigh 0. A snapshot
+        is stored as its non-zero weights and, once, the pairs that fell to 0: reading it alone and reading
+        every pair's last value give the same graph.
+        """
+        if time_s != self._graph_time_s:
+            self._graph_rows += self._open_rows()
+            self._before = self._snapshot
+            self._snapshot = {}
+            self._graph_time_s = time_s
+        self._snapshot[source, target] = weight
+
+    def _open_rows(self) -> list[tuple[float, int, int, float]]:
+        pairs = {**self._snapshot, **{pair: 0.0 for pair in self._before if pair not in self._snapshot}}
+        return [
+            (self._graph_time_s, *pair, weight)
+            for pair, weight in pairs.items()
+            if weight != 0 or self._before.get(pair, 0.0) != 0
+        ]
+
+    def weights(self) -> dict[tuple[int, int], float]:
+        """The newest snapshot of the collaboration graph: (source, target) -> weight."""
+        return dict(self._snapshot)
+
+    def series(self, actor: str, name: str) -> Series:
+        """What was recorded of one actor under one name, in the order of recording."""
+        if not (actor in self._ids and name in self._ids):
+            return Series(np.empty(0), np.empty(0))
+        chosen = (self._column(self._actors) == self._ids[actor]) & (
+            self._column(self._names) == self._ids[name]
+        )
+        return Series(np.array(self._times)[chosen], np.array(self._values)[chosen])
+
+    def mean(self, name: str) -> Series:
+        """Mean over the clients that were measured at each time; totals ("all") do not count."""
+        if name not in self._ids:
+            return Series(np.empty(0), np.empty(0))
+        chosen = self._column(self._names) == self._ids[name]
+        chosen &= self._column(self._actors) != self._ids.get(ALL, -1)
+        times, position = np.unique(np.array(self._times)[chosen], return_inverse=True)
+        sums = np.bincount(position, weights=np.array(self._values)[chosen], minlength=len(times))
+        return Series(times, sums / np.bincount(position, minlength=len(times)))
+
+    def latest(self, name: str) -> dict[str, float]:
+        """Actor -> the last value recorded under `name`, in the order of the actors' first appearance."""
+        if name not in self._ids:
+            return {}
+        texts = list(self._ids)
+        chosen = self._column(self._names) == self._ids[name]
+        actors = self._column(self._actors)[chosen].tolist()
+        return dict(zip((texts[a] for a in actors), np.array(self._values)[chosen].tolist(), strict=True))
+
+    def to_table(self) -> pa.Table:
+        """All measurements, in order, with the columns of `METRICS_SCHEMA`."""
+        texts = pa.array(list(self._ids), pa.string())
+        columns = [
+            pa.array(np.array(self._times)),
+            texts.take(pa.array(self._column(self._actors))),
+            texts.take(pa.array(self._column(self._names))),
+            pa.array(np.array(self._values)),
+        ]
+        return pa.Table.from_arrays(columns, schema=METRICS_SCHEMA)
+
+    def graph_table(self) -> pa.Table:
+        """All snapshots, with the columns of `GRAPH_SCHEMA`."""
+        rows = self._graph_rows + self._open_rows()
+        columns = zip(*rows, strict=True) if rows else [()] * len(GRAPH_SCHEMA)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, GRAPH_SCHEMA, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=GRAPH_SCHEMA)
+
+    @staticmethod
+    def _column(ids: array) -> NDArray[np.int32]:
+        # A copy: a view of the array would forbid appending to it for as long as it lives.
+        return np.array(ids, dtype=np.int32)
+
+
+def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
+    """Mean of the worst ceil(10 %) of the values."""
+    ordered = np.sort(np.asarray(values, dtype=float))
+    count = math.ceil(len(ordered) / 10)
+    return float((ordered[:count] if higher_is_better else ordered[-count:]).mean())
+
+
+def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
+    """Mean, population standard deviation and worst decile over clients; all None without clients."""
+    if not values:
+        return {"mean": None, "std": None, "worst_decile": None}
+    array_of_values = np.array(list(values), dtype=float)
+    return {
+        "mean": float(array_of_values.mean()),
+        "std": float(array_of_values.std()),
+        "worst_decile": worst_decile(array_of_values),
+    }
+
+
+def graph_summary(
+    weights: Mapping[tuple[int, int], float],
+    clusters: Sequence[int],
+    alive: Collection[int] | None = None,
+    *,
+    threshold: float = EDGE_THRESHOLD,
+    largest: float = 1.0,
+) -> dict[str, float | None]:
+    """How the learned graph compares with the true clusters, over ordered pairs i != j of alive clients.
+
+    `weights` maps (i, j) to w_ij, absent pairs weigh 0; `largest` is the weight that means full collaboration
+    (1 for the box constraint) and scales them all. The true weight is 1 inside a cluster and 0 across.
+
+    - l1: mean |w_ij - true_ij|; None with fewer than two clients.
+    - edge_precision: share of the learned edges (w_ij > `threshold`) that are true; None if none was learned.
+    - edge_recall: share of the true edges that were learned; None if there is none.
+    """
+    members = set(range(len(clusters)) if alive is None else alive)
+    sizes = Counter(clusters[client] for client in members)
+    true_edges = sum(size * (size - 1) for size in sizes.values())
+    pairs = len(members) * (len(members) - 1)
+    difference = float(true_edges)  # as if every weight was 0; each weight corrects its own pair
+    learned = hits = 0
+    for (i, j), weight in weights.items():
+        if i == j or i not in members or j not in members:
+            continue
+        scaled = weight / largest
+        same = clusters[i] == clusters[j]
+        difference += abs(scaled - same) - same
+        if scaled > threshold:
+            learned += 1
+            hits += same
+    return {
+        "l1": difference / pairs if pairs else None,
+        "edge_precision": hits / learned if learned else None,
+        "edge_recall": hits / true_edges if true_edges else None,
+    }
+
+
+def share_better(
+    own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
+) -> float | None:
+    """Share of the clients known in both that ended strictly better than alone; None if there are none."""
+    sign = 1 if higher_is_better else -1
+    gains = [sign * (value - alone[client]) for client, value in own.items() if client in alone]
+    return sum(gain > 0 for gain in gains) / len(gains) if gains else None
+
+
+def time_to_target(accuracy: Series, target: float) -> float | None:
+    """Virtual time in seconds of the first evaluation that reaches `target`; None if none does."""
+    reached = np.flatnonzero(accuracy.values >= target)
+    return float(accuracy.times[reached[0]]) if reached.size else None
+
+
+def bytes_to_target(accuracy: Series, bytes_sent: Series, target: float) -> float | None:
+    """Bytes that all clients had sent by the first evaluation that reaches `target`; None if none does."""
+    time_s = time_to_target(accuracy, target)
+    return None if time_s is None else value_at(bytes_sent, time_s)
+
+
+def value_at(series: Series, time_s: float) -> float:
+    """The last value recorded at or before `time_s`; 0 before the first."""
+    position = int(np.searchsorted(series.times, time_s, side="right"))
+    return float(series.values[position - 1]) if position else 0.0
+
+
+def catch_up_time(
+    newcomer: Series, incumbents: Series, joined_s: float, *, tolerance: float = 0.02
+) -> float | None:
+    """Seconds from joining until the newcomer is within `tolerance` of the incumbents; None if never."""
+    for time_s, value in zip(*newcomer, strict=True):
+        if time_s >= joined_s and value >= value_at(incumbents, time_s) - tolerance:
+            return float(time_s - joined_s)
+    return None
+
+
+def dip_and_recovery(survivors: Series, departed_s: float) -> tuple[float | None, float | None]:
+    """What a departure cost the survivors, whose mean accuracy is given.
+
+    Returns (depth of the dip below the last value before the departure, seconds until that value was reached
+    again or None if it never was). (0, 0) without a dip; (None, None) without an evaluation on both sides.
+    """
+    after = survivors.times > departed_s
+    if after.all() or not after.any():
+        return None, None
+    before = survivors.values[~after][-1]
+    times, values = survivors.times[after], survivors.values[after]
+    if values[0] >= before:
+        return 0.0, 0.0
+    back = np.flatnonzero(values >= before)
+    until = back[0] if back.size else len(values)
+    return float(before - values[:until].min()), float(times[back[0]] - departed_s) if back.size else None

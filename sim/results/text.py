@@ -1,0 +1,63 @@
+"""Numbers for people to read: short, with their unit, never broken across lines."""
+
+_SPACE = "\N{NO-BREAK SPACE}"
+NOTHING = "\N{EN DASH}"  # shown where there is no number
+
+
+def duration(seconds: float | None) -> str:
+    """Three significant digits below a minute, whole seconds below an hour, whole minutes from there."""
+    if seconds is None:
+        return NOTHING
+    if seconds == 0:
+        return f"0{_SPACE}s"
+    if abs(seconds) < 0.9995:
+        return f"{seconds * 1e3:.3g}{_SPACE}ms"
+    if abs(seconds) < 59.95:
+        return f"{seconds:.3g}{_SPACE}s"
+    if abs(seconds) < 3599.5:
+        return _two_parts(round(seconds), "min", "s")
+    return _two_parts(round(seconds / 60), "h", "min")
+
+
+def _two_parts(small_units: int, large: str, small: str) -> str:
+    whole, rest = divmod(small_units, 60)
+    text = f"{whole:,}{_SPACE}{large}"
+    return f"{text}{_SPACE}{rest}{_SPACE}{small}" if rest else text
+
+
+def size(count: float | None) -> str:
+    """Bytes, three significant digits, decimal prefixes."""
+    if count is None:
+        return NOTHING
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g}{_SPACE}{unit}"
+        count /= 1000
+    return f"{count:,.3g}{_SPACE}TB" if count < 999.5 else f"{count:,.0f}{_SPACE}TB"
+
+
+def share(value: float | None) -> str:
+    """A share of 1 in percent, one decimal."""
+    return NOTHING if value is None else f"{100 * value:.1f}%"
+
+
+def number(value: float | None) -> str:
+    """A count with thousands separators, or a measurement with four significant digits."""
+    if value is None:
+        return NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def scale_of_time(span_s: float) -> tuple[float, str]:
+    """(seconds per unit, unit) for an axis that spans `span_s`."""
+    if span_s <= 180:
+        return 1.0, "s"
+    return (60.0, "min") if span_s <= 3 * 3600 else (3600.0, "h")
+
+
+def scale_of_size(largest: float) -> tuple[float, str]:
+    """(bytes per unit, unit) for an axis that reaches `largest` bytes."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if largest >= factor:
+            return factor, unit
+    return 1.0, "B"

@@ -1,0 +1,233 @@
+"""A finished run as the report needs it: arrays per client and time, read from the result directory alone."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sim.results.metrics import ALL, Series
+from sim.results.store import RunDirectory
+from sim.results.trace import LIFECYCLE_EVENTS
+
+ARRIVALS = ("join", "rejoin", "restarted")
+DEPARTURES = ("leave", "crash", "failed")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity by which clients are judged."""
+
+    name: str
+    label: str
+    higher_is_better: bool
+    is_share: bool
+
+
+MEASURES = (
+    Measure("accuracy", "test accuracy", higher_is_better=True, is_share=True),
+    Measure("distance", "distance to the own optimum", higher_is_better=False, is_share=False),
+    Measure("loss", "test loss", higher_is_better=False, is_share=False),
+)
+
+
+class Panel(NamedTuple):
+    """One quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN where not measured."""
+
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def of(self, client: int) -> Series:
+        """One client's measurements."""
+        measured = ~np.isnan(self.values[:, client])
+        return Series(self.times[measured], self.values[measured, client])
+
+    def mean_of(self, clients: NDArray[np.bool_]) -> Series:
+        """Mean over some clients, at the times at which any of them was measured."""
+        chosen = self.values[:, clients]
+        measured = ~np.isnan(chosen).all(axis=1)
+        return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
+
+
+class Happening(NamedTuple):
+    """A client came or went."""
+
+    time_s: float
+    client: int
+    event: str
+
+
+class Snapshot(NamedTuple):
+    """The learned graph at one time, [E] each; pairs left out weigh 0."""
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+
+class RunView:
+    """Reads a result directory lazily. Clients are numbered as in the summary's `client_names`."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self.summary: dict[str, Any] = directory.summary()
+        self.scenario_text = directory.scenario_text()
+
+    def get(self, *keys: str) -> Any:
+        """A value of the summary; None where any key on the way is absent or null."""
+        value: Any = self.summary
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    @property
+    def question(self) -> str:
+        """The scenario's first comment: what it asks."""
+        comment = re.match(r"(?:[ \t]*#[^\n]*(?:\n|\Z))+", self.scenario_text)
+        return " ".join(re.sub(r"(?m)^[ \t]*#+", "", comment[0]).split()) if comment else ""
+
+    @cached_property
+    def clients(self) -> tuple[str, ...]:
+        """The clients' names."""
+        return tuple(self.get("client_names") or self._names_found())
+
+    def _names_found(self) -> list[str]:
+        found = self._directory.scan("metrics").filter(pl.col("actor") != ALL).select("actor")
+        names = found.unique(maintain_order=True).collect()["actor"].to_list()
+        return sorted(
+            names, key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)]
+        )
+
+    @cached_property
+    def clusters(self) -> NDArray[np.int64] | None:
+        """The true cluster of each client [N], where the data have some."""
+        clusters = self.get("clusters")
+        return None if clusters is None else np.array(clusters, dtype=np.int64)
+
+    @cached_property
+    def end_s(self) -> float:
+        """Virtual time at which the run ended."""
+        return float(self.get("virtual_seconds") or 0.0)
+
+    @cached_property
+    def measure(self) -> tuple[Measure, Panel] | None:
+        """What the clients are judged by: the first of MEASURES that was recorded."""
+        for measure in MEASURES:
+            panel = self.panel(measure.name)
+            if panel is not None:
+                return measure, panel
+        return None
+
+    def panel(self, name: str) -> Panel | None:
+        """One metric of all clients; None if it was never recorded."""
+        rows = self._directory.scan("metrics").filter(
+            (pl.col("name") == name) & pl.col("actor").is_in(list(self.clients)) & pl.col("value").is_finite()
+        )
+        frame = rows.select("time", "actor", "value").collect()
+        if frame.is_empty():
+            return None
+        times, row = np.unique(frame["time"].to_numpy(), return_inverse=True)
+        values = np.full((len(times), len(self.clients)), np.nan)
+        values[row, self._indices(frame["actor"])] = frame["value"].to_numpy()
+        return Panel(times, values)
+
+    @cached_property
+    def bytes_sent(self) -> Series:
+        """Bytes that all clients had sent, over time."""
+        rows = self._directory.scan("metrics").filter(
+            (pl.col("name") == "bytes_sent") & (pl.col("actor") == ALL)
+        )
+        frame = rows.select("time", "value").collect()
+        return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+
+    @cached_property
+    def happenings(self) -> list[Happening]:
+        """The clients' comings and goings, in order."""
+        rows = self._directory.scan("events").filter(
+            pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
+        )
+        frame = rows.select("time", "actor", "event").collect()
+        indices = self._indices(frame["actor"]).tolist()
+        return [
+            Happening(time_s, client, event)
+            for time_s, client, event in zip(frame["time"], indices, frame["event"], strict=True)
+        ]
+
+    @property
+    def moves(self) -> list[Happening]:
+        """The arrivals and departures during the run, in order."""
+        return [happening for happening in self.happenings if happening.event in ARRIVALS + DEPARTURES]
+
+    @cached_property
+    def presence(self) -> list[list[tuple[float, float]]]:
+        """Per client the intervals (start_s, end_s) in which it was up; one without history always was."""
+        up_since: dict[int, float] = {}
+        presence: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for time_s, client, event in self.happenings:
+            if event == "start" or event in ARRIVALS:
+                up_since.setdefault(client, time_s)
+            elif client in up_since:
+                presence[client].append((up_since.pop(client), time_s))
+        for client, start_s in up_since.items():
+            presence[client].append((start_s, self.end_s))
+        known = {happening.client for happening in self.happenings}
+        always = [(0.0, self.end_s)]
+        return [presence[c] if c in known else always for c in range(len(self.clients))]
+
+    def up_at(self, time_s: float) -> NDArray[np.bool_]:
+        """Which clients [N] were up at a time."""
+        return np.array([any(start <= time_s <= end for start, end in spans) for spans in self.presence])
+
+    def intervals(self, state: str, clients: range) -> list[NDArray[np.float64]]:
+        """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
+        names = self.clients[clients.start : clients.stop]
+        rows = self._directory.scan("intervals").filter(
+            (pl.col("state") == state) & pl.col("actor").is_in(list(names))
+        )
+        frame = rows.sort("start").collect()
+        by_actor = {name: part for (name,), part in frame.partition_by("actor", as_dict=True).items()}
+        nothing = np.empty((0, 2))
+        return [
+            by_actor[name].select("start", "end").to_numpy() if name in by_actor else nothing
+            for name in names
+        ]
+
+    @cached_property
+    def busy_s(self) -> NDArray[np.float64] | None:
+        """Device seconds [N] that each client trained; None without any record."""
+        rows = self._directory.scan("intervals").filter(
+            (pl.col("state") == "busy") & pl.col("actor").is_in(list(self.clients))
+        )
+        frame = rows.group_by("actor").agg((pl.col("end") - pl.col("start")).sum().alias("busy")).collect()
+        if frame.is_empty():
+            return None
+        busy = np.zeros(len(self.clients))
+        busy[self._indices(frame["actor"])] = frame["busy"].to_numpy()
+        return busy
+
+    def snapshot_times(self, most: int) -> NDArray[np.float64]:
+        """Up to `most` of the times at which the graph was recorded, evenly chosen, with both ends."""
+        rows = self._directory.scan("graph").select(pl.col("time").unique().sort())
+        times = rows.collect()["time"].to_numpy()
+        return times[evenly(len(times), most)]
+
+    def snapshot(self, time_s: float) -> Snapshot:
+        """The learned graph at one of its times."""
+        frame = self._directory.scan("graph").filter(pl.col("time") == time_s).collect()
+        source, target = (frame[end].to_numpy().astype(np.int64) for end in ("source", "target"))
+        return Snapshot(source, target, frame["weight"].to_numpy())
+
+    def _indices(self, names: pl.Series) -> NDArray[np.int64]:
+        index = {name: position for position, name in enumerate(self.clients)}
+        return np.array([index[name] for name in names], dtype=np.int64)
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """At most `most` of the positions 0 .. count-1, evenly spread, with both ends."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))

@@ -1,0 +1,219 @@
+import re
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.results import heatmaps
+from sim.results.figures import bytes_by_type, progress_over_bytes, progress_over_time, weights_over_time
+from sim.results.heatmaps import covered, learned_graph, timeline
+from sim.results.metrics import worst_decile
+from sim.results.report import write_report
+from sim.results.store import RunDirectory
+from sim.results.view import RunView
+from tests.results.synthetic import write_run
+
+SMALL = {"evaluations": 5, "steps": 20}
+
+
+def words(page: str) -> str:
+    """The page without its scripts and style sheet."""
+    return re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
+
+
+def pictures(page: str) -> list[str]:
+    return re.findall(r'<div id="([\w-]+)" class="plotly-graph-div"', page)
+
+
+def test_full_report(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    assert pictures(page) == [
+        "progress-over-time",
+        "progress-over-bytes",
+        "learned-graph",
+        "weights-over-time",
+        "timeline",
+        "bytes-by-type",
+        "staleness",
+    ]
+    text = words(page)
+    assert "Does the &lt;method&gt; find who shares its labels" in text
+    assert "<td>client-11</td><td>join</td>" in text
+    assert "Interrupted" not in text
+    assert text.count('class="number"') == 0 and text.count("class=number") > 50
+
+
+def test_page_is_self_contained(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    assert page.count("* plotly.js v") == 1
+    assert re.findall(r"<(?:script|link|img|iframe)[^>]*\b(?:src|href)=", page.split("</head>")[1]) == []
+    assert not re.search(r"<(?:script|link)[^>]*\b(?:src|href)=", page.split("<script>")[0])
+
+
+def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
+    run = write_run(tmp_path / "first", **SMALL)
+    first = write_report(run).read_bytes()
+    elsewhere = shutil.copytree(run.finalise(), tmp_path / "elsewhere")
+    (elsewhere / "report.html").unlink()
+    assert write_report(RunDirectory.load(elsewhere)).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("parts", "absent", "sentence"),
+    [
+        ({"graph": False}, {"learned-graph", "weights-over-time"}, "learned no collaboration graph"),
+        ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
+        ({"staleness": False}, {"staleness"}, "none was stale"),
+        ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
+        ({"measure": None}, {"progress-over-time", "progress-over-bytes"}, "Nothing was evaluated"),
+        ({"measure": "distance"}, set(), "distance to the own optimum"),
+        ({"interrupted": True}, set(), "Interrupted after 10"),
+        ({"devices": False, "churn": False}, set(), "No device was used"),
+        ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
+    ],
+)
+def test_missing_parts_are_left_out_with_a_sentence(tmp_path, parts, absent, sentence):
+    page = write_report(write_run(tmp_path, **{**SMALL, **parts})).read_text()
+    assert absent.isdisjoint(pictures(page))
+    assert sentence in words(page)
+
+
+def test_an_empty_directory_still_has_a_report(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    for file in [*run.path.glob("*.parquet"), run.path / "scenario.toml"]:
+        file.unlink()
+    page = write_report(run).read_text()
+    assert "Nothing was evaluated" in words(page)
+
+
+def test_one_client(tmp_path):
+    page = write_report(write_run(tmp_path, clients=1, clusters=1, **SMALL)).read_text()
+    assert "learned-graph" not in pictures(page)
+    figure = progress_over_time(RunView(write_run(tmp_path / "2", clients=1, clusters=1, **SMALL)))
+    assert [trace.name for trace in figure.data] == ["mean"]
+
+
+def test_a_thousand_clients_fit_into_eight_megabytes(tmp_path):
+    run = write_run(tmp_path, clients=1000, clusters=10, reach=4, evaluations=2, steps=4)
+    path = write_report(run)
+    text = words(path.read_text())
+    assert path.stat().st_size < 8_000_000
+    assert "The first 200 of 1,000 clients" in text
+    assert "Each cell averages several clients" in text
+    assert learned_graph(RunView(run)).data[0].z.shape == (112, 112)  # 9 clients to a row
+
+
+def test_failures_are_listed_and_escaped(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    failure = {"name": "client-2", "time": 3.5, "error": "ValueError: <b>"}
+    run.write_summary({**run.summary(), "failures": [failure]})
+    text = words(write_report(run).read_text())
+    assert "1 failure of clients" in text
+    assert "<td>ValueError: &lt;b&gt;</td>" in text
+
+
+def test_progress_shows_the_numbers_measured(tmp_path):
+    view = RunView(write_run(tmp_path, **SMALL))
+    _, panel = view.measure
+    traces = {trace.name: trace for trace in progress_over_time(view).data}
+    np.testing.assert_array_equal(traces["mean"].x, panel.times / 60)
+    np.testing.assert_array_equal(traces["mean"].y, np.nanmean(panel.values, axis=1))
+    last = panel.values[-1][~np.isnan(panel.values[-1])]
+    assert traces["worst 10%"].y[-1] == worst_decile(last)
+    assert traces["mean"].customdata[-1][1] == len(last) == 11
+    assert progress_over_bytes(view).data[2].x.tolist() == (4.1e4 * 12 * panel.times / 1e6).tolist()
+
+
+def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_path):
+    view = RunView(write_run(tmp_path, measure="distance", **SMALL))
+    figure = progress_over_time(view)
+    traces = {trace.name: trace for trace in figure.data}
+    assert figure.layout.yaxis.type == "log"
+    assert (np.array(traces["worst 10%"].y) > traces["mean"].y).all()
+
+
+def test_learned_graph_blanks_the_diagonal_and_absent_clients(tmp_path):
+    figure = learned_graph(RunView(write_run(tmp_path, **SMALL)))
+    first, last, truth = figure.data[0], figure.data[-2], figure.data[-1]
+    absent_at_first = np.eye(12, dtype=bool)
+    absent_at_first[11] = absent_at_first[:, 11] = True  # client 11 joins later
+    np.testing.assert_array_equal(np.isnan(first.z), absent_at_first)
+    np.testing.assert_array_equal(np.isnan(truth.z), np.eye(12, dtype=bool))
+    assert truth.z[0, 2] == 1 and truth.z[0, 3] == 0
+    assert [trace.visible for trace in figure.data[:-1]] == [False] * 4 + [True]
+    assert last.zmin == truth.zmin == 0
+    steps = figure.layout.sliders[0].steps
+    assert [step.label.replace("\N{NO-BREAK SPACE}", " ") for step in steps] == [
+        "0 s",
+        "2 min 30 s",
+        "5 min",
+        "7 min 30 s",
+        "10 min",
+    ]
+    assert steps[1].args[0] == {"visible": [False, True, False, False, False]}
+    assert steps[1].args[1] == (0, 1, 2, 3, 4), "the true graph stays"
+
+
+def test_learned_graph_averages_blocks(tmp_path, monkeypatch):
+    run = write_run(tmp_path, clients=5, clusters=1, evaluations=1, churn=False, steps=4)
+    weights = {(s, t): w for _, s, t, w in run.scan("graph").collect().rows()}
+    monkeypatch.setattr(heatmaps, "MOST_GRAPH_ROWS", 3)
+    figure = learned_graph(RunView(run))
+    z = figure.data[0].z
+    assert figure.data[0].y == ("client-0 … client-1", "client-2 … client-3", "client-4")
+    assert z.shape == (3, 3)
+    assert z[0, 0] == pytest.approx((weights[0, 1] + weights[1, 0]) / 2, abs=6e-4)
+    assert z[0, 2] == pytest.approx((weights[0, 4] + weights[1, 4]) / 2, abs=6e-4)
+    assert np.isnan(z[2, 2])
+
+
+def test_clients_are_ordered_by_cluster(tmp_path):
+    run = write_run(tmp_path, clients=4, clusters=2, evaluations=1, churn=False, steps=4)
+    run.write_summary({**run.summary(), "clusters": [1, 0, 1, 0]})
+    figure = learned_graph(RunView(run))
+    assert figure.data[0].y == ("client-1", "client-3", "client-0", "client-2")
+    assert figure.data[1].z[0].tolist()[1:] == [1.0, 0.0, 0.0]
+
+
+def test_mean_weights_inside_and_across(tmp_path):
+    run = write_run(tmp_path, clients=4, clusters=2, evaluations=2, churn=False, steps=4)
+    weights = {(s, t): w for time, s, t, w in run.scan("graph").collect().rows() if time == 600.0}
+    inside, across = weights_over_time(RunView(run)).data
+    pairs = [(0, 1), (1, 0), (2, 3), (3, 2)]
+    assert inside.y[-1] == pytest.approx(sum(weights[pair] for pair in pairs) / 4)
+    others = sum(weight for pair, weight in weights.items() if pair not in pairs)
+    assert across.y[-1] == pytest.approx(others / 8)
+
+
+def test_timeline_shows_training_absence_and_moves(tmp_path):
+    figure = timeline(RunView(write_run(tmp_path, **SMALL)))
+    training, down = figure.data[0].z, figure.data[1].z
+    assert np.isnan(training[11, 0]) and down[11, 0] == 1, "client 11 is not there yet"
+    assert np.isnan(training[0, 200]) and not np.isnan(training[0, -1]), "client 0 crashed and came back"
+    assert (training[3] == 1).all(), "the slow one never waits"
+    np.testing.assert_array_equal(np.isnan(training), ~np.isnan(down))
+    marks = {trace.name: trace for trace in figure.data if trace.name in ("joins", "departs")}
+    assert marks["joins"].x == (2.0, 8.0) and marks["joins"].y == ("client-11", "client-0")
+    assert marks["departs"].x == (5.0, 7.5) and marks["departs"].y == ("client-0", "client-5")
+
+
+def test_bytes_by_type_puts_the_largest_on_top(tmp_path):
+    bar = bytes_by_type(RunView(write_run(tmp_path, **SMALL))).data[0]
+    assert bar.y == ("Hello", "Ask", "Gradient", "Model")
+    assert bar.x[-1] == 249.0
+
+
+def test_covered_by_hand():
+    spans = np.array([[0.5, 1.0], [1.0, 1.25], [2.0, 5.0]])
+    assert covered(spans, np.array([0.0, 1.0, 2.0, 3.0])).tolist() == [0.5, 0.25, 1.0]
+    assert covered(np.empty((0, 2)), np.array([0.0, 1.0])).tolist() == [0.0]
+
+
+@given(st.lists(st.integers(1, 8), max_size=8), st.integers(1, 6))
+def test_covered_loses_no_time(gaps, bins):
+    ends = np.cumsum(gaps).astype(float)
+    spans = ends[: len(ends) // 2 * 2].reshape(-1, 2)
+    edges = np.linspace(0, 64, bins + 1)
+    assert covered(spans, edges).sum() == pytest.approx(np.diff(spans, axis=1).sum())

@@ -1,0 +1,133 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, TABLE_SCHEMA, Trace, first_difference
+
+
+def small_trace(**options) -> Trace:
+    trace = Trace(**options)
+    trace.lifecycle(0.0, "client-0", "start")
+    trace.message("sent", 1.0, "client-0", "client-1", "Model", 500)
+    trace.message("sent", 1.25, "client-1", "client-0", "Pull", 20)
+    trace.message("delivered", 1.5, "client-0", "client-1", "Model", 500)
+    trace.message("lost", 1.75, "client-1", "client-0", "Pull", 20, "partition")
+    trace.checksum(2.0, "client-0", 0xBEEF)
+    return trace
+
+
+def test_table_holds_every_entry_in_order():
+    table = small_trace().to_table()
+    assert table.schema == TABLE_SCHEMA
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        (0.0, "start", "client-0", None, None, None, None),
+        (1.0, "sent", "client-0", "client-1", "Model", 500, None),
+        (1.25, "sent", "client-1", "client-0", "Pull", 20, None),
+        (1.5, "delivered", "client-0", "client-1", "Model", 500, None),
+        (1.75, "lost", "client-1", "client-0", "Pull", 20, "partition"),
+        (2.0, "checksum", "client-0", None, None, None, "000000000000beef"),
+    ]
+
+
+def test_without_messages_hash_and_totals_stay_and_lifecycle_is_kept():
+    full, lean = small_trace(), small_trace(keep_messages=False)
+    assert lean.hash() == full.hash()
+    assert lean.sent_by_type() == full.sent_by_type() == {"Model": (1, 500), "Pull": (1, 20)}
+    assert lean.to_table()["event"].to_pylist() == ["start", "checksum"]
+    assert len(lean) == len(full) == 6
+
+
+def test_empty_trace_has_a_hash_and_an_empty_table():
+    trace = Trace()
+    assert len(trace.hash()) == 32
+    assert trace.to_table().schema == TABLE_SCHEMA
+    assert len(trace.to_table()) == 0
+
+
+def test_looking_changes_nothing():
+    looked, plain = Trace(), Trace()
+    for trace in (looked, plain):
+        for step in range(3):
+            trace.checksum(float(step), "client-0", step)
+            if trace is looked:
+                trace.hash()
+                trace.to_table()
+    assert looked.hash() == plain.hash()
+
+
+def test_hash_covers_more_than_one_chunk():
+    def long_trace(odd_one: int) -> str:
+        trace = Trace(keep_messages=False)
+        for step in range(10_000):
+            trace.message("sent", step / 8, "a", "b", "Model", 2 if step == odd_one else 1)
+        return trace.hash()
+
+    assert long_trace(-1) == long_trace(-1)
+    assert len({long_trace(-1), long_trace(0), long_trace(9_999)}) == 3
+
+
+def test_unknown_events_are_refused():
+    trace = Trace()
+    with pytest.raises(KeyError):
+        trace.message("teleported", 0.0, "a", "b", "Model", 1)
+    with pytest.raises(KeyError):
+        trace.lifecycle(0.0, "a", "reborn")
+    assert len(trace) == 0
+
+
+names = st.sampled_from(["client-0", "client-1", "server", ""])
+times = st.floats(0, 1e6)
+calls = st.one_of(
+    st.tuples(
+        st.just("message"),
+        st.sampled_from(MESSAGE_EVENTS),
+        times,
+        names,
+        names,
+        st.sampled_from(["Model", "Pull"]),
+        st.integers(0, 2**40),
+        st.sampled_from(["", "down"]),
+    ),
+    st.tuples(st.just("lifecycle"), times, names, st.sampled_from(LIFECYCLE_EVENTS)),
+    st.tuples(st.just("checksum"), times, names, st.integers(0, 2**64 - 1)),
+)
+
+
+def replay(entries) -> Trace:
+    trace = Trace()
+    for method, *arguments in entries:
+        getattr(trace, method)(*arguments)
+    return trace
+
+
+@given(st.lists(calls, max_size=8), st.lists(calls, max_size=8))
+def test_equal_hash_exactly_for_equal_entries(first, second):
+    assert (replay(first).hash() == replay(second).hash()) == (first == second)
+
+
+@given(st.lists(calls, max_size=12), st.lists(calls, max_size=12))
+def test_first_difference_is_the_first(first, second):
+    text = first_difference(replay(first).to_table(), replay(second).to_table())
+    pairs = zip(first, second, strict=False)
+    expected = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
+    if first == second:
+        assert text is None
+    else:
+        assert text is not None
+        assert text.startswith(f"entry {expected + 1} differs:")
+
+
+def test_first_difference_names_time_and_both_entries():
+    other = small_trace()
+    other.lifecycle(3.0, "client-1", "crash")
+    assert first_difference(small_trace().to_table(), other.to_table()) == (
+        "entry 7 differs:\n  first run:  had ended\n  second run: t = 3.0 s: client-1 crash"
+    )
+    changed = Trace()
+    changed.lifecycle(0.0, "client-0", "start")
+    changed.message("sent", 1.0, "client-0", "client-2", "Model", 500)
+    assert first_difference(small_trace().to_table(), changed.to_table()) == (
+        "entry 2 differs:\n"
+        "  first run:  t = 1.0 s: client-0 sent Model to client-1, 500 B\n"
+        "  second run: t = 1.0 s: client-0 sent Model to client-2, 500 B"
+    )

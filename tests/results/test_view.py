@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.results.metrics import Metrics
+from sim.results.store import SUMMARY_KEYS, RunDirectory
+from sim.results.trace import Trace
+from sim.results.view import RunView, evenly
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDirectory:
+    """Three clients over ten seconds: the second crashes and comes back, the third joins at 4 s."""
+    run = RunDirectory.create(tmp_path, "tiny", 0, "0")
+    metrics, trace = Metrics(), Trace()
+    for name in ("client-0", "client-1"):
+        trace.lifecycle(0.0, name, "start")
+    trace.message("sent", 1.0, "client-0", "client-1", "Model", 10)
+    trace.lifecycle(2.0, "client-1", "crash")
+    trace.lifecycle(4.0, "client-2", "join")
+    trace.lifecycle(6.0, "client-1", "rejoin")
+    trace.lifecycle(10.0, "client-0", "stop")
+    metrics.add(0.0, "client-1", "accuracy", 0.25)
+    metrics.add(0.0, "client-0", "accuracy", 0.5)
+    metrics.add(5.0, "client-2", "accuracy", 0.75)
+    metrics.add(5.0, "client-0", "accuracy", float("nan"))
+    metrics.add(5.0, "all", "bytes_sent", 10.0)
+    metrics.graph(0.0, 0, 1, 0.5)
+    metrics.graph(5.0, 0, 2, 1.0)
+    run.write_metrics(metrics)
+    run.write_events(trace)
+    run.write_intervals(
+        [("client-1", 6.0, 9.0, "busy"), ("client-1", 0.0, 1.0, "busy"), ("client-0", 2.0, 3.0, "down")]
+    )
+    summary = dict.fromkeys(SUMMARY_KEYS) | {"virtual_seconds": 10.0, "graph": {"l1": 0.5}}
+    run.write_summary(summary | {"client_names": ["client-0", "client-1", "client-2"]})
+    return run
+
+
+def test_panel_is_indexed_by_client_with_gaps(run):
+    measure, panel = RunView(run).measure
+    assert measure.name == "accuracy"
+    assert panel.times.tolist() == [0.0, 5.0]
+    np.testing.assert_array_equal(panel.values, [[0.5, 0.25, np.nan], [np.nan, np.nan, 0.75]])
+    assert [part.tolist() for part in panel.of(2)] == [[5.0], [0.75]]
+    mean = panel.mean_of(np.array([True, True, False]))
+    assert [part.tolist() for part in mean] == [[0.0], [0.375]]
+    assert RunView(run).panel("staleness") is None
+
+
+def test_presence_follows_the_lifecycle(run):
+    view = RunView(run)
+    assert view.presence == [[(0.0, 10.0)], [(0.0, 2.0), (6.0, 10.0)], [(4.0, 10.0)]]
+    assert view.up_at(3.0).tolist() == [True, False, False]
+    assert [(move.time_s, move.client, move.event) for move in view.moves] == [
+        (2.0, 1, "crash"),
+        (4.0, 2, "join"),
+        (6.0, 1, "rejoin"),
+    ]
+
+
+def test_intervals_are_sorted_and_totalled(run):
+    view = RunView(run)
+    assert [spans.tolist() for spans in view.intervals("busy", range(2))] == [[], [[0.0, 1.0], [6.0, 9.0]]]
+    assert view.intervals("down", range(2))[0].tolist() == [[2.0, 3.0]]
+    assert view.busy_s.tolist() == [0.0, 4.0, 0.0]
+
+
+def test_snapshots(run):
+    view = RunView(run)
+    assert view.snapshot_times(9).tolist() == [0.0, 5.0]
+    source, target, weight = view.snapshot(5.0)
+    assert {(s, t): w for s, t, w in zip(source, target, weight, strict=True)} == {(0, 2): 1.0, (0, 1): 0.0}
+
+
+def test_summary_values_may_be_absent_at_any_depth(run):
+    view = RunView(run)
+    assert view.get("graph", "l1") == 0.5
+    assert view.get("accuracy", "mean") is None
+    assert view.get("no", "such", "key") is None
+
+
+def test_names_are_found_without_the_summary(run):
+    view = RunView(run)
+    del view.summary["client_names"]
+    assert view.clients == ("client-0", "client-1", "client-2")
+
+
+@pytest.mark.parametrize(
+    ("toml", "question"),
+    [
+        ("# Why?\n#  Because.\n[run]\n# not this\n", "Why? Because."),
+        ("[run]\n# not this\n", ""),
+        ("# alone", "alone"),
+        ("", ""),
+    ],
+)
+def test_question_is_the_first_comment(run, toml, question):
+    run.write_scenario(toml)
+    assert RunView(run).question == question
+
+
+@given(st.integers(0, 500), st.integers(2, 60))
+def test_evenly_keeps_both_ends(count, most):
+    chosen = evenly(count, most).tolist()
+    assert len(chosen) == min(count, most)
+    assert chosen == sorted(set(chosen))
+    assert not chosen or (chosen[0], chosen[-1]) == (0, count - 1)
