@@ -1,0 +1,209 @@
+"""The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 130 interrupted.
+
+Modules that import torch are imported inside the commands that need them, so that the others start at once.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from sim.console import ProgressLine, results_table
+from sim.errors import UserError
+
+if TYPE_CHECKING:
+    from sim.run import RunResult
+    from sim.scenario import Scenario
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    help="Simulate decentralized collaborative learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Device(StrEnum):
+    """Where the numbers are computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Listing(StrEnum):
+    """What can be listed."""
+
+    protocols = "protocols"
+    datasets = "datasets"
+    models = "models"
+    partitions = "partitions"
+    scenarios = "scenarios"
+
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file (TOML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set network.loss=0.1"),
+]
+Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the data sets; else COTERIE_DATA, else ./data.", file_okay=False),
+]
+
+
+@app.command()
+def run(
+    file: ScenarioFile,
+    overrides: Overrides = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
+    data_dir: DataDir = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.auto,
+    verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run a scenario: results, tables and a report go to a directory of its own."""
+    scenario = _load(file, overrides, seed)
+    difference = None
+    with _endings(file):
+        from sim import run as runs
+
+        settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
+        with _progress(quiet) as progress:
+            result = runs.run_scenario(scenario, out=out, progress=progress, **settings)
+        if verify and not result.interrupted:
+            with _progress(quiet) as progress:
+                difference = runs.verify(scenario, result, progress=progress, **settings)
+    _show(result)
+    if result.interrupted:
+        _stop("interrupted; the results up to then are in that directory", INTERRUPTED)
+    if difference is not None:
+        _stop(f"the second run differs: {difference}", FAILED)
+    if verify:
+        typer.echo("verified: the second run has the same trace")
+    if (failures := result.summary.get("failures")) and not result.summary["clients"]["alive"]:
+        _stop(f"no client survived; the first failure: {failures[0]}", FAILED)
+
+
+@app.command()
+def check(
+    file: ScenarioFile, overrides: Overrides = None, seed: Seed = None, data_dir: DataDir = None
+) -> None:
+    """Check a scenario, its protocol and its data without running it."""
+    scenario = _load(file, overrides, seed)
+    with _endings(file):
+        from sim import build
+
+        build.check(scenario, data_dir)
+    typer.echo(f"{file}: ok")
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+) -> None:
+    """Write report.html of a result directory anew."""
+    with _endings():
+        from sim.results.report import write_report
+        from sim.results.store import RunDirectory
+
+        typer.echo(write_report(RunDirectory.load(directory)))
+
+
+@app.command("list")
+def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+    """List what scenarios can name."""
+    with _endings():
+        listing = _listing(what)
+    width = max(map(len, listing), default=0)
+    for name, meaning in listing.items():
+        typer.echo(f"{name:<{width}}  {meaning}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from sim.protocol_loader import find_protocol, list_protocols
+    from sim.schema import scenario_schema
+
+    known = {name: find_protocol(name).Settings for name in list_protocols()}
+    typer.echo(json.dumps(scenario_schema(known), indent=2))
+
+
+def main() -> None:
+    """Entry point of the installed command."""
+    app()
+
+
+def _load(file: Path, overrides: list[str] | None, seed: int | None) -> "Scenario":
+    with _endings(file):
+        from sim.scenario import load_scenario
+
+        return load_scenario(file, overrides or (), seed)
+
+
+def _listing(what: Listing) -> dict[str, str]:
+    if what is Listing.protocols:
+        from sim.protocol_loader import list_protocols
+
+        return list_protocols()
+    if what is Listing.scenarios:
+        from sim.scenario import first_comment
+
+        folder = Path("scenarios")
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder.absolute()}; run this where your scenarios/ is")
+        return {str(path): first_comment(path).partition("\n")[0] for path in sorted(folder.glob("*.toml"))}
+    from sim import settings_data
+    from sim.explain import kinds_of
+
+    if what is Listing.datasets:
+        return dict(settings_data.DATASETS)
+    return kinds_of(settings_data.Model if what is Listing.models else settings_data.Partition)
+
+
+def _progress(quiet: bool) -> Any:
+    return nullcontext() if quiet else ProgressLine(Console(stderr=True))
+
+
+def _show(result: "RunResult") -> None:
+    console = Console()
+    console.print(results_table(result.summary))
+    for failure in result.summary.get("failures") or ():
+        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+    # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
+    typer.echo(f"report: {result.directory / 'report.html'}")
+
+
+@contextmanager
+def _endings(file: Path | None = None) -> Iterator[None]:
+    """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
+    from sim.world.clock import Deadlock
+
+    try:
+        yield
+    except UserError as error:
+        message = str(error)
+        _stop(message if file is None or str(file) in message else f"{file}: {message}", REFUSED)
+    except Deadlock as error:
+        _stop(f"the run failed: {error}", FAILED)
+    except KeyboardInterrupt:
+        _stop("interrupted before there were results", INTERRUPTED)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Finding a protocol by name, so that adding one touches no dispatch code.
+
+A name is one of ours (``cobo`` is the class CoBo of protocols/cobo.py), a class of an installed package
+(``package.module:Class``), or a class of a file (``my_file.py:Class``).
+"""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeGuard
+
+import protocols
+from sim.errors import UserError
+from sim.explain import nearest
+
+if TYPE_CHECKING:
+    from protocols.learner import Learner
+
+_FOLDER = Path(protocols.__path__[0])
+_NOT_A_PROTOCOL = {"learner", "settings"}  # their classes are named after their modules too
+
+
+def list_protocols() -> dict[str, str]:
+    """Names of the protocols that come with coterie, each with the first line of its documentation.
+
+    Reads the files without importing them, since importing torch takes seconds.
+    """
+    found = {}
+    for path in sorted(_FOLDER.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        if path.stem not in _NOT_A_PROTOCOL and any(_is_named_after(name, path.stem) for name in classes):
+            found[path.stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
+
+
+def find_protocol(name: str, folder: Path | None = None) -> "type[Learner]":
+    """The class of a protocol. A file's path is relative to the current folder, or else to `folder`.
+
+    Raises UserError that names what there is: the known protocols, or the protocol classes of the module.
+    """
+    place, colon, class_name = name.rpartition(":")
+    if not colon:
+        return _known(name)
+    module = _module_of_file(name, place, folder) if place.endswith(".py") else _installed(name, place)
+    found = getattr(module, class_name, None)
+    if not _is_protocol(found):
+        classes = [
+            key for key, value in vars(module).items() if _is_protocol(value) and _is_own(value, module)
+        ]
+        raise UserError(
+            f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Learner); '
+            f"it has: {', '.join(classes) or 'none'}{nearest(class_name, classes)}"
+        )
+    return found
+
+
+def absolute_name(name: str, folder: Path | None) -> str:
+    """`name` with a file's path made absolute, so that it means the same wherever it is read again."""
+    place, _, class_name = name.rpartition(":")
+    return f"{find_file(place, folder)}:{class_name}" if place.endswith(".py") else name
+
+
+def find_file(path: str, folder: Path | None) -> Path:
+    """Absolute path of a file that a scenario names: relative to the current folder, or else to `folder`."""
+    here = Path(path).absolute()
+    return here if folder is None or here.exists() else (folder / path).absolute()
+
+
+def _is_named_after(class_name: str, module: str) -> bool:
+    return class_name.lower() == module.replace("_", "")
+
+
+def _is_protocol(candidate: object) -> "TypeGuard[type[Learner]]":
+    from protocols.learner import Learner
+
+    return isinstance(candidate, type) and issubclass(candidate, Learner) and candidate is not Learner
+
+
+def _is_own(candidate: type, module: ModuleType) -> bool:
+    """Whether the class was written in this module, not imported by it."""
+    return candidate.__module__ == module.__name__
+
+
+def _known(name: str) -> "type[Learner]":
+    known = list_protocols()
+    if name not in known:
+        raise UserError(
+            f'protocol.name = "{name}": must be one of {", ".join(known)}, package.module:Class, '
+            f"or my_file.py:Class{nearest(name, known)}"
+        )
+    stem = name.replace("-", "_")
+    module = importlib.import_module(f"protocols.{stem}")
+    return next(
+        value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
+    )
+
+
+def _installed(name: str, place: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except Exception as error:
+        raise _refusal(name, place, error) from None
+
+
+def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
+    path = find_file(place, folder)
+    if not path.is_file():
+        looked = dict.fromkeys([Path(place).absolute(), *([(folder / place).absolute()] if folder else [])])
+        raise UserError(f'protocol.name = "{name}": there is no file {" or ".join(map(str, looked))}')
+    # The content is part of the module's name: the same file is loaded once, an edited one anew.
+    source = path.read_bytes()
+    identity = hashlib.blake2b(str(path).encode() + b"\0" + source, digest_size=8).hexdigest()
+    module_name = f"coterie_protocol_{path.stem}_{identity}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None  # there is always a loader for .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses and pydantic look a class's annotations up there
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+    except Exception as error:
+        del sys.modules[module_name]
+        raise _refusal(name, place, error) from None
+    return module
+
+
+def _refusal(name: str, place: str, error: Exception) -> UserError:
+    """The module's own failure, with the last line of its code that took part."""
+    if isinstance(error, SyntaxError):
+        where = f" (line {error.lineno})"
+    else:
+        lines = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(place)
+        ]
+        where = f" (line {lines[-1].lineno})" if lines else ""
+    return UserError(
+        f'protocol.name = "{name}": {place} cannot be loaded{where}: {type(error).__name__}: {error}'
+    )

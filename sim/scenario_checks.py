@@ -1,0 +1,129 @@
+"""What must fit together across the sections of a scenario."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from protocols.settings import SettingError
+from sim.settings import Sections
+from sim.settings_data import (
+    ClassesPerClient,
+    DisjointClusters,
+    ImageData,
+    Mapl,
+    PermutedClusters,
+    QuadraticData,
+)
+from sim.settings_world import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
+from sim.world.churn import ChurnEvent, validate_schedule
+
+
+def misfits(sections: Sections) -> Iterator[SettingError]:
+    """Everything in one section that contradicts another."""
+    yield from _topology(sections)
+    yield from _data(sections)
+    yield from _model(sections)
+    yield from _client_numbers(sections)
+    yield from _churn(sections)
+
+
+def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:
+    """Clusters, given by `count` (named `key`) or by `sizes`, must hold the clients."""
+    if count is not None and count > clients:
+        yield SettingError(
+            key, count, f"more clusters than clients; must be at most clients.count = {clients}"
+        )
+    if sizes is not None and sum(sizes) != clients:
+        sizes_key = f"{key.rpartition('.')[0]}.sizes"
+        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
+        yield SettingError(sizes_key, sizes, problem)
+
+
+def _topology(sections: Sections) -> Iterator[SettingError]:
+    clients = sections.clients.count
+    match sections.clients.topology:
+        case Ring() as ring if clients < 3:
+            yield SettingError(
+                "clients.topology", ring.kind, f"needs 3 clients or more, clients.count = {clients}"
+            )
+        case KRegular(degree=degree) if degree >= clients or degree * clients % 2:
+            problem = f"must be less than clients.count = {clients}, and their product must be even"
+            yield SettingError("clients.topology.degree", degree, problem)
+        case SmallWorld(degree=degree) if degree >= clients:
+            yield SettingError(
+                "clients.topology.degree", degree, f"must be less than clients.count = {clients}"
+            )
+        case ClusterTopology(count=count, sizes=sizes):
+            yield from _groups("clients.topology.count", count, sizes, clients)
+        case EdgeList(file=file) if not Path(file).is_file():
+            problem = "no such file; must be a text file with two client numbers on each line"
+            yield SettingError("clients.topology.file", file, problem)
+
+
+def _data(sections: Sections) -> Iterator[SettingError]:
+    clients, data = sections.clients.count, sections.data
+    if isinstance(data, QuadraticData):
+        yield from _groups("data.clusters", data.clusters, None, clients)
+        return
+    match data.partition:
+        case PermutedClusters() | DisjointClusters() | Mapl() as partition:
+            sizes = None if isinstance(partition, Mapl) else partition.sizes
+            yield from _groups("data.partition.clusters", partition.clusters, sizes, clients)
+            count = partition.clusters or len(sizes or ())
+            if not isinstance(partition, PermutedClusters) and count > data.classes:
+                problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
+                key = "data.partition.clusters" if partition.clusters else "data.partition.sizes"
+                yield SettingError(key, partition.clusters or sizes, problem)
+        case ClassesPerClient(classes=classes) if classes > data.classes:
+            problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
+            yield SettingError("data.partition.classes", classes, problem)
+
+
+def _model(sections: Sections) -> Iterator[SettingError]:
+    quadratic, point = isinstance(sections.data, QuadraticData), sections.model.name == "point"
+    if quadratic and not point:
+        yield SettingError("model.name", sections.model.name, 'must be "point" for data.name = "quadratic"')
+    if point and isinstance(sections.data, ImageData):
+        problem = f'only for data.name = "quadratic", this is "{sections.data.name}"; must be one of '
+        yield SettingError("model.name", "point", problem + "logistic-regression, mlp, cnn, resnet9")
+
+
+def _client_numbers(sections: Sections) -> Iterator[SettingError]:
+    """Every client that is mentioned must exist."""
+    mentioned: list[tuple[str, Sequence[int] | None]] = []
+    for i, override in enumerate(sections.devices.override):
+        mentioned.append((f"devices.override.{i}.clients", override.clients))
+    for i, slowdown in enumerate(sections.devices.slowdown):
+        mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
+    for i, cut in enumerate(sections.network.partition):
+        mentioned += [(f"network.partition.{i}.from", cut.sources), (f"network.partition.{i}.to", cut.to)]
+        mentioned += [
+            (f"network.partition.{i}.groups.{j}", group) for j, group in enumerate(cut.groups or ())
+        ]
+    for i, event in enumerate(sections.churn):
+        mentioned.append((f"churn.{i}.clients", event.clients))
+    last = sections.clients.count - 1
+    for key, clients in mentioned:
+        if clients is not None and (unknown := [client for client in clients if client > last]):
+            yield SettingError(
+                key, clients, f"there is no client {unknown[0]}; must be numbers from 0 to {last}"
+            )
+
+
+def _churn(sections: Sections) -> Iterator[SettingError]:
+    if any(client >= sections.clients.count for event in sections.churn for client in event.clients):
+        return  # said already
+    events = [ChurnEvent(event.at, event.event, event.clients, event.state) for event in sections.churn]
+    try:
+        validate_schedule(events, sections.clients.count)
+    except ValueError as error:
+        # "churn[2]: client 0 cannot ...": the place is written like any other key of a scenario.
+        place, _, problem = str(error).partition(": ")
+        index = int(place.removeprefix("churn[").removesuffix("]"))
+        event = sections.churn[index]
+        yield SettingError(f"churn.{index}.event", event.event, problem)
+        return
+    late = {client for event in sections.churn if event.event == "join" for client in event.clients}
+    if len(late) == sections.clients.count:
+        yield SettingError(
+            "churn", None, "every client joins later; at least one must be there from the start"
+        )

@@ -1,0 +1,227 @@
+"""The sections of a scenario file; more of them are in `sim.settings_data` and `sim.settings_world`.
+
+Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    WithJsonSchema,
+    model_validator,
+)
+
+from actors.units import DURATION
+from protocols.settings import PositiveDuration, SettingError, Settings, Size, default
+from sim.settings_data import Data, ImageData, Model, QuadraticData
+from sim.settings_world import Churn, Devices, Network, ShareBelowOne, Topology
+
+__all__ = [
+    "Churn",
+    "Clients",
+    "Data",
+    "Devices",
+    "Engine",
+    "EvaluateEvery",
+    "ImageData",
+    "Model",
+    "Network",
+    "ProtocolChoice",
+    "QuadraticData",
+    "Run",
+    "Sections",
+    "Supervision",
+    "Training",
+]
+
+# Run ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateEvery:
+    """When the observer evaluates: every so many virtual seconds or iterations; the other one is None."""
+
+    seconds: float | None = None
+    iterations: int | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> "EvaluateEvery":
+        """From ``"15 s"`` or ``"100 iterations"``."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
+            iterations = int(match[1])
+            if iterations == 0:
+                raise ValueError(
+                    'must be at least 1; write a duration, or iterations, such as "100 iterations"'
+                )
+            return cls(iterations=iterations)
+        try:
+            seconds = DURATION.parse(value)
+        except ValueError as error:
+            raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
+        if seconds == 0:
+            raise ValueError(
+                f'must be more than 0; write {DURATION.allowed}, or iterations, such as "100 iterations"'
+            )
+        return cls(seconds=seconds)
+
+    def __str__(self) -> str:
+        return f"{self.iterations} iterations" if self.seconds is None else DURATION.format(self.seconds)
+
+
+_EvaluateEvery = Annotated[
+    EvaluateEvery,
+    BeforeValidator(EvaluateEvery.parse),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "x-allowed": f'{DURATION.allowed}, or iterations, such as "100 iterations"',
+            "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *iterations?)$",
+            "examples": ["15 s", "100 iterations"],
+        }
+    ),
+]
+
+
+class Run(Settings):
+    """What is run, how long, and what is recorded."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] | None = None
+    """Name in results; by default the file's name without its ending."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of every random number of the run."""
+    duration: PositiveDuration | None = None
+    """Virtual time after which the run ends."""
+    iterations: PositiveInt | None = None
+    """The run ends once every running client has done so many iterations."""
+    evaluate_every: _EvaluateEvery
+    """Time between two evaluations by the observer, which cost no virtual time."""
+    compare_alone: bool = False
+    """Also run the protocol `local` in the same world, to know who is better off than alone."""
+    shuffle_ties: bool = False
+    """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
+    keep_messages: bool = True
+    """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Mean accuracy for which the time and the bytes needed are reported."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> "Run":
+        if self.duration is None and self.iterations is None:
+            raise SettingError(
+                "duration", None, "state 'duration', 'iterations' or both (the first one ends the run)"
+            )
+        every = self.evaluate_every.seconds
+        if self.duration is not None and every is not None and every > self.duration:
+            raise SettingError(
+                "evaluate_every",
+                str(self.evaluate_every),
+                f"must be at most the duration ({DURATION.format(self.duration)})",
+            )
+        return self
+
+
+class Clients(Settings):
+    """The clients and who knows whom."""
+
+    count: PositiveInt
+    """Number of clients, those that join later included."""
+    topology: Topology = default("complete")
+    """Who may talk to whom: a kind, or a table with its settings."""
+
+
+# Training ------------------------------------------------------------------------------------------------
+
+
+class Training(Settings):
+    """A local training step."""
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The optimizer; each client has its own state."""
+    learning_rate: PositiveFloat
+    """Step size."""
+    momentum: ShareBelowOne = 0.0
+    """Momentum of sgd."""
+    nesterov: bool = False
+    """Nesterov's momentum, for sgd with momentum."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay: added to the gradient by sgd and adam, decoupled in adamw."""
+    betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
+    """Decay of the two moments of adam and adamw."""
+    epsilon: PositiveFloat = 1e-8
+    """Added to the denominator by adam and adamw."""
+    batch_size: PositiveInt
+    """Samples per step."""
+    sampling: Literal["shuffled", "replacement"] = "shuffled"
+    """Batches from shuffled epochs, or each drawn independently with replacement."""
+
+    @model_validator(mode="after")
+    def _fits_optimizer(self) -> "Training":
+        if self.momentum and self.optimizer != "sgd":
+            raise SettingError(
+                "momentum", self.momentum, f'belongs to optimizer "sgd", this is "{self.optimizer}"'
+            )
+        if self.nesterov and not self.momentum:
+            raise SettingError("nesterov", True, "needs momentum > 0")
+        return self
+
+
+# The rest -------------------------------------------------------------------------------------------------
+
+
+class ProtocolChoice(Settings):
+    """Which protocol the clients run; its own settings stand beside the name, checked by its class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(min_length=1)]
+    """A known protocol, ``package.module:Class``, or ``my_file.py:Class``."""
+
+
+class Engine(Settings):
+    """How the numbers are computed; changes their speed, not their meaning."""
+
+    way: Literal["auto", "vmap", "loop"] = "auto"
+    """All clients of a batch in one call, one client after the other, or whichever is faster."""
+    deferred: bool = True
+    """Compute only when something reads a number, in large batches."""
+    pending_limit: Size = default("512 MB")
+    """Compute when the pending results would take more memory."""
+    threads: PositiveInt | None = None
+    """CPU threads; by default as many as torch picks."""
+
+
+class Supervision(Settings):
+    """What happens to a client whose code fails."""
+
+    on_failure: Literal["stop", "restart"] = "stop"
+    """Stop the client, or start it anew."""
+    max_restarts: NonNegativeInt = 3
+    """Stop it after so many restarts."""
+
+
+class Sections(Settings):
+    """A scenario file of coterie."""
+
+    run: Run
+    clients: Clients
+    data: Data
+    model: Model
+    training: Training
+    protocol: ProtocolChoice
+    network: Network
+    devices: Devices
+    churn: tuple[Churn, ...] = ()
+    engine: Engine = Engine()
+    supervision: Supervision = Supervision()

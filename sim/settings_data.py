@@ -1,0 +1,207 @@
+"""The sections of a scenario file about learning: data, how it is shared out, and the model."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from protocols.settings import SettingError, Settings
+from sim.settings_world import ShareBelowOne, exactly_one, kind_alone
+
+DATASETS: Mapping[str, str] = {
+    "digits": "1,797 handwritten digits, 8x8 pixels as 64 numbers, 10 classes; built in",
+    "fashion-mnist": "70,000 grey pictures of clothes, 28x28 pixels, 10 classes",
+    "mnist": "70,000 handwritten digits, 28x28 pixels, 10 classes",
+    "cifar-10": "60,000 coloured pictures, 32x32 pixels, 10 classes",
+    "cifar-100": "60,000 coloured pictures, 32x32 pixels, 100 classes",
+    "quadratic": "quadratic functions with noisy gradients, one optimum per cluster (CoBo, Example 2)",
+}
+"""What each data set is, for people."""
+
+# Data -----------------------------------------------------------------------------------------------------
+
+
+class _Sampled(Settings):
+    samples_per_client: PositiveInt | None = None
+    """Training samples of each client; by default everything is shared out."""
+
+
+class _Clustered(_Sampled):
+    clusters: PositiveInt | None = None
+    """Number of clusters, as equal in size as possible."""
+    sizes: tuple[PositiveInt, ...] | None = None
+    """Clients in each cluster, instead of `clusters`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "_Clustered":
+        exactly_one(self, "clusters", "sizes")
+        return self
+
+
+class Iid(_Sampled):
+    """Every client draws from the same distribution."""
+
+    kind: Literal["iid"]
+
+
+class Dirichlet(_Sampled):
+    """Each client's mixture of classes is drawn from a Dirichlet distribution."""
+
+    kind: Literal["dirichlet"]
+    alpha: PositiveFloat
+    """Concentration: small means few classes per client, large means iid."""
+    min_samples: PositiveInt = 2
+    """No client has fewer training samples."""
+
+
+class ClassesPerClient(_Sampled):
+    """Each client has samples of a few classes, drawn at random."""
+
+    kind: Literal["classes-per-client"]
+    classes: PositiveInt
+    """Classes of each client."""
+
+
+class PermutedClusters(_Clustered):
+    """Clusters see the same inputs with differently permuted labels (CoBo, cross-silo)."""
+
+    kind: Literal["permuted-clusters"]
+    shift: PositiveInt | None = None
+    """Cluster k calls the class y (y + shift k) mod K; by default permutations are random."""
+
+
+class DisjointClusters(_Clustered):
+    """Clusters share no class (CoBo, cross-device; SCooL's stochastic block model setting)."""
+
+    kind: Literal["disjoint-clusters"]
+    relabel: bool = False
+    """Number the classes of each cluster from 0."""
+
+
+class Mapl(Settings):
+    """The four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
+
+    kind: Literal["mapl"]
+    scenario: Annotated[int, Field(ge=1, le=4)]
+    """1: disjoint classes; 2: overlapping; 3 and 4: the same with different numbers of samples."""
+    images_per_class: PositiveInt = 300
+    """Training samples per class and client; in scenarios 3 and 4 the largest number."""
+    images_per_class_min: PositiveInt = 100
+    """Smallest number in scenarios 3 and 4."""
+    shared_classes: Annotated[int, Field(ge=0, multiple_of=2)] = 2
+    """Classes that neighbouring clusters share in scenarios 2 and 4."""
+    test_images_per_class: PositiveInt = 15
+    """Test samples per class and client."""
+    clusters: Annotated[int, Field(ge=2)] = 2
+    """Number of clusters."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Mapl":
+        if self.scenario >= 3 and self.images_per_class_min > self.images_per_class:
+            raise SettingError(
+                "images_per_class_min",
+                self.images_per_class_min,
+                f"must be at most images_per_class ({self.images_per_class})",
+            )
+        return self
+
+
+Partition = Annotated[
+    Annotated[
+        Iid | Dirichlet | ClassesPerClient | PermutedClusters | DisjointClusters | Mapl,
+        Field(discriminator="kind"),
+    ],
+    kind_alone("iid"),
+]
+
+
+class ImageData(Settings):
+    """Images with class labels, shared out to the clients."""
+
+    name: Literal["digits", "fashion-mnist", "mnist", "cifar-10", "cifar-100"]
+    """The data set; digits is built in, the others come from the data folder."""
+    partition: Partition
+    """Who gets which samples: a kind, or a table with its settings."""
+    test_samples: PositiveInt | None = None
+    """At most so many test samples per client."""
+    validation_share: ShareBelowOne = 0.0
+    """Share of each client's training samples that it holds back for its own validation."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes of the data set."""
+        return 100 if self.name == "cifar-100" else 10
+
+
+class QuadraticData(Settings):
+    """Quadratic functions a/2 |x - mu_k|^2 with noisy gradients, one mu_k per cluster (CoBo, Example 2)."""
+
+    name: Literal["quadratic"]
+    """The data set."""
+    clusters: PositiveInt
+    """Number of clusters, as equal in size as possible."""
+    dimension: PositiveInt = 20
+    """Dimension of x."""
+    curvatures: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0, 0.8)
+    """The a of the clients of each cluster, in turn."""
+    distance: NonNegativeFloat = 2.0
+    """Length of each mu_k."""
+    noise: NonNegativeFloat = 0.1
+    """Standard deviation of each coordinate of a stochastic gradient."""
+    samples: Annotated[int, Field(ge=2, multiple_of=2)] = 1000
+    """Training rows per client, in pairs of opposite noise, so that their mean is exactly mu_k."""
+
+
+Data = Annotated[ImageData | QuadraticData, Field(discriminator="name")]
+
+# Models --------------------------------------------------------------------------------------------------
+
+
+class _Initialised(Settings):
+    initialisation: Literal["shared", "independent"] = "shared"
+    """Whether all clients start from the same parameters or each from its own."""
+
+
+class LogisticRegression(_Initialised):
+    """One linear layer."""
+
+    name: Literal["logistic-regression"]
+
+
+class Mlp(_Initialised):
+    """Fully connected layers with ReLU."""
+
+    name: Literal["mlp"]
+    hidden: tuple[PositiveInt, ...] = (100,)
+    """Width of each hidden layer."""
+
+
+class Cnn(_Initialised):
+    """FedAvg's network: two 5x5 convolutions (32, 64), each with pooling, then 512 units."""
+
+    name: Literal["cnn"]
+
+
+class ResNet9(_Initialised):
+    """Residual network of nine layers with GroupNorm."""
+
+    name: Literal["resnet9"]
+    width: PositiveInt = 64
+    """Channels of the first layer."""
+    groups: PositiveInt = 32
+    """Groups of each GroupNorm; divides `width`."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> "ResNet9":
+        if self.width % self.groups:
+            raise SettingError("groups", self.groups, f"must divide width ({self.width})")
+        return self
+
+
+class Point(_Initialised):
+    """One vector, for quadratic data."""
+
+    name: Literal["point"]
+
+
+Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Point, Field(discriminator="name")]

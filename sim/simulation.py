@@ -1,0 +1,374 @@
+"""A run in virtual time: the clients' lives, and the observer that measures them from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from actors.actor import Actor
+from actors.message import Envelope
+from actors.supervisor import Supervisor
+from protocols.learner import Learner, Server
+from sim.compute import LearningSettings
+from sim.learning.engine import Engine, Vector, checksums
+from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum
+from sim.results.metrics import ALL, Metrics
+from sim.results.trace import Trace
+from sim.scenario import Scenario
+from sim.world.churn import ChurnEvent, schedule
+from sim.world.clock import VirtualLoop
+from sim.world.devices import Device
+from sim.world.membership import Membership
+from sim.world.network import SimulatedNetwork
+
+
+@dataclass
+class Client:
+    """A client over all its lives: its device and its view of the others stay, its learner may be replaced."""
+
+    index: int
+    name: str
+    device: Device
+    membership: Membership
+    fresh: Callable[[], Learner]
+    up_at_start: bool
+    learner: Learner | None = None
+    up: bool = False
+
+
+@dataclass
+class ChurnCounts:
+    """How many clients came and went so far; failed: stopped by an error of their own code."""
+
+    joined: int = 0
+    left: int = 0
+    crashed: int = 0
+    rejoined: int = 0
+    failed: int = 0
+
+
+@dataclass
+class Window:
+    """What clients reported since the last evaluation: per name and client, sum and number of values."""
+
+    sums: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def add(self, actor: str, name: str, value: float) -> None:
+        """One reported value."""
+        entry = self.sums.get((actor, name))
+        if entry is None:
+            self.sums[actor, name] = [value, 1]
+        else:
+            entry[0] += value
+            entry[1] += 1
+
+    def drain(self) -> list[tuple[str, str, float]]:
+        """(actor, name, mean value) of everything reported, and start afresh."""
+        means = [(actor, name, total / count) for (actor, name), (total, count) in self.sums.items()]
+        self.sums = {}
+        return means
+
+
+class Simulation:
+    """Everything that a run consists of; `sim.build` makes it.
+
+    `run` may be called once. What the observer measures lands in `metrics` and `trace`; it costs no virtual time and
+    no client sees it.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        network: SimulatedNetwork,
+        engine: Engine,
+        settings: LearningSettings,
+        events: Sequence[ChurnEvent],
+    ) -> None:
+        self.scenario = scenario
+        self.loop = loop
+        self.network = network
+        self.engine = engine
+        self.settings = settings
+        self.events = events
+        self.clients: list[Client] = []
+        self.servers: list[Callable[[], Server]] = []
+        self.clusters: tuple[int, ...] | None = None
+        self.trace = Trace(keep_messages=scenario.run.keep_messages)
+        self.metrics = Metrics()
+        self.churn = ChurnCounts()
+        self.on_evaluated: Callable[[], None] | None = None
+        self.on_log: Callable[[str], None] | None = None
+        self.supervisor = Supervisor(
+            network,
+            on_failure=scenario.supervision.on_failure,
+            max_restarts=scenario.supervision.max_restarts,
+            log=self._log,
+            observe=self._supervised,
+        )
+        self._by_name: dict[str, Client] = {}
+        self._window = Window()
+        self._iterations: dict[str, int] = {}
+        self._evaluated_s = -1.0
+        every = scenario.run.evaluate_every.iterations
+        self._next_evaluation = every or 0
+        network.observe = self._message
+
+    # --- running ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
+        self._by_name = {client.name: client for client in self.clients}
+        self.loop.call_soon(self._begin)
+        duration_s = self.scenario.run.duration
+        self._evaluate_every(0.0)
+        if duration_s is None:
+            self.loop.run_forever()
+        else:
+            self.loop.run_until(duration_s)
+        self.evaluate()
+
+    def close(self) -> None:
+        """End all actors and the loop; nothing is recorded any more."""
+        self.network.observe = None
+        if self.loop.is_closed():
+            return
+        self.loop.run_until_complete(self.supervisor.drain())
+        self.loop.shutdown()
+
+    def _begin(self) -> None:
+        for make in self.servers:
+            self.supervisor.start(make)
+        for client in self.clients:
+            if client.up_at_start:
+                self._start(client, client.fresh, "start")
+        schedule(
+            self.loop,
+            self.events,
+            {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
+        )
+
+    # --- the clients' lives -----------------------------------------------------------------------------------
+
+    def _start(self, client: Client, make: Callable[[], Learner], event: str) -> None:
+        """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
+        makers = [client.fresh, make]  # the last one once, then always the first
+
+        def factory() -> Learner:
+            client.learner = (makers.pop() if len(makers) > 1 else makers[0])()
+            return client.learner
+
+        client.device.set_up()
+        client.up = True
+        self.trace.lifecycle(self.loop.time(), client.name, event)
+        self._supervise(self.supervisor.start(factory))
+
+    def _supervise(self, actor: Actor) -> None:
+        assert actor.main_task is not None
+        self.loop.must_finish(actor.main_task, lambda: actor.waiting_for or "nothing that another actor sends")
+
+    def _join(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        self.churn.joined += 1
+        self._start(client, client.fresh, "join")
+        self._announce(client)
+
+    def _rejoin(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        kept = client.learner
+        self.churn.rejoined += 1
+        keeps = event.state == "keep" and kept is not None
+        self._start(client, (lambda: kept) if keeps else client.fresh, "rejoin")  # type: ignore[arg-type, return-value]
+        self._announce(client)
+
+    def _announce(self, client: Client) -> None:
+        assert client.learner is not None
+        client.membership.join(client.learner.tell)
+
+    def _leave(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        if not client.up or client.learner is None:
+            return  # it had failed before
+        self.churn.left += 1
+        client.up = False
+        self.trace.lifecycle(self.loop.time(), client.name, "leave")
+        client.membership.leave(client.learner.tell)
+        self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
+        self._check_iterations()
+
+    async def _leave_gracefully(self, client: Client) -> None:
+        await self.supervisor.stop(client.name)
+        if not client.up:  # it may have come back while it was stopping
+            client.device.set_down()
+
+    def _crash(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        if not client.up:
+            return
+        self.churn.crashed += 1
+        self._go_down(client, "crash")
+        self.supervisor.kill(client.name)
+        client.device.set_down()
+        self._check_iterations()
+
+    def _go_down(self, client: Client, event: str) -> None:
+        client.up = False
+        client.membership.crash()
+        self.trace.lifecycle(self.loop.time(), client.name, event)
+
+    def _supervised(self, time_s: float, name: str, event: str) -> None:
+        """The supervisor's notes; only an actor's own failure, and its restart, are news."""
+        client = self._by_name.get(name)
+        if client is None:
+            if event in ("failed", "restarted"):
+                self.trace.lifecycle(time_s, name, event)
+            return
+        if event == "failed":
+            self.churn.failed += 1
+            self._go_down(client, "failed")
+            # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
+            self.loop.call_soon(self._down_unless_restarted, client)
+        elif event == "restarted":
+            client.up = True
+            client.device.set_up()
+            self.trace.lifecycle(time_s, name, "restarted")
+            self._supervise(self.supervisor.running[name])
+            self._announce(client)
+
+    def _down_unless_restarted(self, client: Client) -> None:
+        if not client.up:
+            client.device.set_down()
+            if not any(other.up for other in self.clients) and not self._more_to_come():
+                self.loop.stop()  # every client has failed: nothing that follows could mean anything
+
+    def _more_to_come(self) -> bool:
+        now = self.loop.time()
+        return self.scenario.supervision.on_failure == "restart" or any(
+            event.time_s > now and event.kind in ("join", "rejoin") for event in self.events
+        )
+
+    # --- observing --------------------------------------------------------------------------------------------
+
+    def observe(self, actor: str, name: str, value: float) -> None:
+        """A value that a client reports: `iterations` is a count, of anything else the mean is recorded."""
+        if name != "iterations":
+            self._window.add(actor, name, value)
+            return
+        self._iterations[actor] = int(value)
+        if value in (self._next_evaluation, self.scenario.run.iterations):
+            self._check_iterations()
+
+    def _check_iterations(self) -> None:
+        """Evaluate or stop when every client that is up has done so many iterations."""
+        running = [client.name for client in self.clients if client.up]
+        least = min([self._iterations.get(name, 0) for name in running], default=0)
+        limit = self.scenario.run.iterations
+        every = self.scenario.run.evaluate_every.iterations
+        if every is not None and least >= self._next_evaluation:
+            self._next_evaluation = (least // every + 1) * every
+            self.loop.call_at_observer(self.loop.time(), self.evaluate)
+        if limit is not None and least >= limit:
+            self.loop.call_at_observer(self.loop.time(), self.loop.stop)
+
+    def _evaluate_every(self, time_s: float) -> None:
+        """Evaluate at `time_s` and, if the scenario says how often, again and again."""
+        every_s = self.scenario.run.evaluate_every.seconds
+
+        def evaluate(number: int) -> None:
+            self.evaluate()
+            if every_s is not None:
+                # Multiples rather than sums, which would drift.
+                self.loop.call_at_observer((number + 1) * every_s, evaluate, number + 1)
+
+        self.loop.call_at_observer(time_s, evaluate, 0)
+
+    def evaluate(self) -> None:
+        """Measure every client that is up, now."""
+        now = self.loop.time()
+        if now == self._evaluated_s:
+            return
+        self._evaluated_s = now
+        up = [client for client in self.clients if client.up and client.learner is not None]
+        if up:
+            self._evaluate_models(now, up)
+            self._record_graph(now, up)
+        for actor, name, mean in self._window.drain():
+            self.metrics.add(now, actor, name, mean)
+        for client in up:
+            self.metrics.add(now, client.name, "iterations", self._iterations.get(client.name, 0))
+        self.metrics.add(now, ALL, "alive", len(up))
+        self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
+        self.metrics.add(now, ALL, "messages_sent", self.network.counts.sent)
+        if self.on_evaluated is not None:
+            self.on_evaluated()
+
+    def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
+        vectors = [_vector(client) for client in up]
+        rows = self.engine.rows(vectors)
+        for client, value in zip(up, checksums(rows).tolist(), strict=True):
+            self.trace.checksum(now, client.name, value)
+        numbers = [client.index for client in up]
+        test = self.engine.data.test
+        if self.measure == "distance":
+            measured = {"distance": distance_to_optimum(rows, test, numbers)}
+        else:
+            kernel = self.engine.kernel(self.settings.architecture, self.settings.objective)
+            accuracy, loss = accuracy_and_loss(kernel, rows, test, numbers)
+            measured = {"accuracy": accuracy, "loss": loss}
+        for name, values in measured.items():
+            for client, value in zip(up, values.tolist(), strict=True):
+                self.metrics.add(now, client.name, name, value)
+
+    def _record_graph(self, now: float, up: Sequence[Client]) -> None:
+        for client in up:
+            assert client.learner is not None
+            for peer, weight in (client.learner.weights() or {}).items():
+                target = self._by_name.get(peer)
+                if target is not None:
+                    self.metrics.graph(now, client.index, target.index, float(weight))
+
+    def _message(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+        kind = "error" if envelope.error is not None else type(envelope.message).__name__
+        self.trace.message(
+            event, time_s, envelope.sender, envelope.receiver, kind, size_bytes, reason
+        )
+
+    def _log(self, line: str) -> None:
+        if self.on_log is not None:
+            self.on_log(line)
+
+    # --- results ----------------------------------------------------------------------------------------------
+
+    @property
+    def measure(self) -> str:
+        """What a client's model is judged by: "accuracy", or "distance" to the optimum of a quadratic function."""
+        return "distance" if self.scenario.data.name == "quadratic" else "accuracy"
+
+    @property
+    def clients_up(self) -> list[Client]:
+        """The clients that are up now."""
+        return [client for client in self.clients if client.up]
+
+    def device_seconds(self) -> Mapping[str, float]:
+        """Virtual seconds of all devices, by what they did."""
+        devices = [client.device for client in self.clients]
+        return {
+            "busy": sum(device.busy_s for device in devices),
+            "waiting": sum(device.waiting_s for device in devices),
+            "down": sum(device.down_s for device in devices),
+        }
+
+    def intervals(self) -> list[tuple[str, float, float, str]]:
+        """What each device did: (client, start, end, "busy" or "down"), in seconds."""
+        return [
+            (client.name, start, end, state)
+            for client in self.clients
+            for start, end, state in client.device.intervals()
+        ]
+
+
+def _vector(client: Client) -> Vector:
+    assert client.learner is not None and isinstance(client.learner.params, Vector)
+    return client.learner.params
+
+

@@ -1,0 +1,167 @@
+"""Finding protocols by name, and in files."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from protocols.learner import Learner
+from sim.errors import UserError
+from sim.protocol_loader import find_protocol, list_protocols
+from sim.scenario import load_scenario, to_toml
+from tests.scenario.texts import SMALL, changed, write
+
+OWN = '''
+"""A protocol of the user's own."""
+from dataclasses import dataclass
+
+from pydantic import PositiveInt
+
+from protocols.learner import Learner
+from protocols.local import Local
+from protocols.settings import Duration
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+
+
+class Mine(Learner):
+    class Settings(Learner.Settings):
+        rounds: PositiveInt = 3
+        patience: Duration = "2 s"
+
+    async def step(self):
+        await self.sleep(self.settings.patience)
+
+
+class Theirs(Mine):
+    pass
+
+
+class Helper:
+    pass
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def refusal(name: str, folder: Path | None = None) -> str:
+    with pytest.raises(UserError) as error:
+        find_protocol(name, folder)
+    return str(error.value)
+
+
+def test_the_list_needs_no_registry() -> None:
+    listed = list_protocols()
+    assert {"local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"} <= set(listed)
+    assert "learner" not in listed
+    assert "settings" not in listed
+    assert all(listed.values())
+
+
+@pytest.mark.parametrize("name", ["local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"])
+def test_known_protocols(name: str) -> None:
+    found = find_protocol(name)
+    assert issubclass(found, Learner)
+    assert found.__name__.lower() == name
+    assert found.__module__ == f"protocols.{name}"
+
+
+def test_a_class_of_a_package() -> None:
+    assert find_protocol("protocols.gossip:Gossip") is find_protocol("gossip")
+
+
+def test_a_class_of_a_file_beside_the_scenario(own: Path) -> None:
+    found = find_protocol("own.py:Mine", own.parent)
+    assert found.__name__ == "Mine"
+    assert found.Settings().model_dump() == {"rounds": 3, "patience": 2.0}
+
+
+def test_the_current_folder_comes_first(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "own.py").write_text(OWN.replace("class Mine", "class Other").replace("(Mine)", "(Other)"))
+    monkeypatch.chdir(here)
+    assert find_protocol("own.py:Other", own.parent).__name__ == "Other"
+
+
+def test_a_file_is_loaded_once_and_an_edited_one_anew(own: Path) -> None:
+    first = find_protocol(f"{own}:Mine")
+    os.utime(own, (time.time() + 10, time.time() + 10))
+    assert find_protocol(f"{own}:Mine") is first
+    own.write_text(OWN.replace("= 3", "= 4"))
+    assert find_protocol(f"{own}:Mine").Settings().model_dump()["rounds"] == 4
+
+
+def test_a_scenario_with_a_protocol_from_a_file(own: Path) -> None:
+    path = write(own.parent, SMALL)
+    scenario = load_scenario(path, ["protocol.name=own.py:Mine", "protocol.rounds=5"])
+    assert scenario.protocol.name == f"{own}:Mine"
+    assert scenario.protocol.label == "Mine"
+    assert scenario.protocol.settings.model_dump() == {"rounds": 5, "patience": 2.0}
+    copy = write(own.parent, to_toml(scenario), "scenario.toml")
+    assert load_scenario(copy) == scenario
+
+
+def test_a_file_protocols_settings_are_checked(own: Path) -> None:
+    text = changed(SMALL, 'name = "gossip"\nperiod', 'name = "own.py:Mine"\npatiense')
+    with pytest.raises(UserError, match=r"protocol\.patiense = .* did you mean 'patience'\?"):
+        load_scenario(write(own.parent, text))
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    message = refusal("gosip")
+    assert message.startswith(
+        'protocol.name = "gosip": must be one of cobo, dpsgd, fedavg, gossip, local, oracle'
+    )
+    assert message.endswith("package.module:Class, or my_file.py:Class; did you mean 'gossip'?")
+
+
+@pytest.mark.parametrize("name", ["learner", "settings", "Gossip", ""])
+def test_only_protocols_are_known(name: str) -> None:
+    assert "must be one of" in refusal(name)
+
+
+def test_a_missing_class_is_answered_with_those_of_the_file(own: Path) -> None:
+    message = refusal("own.py:Mime", own.parent)
+    assert "own.py has no protocol class 'Mime' (subclass of Learner)" in message
+    assert message.endswith("it has: Mine, Theirs; did you mean 'Mine'?")
+
+
+@pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Learner"])
+def test_another_class_is_no_protocol(own: Path, name: str) -> None:
+    assert f"has no protocol class {name!r}" in refusal(f"own.py:{name}", own.parent)
+
+
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    message = refusal("none.py:Mine", folder)
+    assert f"there is no file {tmp_path / 'none.py'} or {folder / 'none.py'}" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("import nowhere_at_all\n", "(line 1): ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("\n\nclass Broken(\n", "(line 3): SyntaxError"),
+        ("x = 1\n\nraise RuntimeError('not today')\n", "(line 3): RuntimeError: not today"),
+    ],
+)
+def test_a_file_that_fails_names_its_line(tmp_path: Path, source: str, complaint: str) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    for _ in range(2):  # a failed load leaves nothing behind
+        assert f"broken.py cannot be loaded {complaint}" in refusal("broken.py:Mine", tmp_path)
+
+
+def test_a_missing_package() -> None:
+    assert "nowhere.at_all cannot be loaded: ModuleNotFoundError" in refusal("nowhere.at_all:Mine")

@@ -1,0 +1,378 @@
+"""Bad scenarios: each ends with exit code 2 and one clear message."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+from tests.scenario.texts import SMALL, changed, write
+
+UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
+RATES = 'write a number and one of bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, GB/s, such as "10 Mbit/s"'
+CHURN = '\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{clients}]\n'
+CUT = "\n[[network.partition]]\n"
+
+
+def join(at: str, event: str, clients: str) -> str:
+    return CHURN.format(at=at, event=event, clients=clients)
+
+
+def edited(old: str, new: str) -> str:
+    return changed(SMALL, old, new)
+
+
+IID = '{ kind = "iid", samples_per_client = 20 }'
+GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
+
+# What is in the file, and what stands behind "small.toml: ".
+BAD = {
+    "unknown key": (
+        edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
+        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, nesterov, "
+        "weight_decay, betas, epsilon, batch_size, sampling; did you mean 'momentum'?",
+    ),
+    "unknown section": (
+        SMALL + "\n[netwrok]\nloss = 0.5\n",
+        "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, training, protocol, "
+        "network, devices, churn, engine, supervision; did you mean 'network'?",
+    ),
+    "missing section": (
+        edited('[devices]\nstep_time = "100 ms"\n', ""),
+        "devices: is missing; write a table with the keys step_time, speed, override, slowdown, transient",
+    ),
+    "section that is no table": (
+        edited('[devices]\nstep_time = "100 ms"\n', "").replace("[run]", 'devices = "fast"\n[run]'),
+        'devices = "fast": must be a table with the keys step_time, speed, override, slowdown, transient',
+    ),
+    "missing latency": (
+        edited('latency = "20 ms"\n', ""),
+        f"network.latency: is missing; {UNITS}, or a table whose kind is one of ",
+    ),
+    "latency without a unit": (
+        edited('latency = "20 ms"', "latency = 20"),
+        f"network.latency = 20: 20 has no unit; {UNITS}",
+    ),
+    "wrong unit": (
+        edited('latency = "20 ms"', 'latency = "20 mss"'),
+        f"network.latency = \"20 mss\": '20 mss' has the unknown unit 'mss' (did you mean 'ms'?); {UNITS}",
+    ),
+    "negative latency": (
+        edited('latency = "20 ms"', 'latency = "-20 ms"'),
+        f"network.latency = \"-20 ms\": '-20 ms' must be 0 or more; {UNITS}",
+    ),
+    "unknown distribution": (
+        edited('latency = "20 ms"', 'latency = { kind = "normal", mean = "1 s" }'),
+        'network.latency.kind = "normal": must be one of constant, uniform, lognormal; '
+        "did you mean 'lognormal'?",
+    ),
+    "distribution without its kind": (
+        edited('latency = "20 ms"', 'latency = { median = "1 s", sigma = 0.5 }'),
+        "network.latency.kind: is missing; must be one of constant, uniform, lognormal",
+    ),
+    "incomplete distribution": (
+        edited('latency = "20 ms"', 'latency = { kind = "lognormal", median = "1 s" }'),
+        "network.latency.sigma: is missing; write a number, at least 0",
+    ),
+    "bounds the wrong way round": (
+        edited('latency = "20 ms"', 'latency = { kind = "uniform", low = "2 s", high = "1 s" }'),
+        'network.latency.high = "1 s": must be at least low (2 s)',
+    ),
+    "missing bandwidth": (
+        edited('uplink = "10 Mbit/s"\n', ""),
+        f'network.uplink: is missing; {RATES}, or "unlimited"',
+    ),
+    "unit in the wrong case": (
+        edited('"10 Mbit/s"', '"10 mbit/s"'),
+        "network.uplink = \"10 mbit/s\": '10 mbit/s' has the unknown unit 'mbit/s' (did you mean 'Mbit/s'?); "
+        f'{RATES}, or "unlimited"',
+    ),
+    "loss of everything": (
+        edited('latency = "20 ms"', 'latency = "20 ms"\nloss = 1'),
+        "network.loss = 1: must be less than 1",
+    ),
+    "cut that ends before it starts": (
+        SMALL + CUT + 'start = "2 s"\nend = "1 s"\ngroups = [[0], [1]]\n',
+        'network.partition.0.end = "1 s": must be after start (2 s)',
+    ),
+    "cut without sides": (
+        SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
+        "network.partition.0.groups: state 'groups' (two-way cut), or both 'from' and 'to' (one-way)",
+    ),
+    "cut of an unknown client": (
+        SMALL + CUT + 'start = "1 s"\nend = "2 s"\ngroups = [[0], [1, 4]]\n',
+        "network.partition.0.groups.1 = [1, 4]: there is no client 4; must be numbers from 0 to 3",
+    ),
+    "no clients": (edited("count = 4", "count = 0"), "clients.count = 0: must be more than 0"),
+    "text for a number": (edited("count = 4", 'count = "4"'), 'clients.count = "4": must be a whole number'),
+    "truth for a number": (
+        edited("count = 4", "count = true"),
+        "clients.count = true: must be a whole number",
+    ),
+    "unknown topology": (
+        edited("count = 4", 'count = 4\ntopology = "rings"'),
+        'clients.topology = "rings": must be one of complete, ring, k-regular, erdos-renyi, small-world, '
+        "clusters, edge-list; did you mean 'ring'?",
+    ),
+    "topology without its degree": (
+        edited("count = 4", 'count = 4\ntopology = "k-regular"'),
+        "clients.topology.degree: is missing; write a whole number, more than 0",
+    ),
+    "impossible degree": (
+        edited("count = 4", 'count = 4\ntopology = { kind = "k-regular", degree = 4 }'),
+        "clients.topology.degree = 4: must be less than clients.count = 4, and their product must be even",
+    ),
+    "topology of other size": (
+        edited("count = 4", 'count = 4\ntopology = { kind = "clusters", sizes = [2, 3] }'),
+        "clients.topology.sizes = [2, 3]: the sizes must add up to clients.count = 4, not 5",
+    ),
+    "missing edge list": (
+        edited("count = 4", 'count = 4\ntopology = { kind = "edge-list", file = "/none/edges.txt" }'),
+        'clients.topology.file = "/none/edges.txt": no such file; must be a text file with two ',
+    ),
+    "unknown data": (
+        edited('name = "digits"', 'name = "digit"'),
+        'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, quadratic; '
+        "did you mean 'digits'?",
+    ),
+    "more clusters than clients": (
+        edited(IID, '{ kind = "permuted-clusters", clusters = 5 }'),
+        "data.partition.clusters = 5: more clusters than clients; must be at most clients.count = 4",
+    ),
+    "cluster sizes that do not add up": (
+        edited(IID, '{ kind = "disjoint-clusters", sizes = [1, 2] }'),
+        "data.partition.sizes = [1, 2]: the sizes must add up to clients.count = 4, not 3",
+    ),
+    "clusters given twice": (
+        edited(IID, '{ kind = "permuted-clusters", clusters = 2, sizes = [2, 2] }'),
+        "data.partition.sizes = [2, 2]: state exactly one of 'clusters' or 'sizes'",
+    ),
+    "more classes than there are": (
+        edited(IID, '{ kind = "classes-per-client", classes = 11 }'),
+        'data.partition.classes = 11: must be at most the number of classes of "digits", 10',
+    ),
+    "Dirichlet with alpha 0": (
+        edited(IID, '{ kind = "dirichlet", alpha = 0 }'),
+        "data.partition.alpha = 0: must be more than 0",
+    ),
+    "model that does not fit the data": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "point"'),
+        'model.name = "point": only for data.name = "quadratic", this is "digits"; must be one of '
+        "logistic-regression, mlp, cnn, resnet9",
+    ),
+    "data that does not fit the model": (
+        edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),
+        'model.name = "mlp": must be "point" for data.name = "quadratic"',
+    ),
+    "setting of another model": (
+        edited('name = "mlp"', 'name = "cnn"'),
+        "model.hidden = [8]: unknown key; allowed: initialisation, name",
+    ),
+    "empty layer": (edited("[8]", "[8, 0]"), "model.hidden.1 = 0: must be more than 0"),
+    "groups that do not divide": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "resnet9"\nwidth = 8\ngroups = 3'),
+        "model.groups = 3: must divide width (8)",
+    ),
+    "unknown optimizer": (
+        edited("batch_size = 4", 'batch_size = 4\noptimizer = "Adam"'),
+        "training.optimizer = \"Adam\": must be one of sgd, adam, adamw; did you mean 'adam'?",
+    ),
+    "momentum of another optimizer": (
+        edited("batch_size = 4", 'batch_size = 4\noptimizer = "adam"\nmomentum = 0.9'),
+        'training.momentum = 0.9: belongs to optimizer "sgd", this is "adam"',
+    ),
+    "learning rate that is no number": (
+        edited("learning_rate = 0.1", "learning_rate = nan"),
+        "training.learning_rate = NaN: must be a finite number",
+    ),
+    "unknown protocol": (
+        edited('name = "gossip"', 'name = "gossipp"'),
+        'protocol.name = "gossipp": must be one of cobo, dpsgd, fedavg, gossip, local, oracle, ',
+    ),
+    "missing protocol file": (
+        edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
+        'protocol.name = "/none/mine.py:Mine": there is no file /none/mine.py',
+    ),
+    "unknown protocol setting": (
+        edited("period =", "perod ="),
+        'protocol.perod = "500 ms": unknown key; allowed: ',
+    ),
+    "wrong protocol setting": (
+        edited('period = "500 ms"', "period = 0.5"),
+        f"protocol.period = 0.5: 0.5 has no unit; {UNITS}",
+    ),
+    "no end": (
+        edited('duration = "1 min"\n', ""),
+        "run.duration: state 'duration', 'iterations' or both (the first one ends the run)",
+    ),
+    "no evaluation": (
+        edited('evaluate_every = "15 s"\n', ""),
+        f'run.evaluate_every: is missing; {UNITS}, or iterations, such as "100 iterations"',
+    ),
+    "evaluation after the end": (
+        edited('"15 s"', '"2 min"'),
+        'run.evaluate_every = "2 min": must be at most the duration (1 min)',
+    ),
+    "evaluation every 0 iterations": (
+        edited('"15 s"', '"0 iterations"'),
+        'run.evaluate_every = "0 iterations": must be at least 1; write a duration, or iterations, such as ',
+    ),
+    "negative seed": (edited("[run]", "[run]\nseed = -1"), "run.seed = -1: must be at least 0"),
+    "no cost of a step": (
+        edited('step_time = "100 ms"', ""),
+        "devices.step_time: state exactly one of 'step_time' or 'speed'",
+    ),
+    "two costs of a step": (
+        edited('step_time = "100 ms"', 'step_time = "100 ms"\nspeed = "1 GFLOP/s"'),
+        "devices.speed = \"1 GFLOP/s\": state exactly one of 'step_time' or 'speed'",
+    ),
+    "device of an unknown client": (
+        SMALL + "\n[[devices.override]]\nclients = [9]\nslowdown = 2\n",
+        "devices.override.0.clients = [9]: there is no client 9; must be numbers from 0 to 3",
+    ),
+    "slowdown of nothing": (
+        SMALL + "\n[[devices.override]]\nclients = [1]\nslowdown = 0\n",
+        "devices.override.0.slowdown = 0: must be more than 0",
+    ),
+    "override in other terms": (
+        SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
+        "devices.override.0.speed = \"1 GFLOP/s\": these devices are described by 'step_time', so state that",
+    ),
+    "unknown event": (
+        SMALL + join("1 s", "die", "1"),
+        'churn.0.event = "die": must be one of join, leave, crash, rejoin',
+    ),
+    "event of nobody": (SMALL + join("1 s", "crash", ""), "churn.0.clients = []: must not be empty"),
+    "event of an unknown client": (
+        SMALL + join("1 s", "crash", "4"),
+        "churn.0.clients = [4]: there is no client 4; must be numbers from 0 to 3",
+    ),
+    "departure of one that never joined": (
+        SMALL + join("30 s", "join", "1") + join("10 s", "leave", "1"),
+        'churn.1.event = "leave": client 1 cannot leave at 10 s: it has not joined yet; allowed: join',
+    ),
+    "two crashes": (
+        SMALL + join("10 s", "crash", "1") + join("20 s", "crash", "1"),
+        'churn.1.event = "crash": client 1 cannot crash at 20 s: it has crashed (since 10 s); '
+        "allowed: rejoin",
+    ),
+    "rejoin of one that never left": (
+        SMALL + join("10 s", "rejoin", "1"),
+        'churn.0.event = "rejoin": client 1 cannot rejoin at 10 s: it is up from the start; '
+        "allowed: leave, crash",
+    ),
+    "nobody at the start": (
+        SMALL + join("10 s", "join", "0, 1, 2, 3"),
+        "churn: every client joins later; at least one must be there from the start",
+    ),
+    "fresh state of a crash": (
+        SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
+        'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',
+    ),
+    "broken TOML": (
+        SMALL + "\n[churn\n",
+        "not valid TOML: Expected ']' at the end of a table declaration (at line ",
+    ),
+}
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return CliRunner()
+
+
+def test_there_are_at_least_thirty_kinds() -> None:
+    assert len(BAD) >= 30
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_refused(tmp_path: Path, runner: CliRunner, kind: str) -> None:
+    text, complaint = BAD[kind]
+    path = write(tmp_path, text)
+    result = runner.invoke(app, ["check", str(path)])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{path}: {complaint}")
+    assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("netwrok.loss=0.1", "netwrok = { loss = 0.1 } (from --set): unknown key"),
+        ("network.loss=2", "network.loss = 2 (from --set): must be less than 1"),
+        ("network.loss", "--set network.loss: must be section.key=value"),
+        ("network..loss=1", "--set network..loss=1: must be section.key=value"),
+        (
+            "network.latency.median=1 s",
+            '--set network.latency.median=1 s: network.latency is "20 ms", which has no',
+        ),
+        (
+            "model.hidden.3=1",
+            "--set model.hidden.3=1: model.hidden is a list; after it comes a number from 0 to 0",
+        ),
+        ("model.hidden.0.x=1", "--set model.hidden.0.x=1: model.hidden.0 is 8, which has no keys"),
+    ],
+)
+def test_refused_overrides(tmp_path: Path, runner: CliRunner, override: str, complaint: str) -> None:
+    path = write(tmp_path, SMALL)
+    result = runner.invoke(app, ["check", str(path), "--set", override])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{path}: {complaint}")
+    assert result.output.count("\n") == 1
+
+
+def test_several_problems_are_a_line_each(tmp_path: Path, runner: CliRunner) -> None:
+    text = changed(edited("count = 4", "count = 0"), "hidden = [8]", "hiden = [8]")
+    path = write(tmp_path, text)
+    lines = runner.invoke(app, ["check", str(path)]).output.splitlines()
+    assert lines == [
+        f"{path}: clients.count = 0: must be more than 0",
+        f"{path}: model.hiden = [8]: unknown key; allowed: initialisation, name, hidden; "
+        "did you mean 'hidden'?",
+    ]
+
+
+def test_a_missing_file_is_answered_with_those_beside_it(tmp_path: Path, runner: CliRunner) -> None:
+    there = write(tmp_path, SMALL)
+    path = tmp_path / "smal.toml"
+    result = runner.invoke(app, ["check", str(path)])
+    assert (result.exit_code, result.output) == (2, f"{path}: no such scenario file; there is {there}\n")
+
+
+def test_a_folder_is_no_scenario(tmp_path: Path, runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{tmp_path}: cannot be read: ")
+
+
+def test_a_missing_data_folder_names_the_data(
+    tmp_path: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, edited('name = "digits"', 'name = "cifar-10"'))
+    missing = tmp_path / "nowhere"
+    monkeypatch.delenv("COTERIE_DATA", raising=False)
+    result = runner.invoke(app, ["check", str(path), "--data-dir", str(missing)])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"{path}: ")
+    assert f"{missing} (from --data-dir): no such folder" in result.output
+
+
+def test_images_for_a_model_that_needs_them(tmp_path: Path, runner: CliRunner) -> None:
+    path = write(tmp_path, edited('name = "mlp"\nhidden = [8]', 'name = "cnn"'))
+    result = runner.invoke(app, ["check", str(path)])
+    assert result.exit_code == 2
+    assert result.output.startswith(f'{path}: model.name = "cnn": needs images')
+
+
+@pytest.mark.parametrize("kind", ["wrong unit", "unknown protocol setting"])
+def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> None:
+    text, complaint = BAD[kind]
+    path = write(tmp_path, text)
+    command = [sys.executable, "-m", "sim.cli", "check", str(path)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr.startswith(f"{path}: {complaint}")
+    assert finished.stderr.count("\n") == 1

@@ -1,0 +1,149 @@
+"""Reading, overriding and writing scenario files."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.errors import UserError
+from sim.scenario import Scenario, digest, first_comment, load_scenario, to_toml
+from sim.settings_world import ConstantTime, UniformTime
+from tests.scenario.texts import FULL, SMALL, changed, write
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    return write(tmp_path, SMALL)
+
+
+def test_a_scenario_is_plain_numbers(small: Path) -> None:
+    scenario = load_scenario(small)
+    assert scenario.name == "small"
+    assert scenario.question == "Does a small scenario load?\nIt should."
+    assert scenario.path == small
+    assert scenario.run.duration == 60.0
+    assert scenario.network.uplink == 1e7
+    assert scenario.network.downlink is None
+    assert scenario.protocol.name == "gossip"
+    assert scenario.protocol.learner.__name__ == "Gossip"
+    assert scenario.protocol.settings.period == 0.5  # type: ignore[attr-defined]
+    assert scenario.churn == ()
+
+
+@pytest.mark.parametrize("text", [SMALL, FULL], ids=["small", "full"])
+def test_the_resolved_scenario_loads_to_an_equal_one(tmp_path: Path, text: str) -> None:
+    scenario = load_scenario(write(tmp_path, text))
+    resolved = to_toml(scenario)
+    again = load_scenario(write(tmp_path, resolved, "scenario.toml"))
+    assert again == scenario
+    assert again.name == scenario.name
+    assert to_toml(again) == resolved
+    assert digest(again) == digest(scenario)
+
+
+def test_the_resolved_scenario_states_defaults_and_keeps_units(small: Path) -> None:
+    resolved = to_toml(load_scenario(small))
+    assert resolved.startswith("# Does a small scenario load?\n# It should.\n")
+    assert 'retransmission_delay = "200 ms"' in resolved
+    assert 'downlink = "unlimited"' in resolved
+    assert 'pending_limit = "512 MB"' in resolved
+    assert "local_steps = 1" in resolved
+
+
+def test_an_empty_list_is_not_a_missing_one(small: Path) -> None:
+    scenario = load_scenario(small, ["model.hidden=[]"])
+    assert scenario.model.hidden == ()  # type: ignore[union-attr]
+    assert load_scenario(write(small.parent, to_toml(scenario), "again.toml")) == scenario
+
+
+def test_the_digest_changes_with_settings_and_not_with_words(tmp_path: Path) -> None:
+    scenario = load_scenario(write(tmp_path, SMALL))
+    reworded = write(tmp_path, changed(SMALL, "# It should.", "# It must."))
+    assert digest(load_scenario(reworded)) == digest(scenario)
+    spelled = write(tmp_path, changed(SMALL, '"500 ms"', '"0.5 s"'))
+    assert digest(load_scenario(spelled)) == digest(scenario)
+    assert digest(load_scenario(spelled, seed=3)) != digest(scenario)
+    assert len(digest(scenario)) == 8
+
+
+def test_first_comment_is_the_question(tmp_path: Path) -> None:
+    assert first_comment(write(tmp_path, "#One\n#\n# Two\n\n# Other\n[run]\n")) == "One\n\nTwo"
+    assert first_comment(write(tmp_path, "[run]\n# Not it\n")) == ""
+
+
+@pytest.mark.parametrize(
+    ("override", "read"),
+    [
+        ("clients.count=6", lambda s: s.clients.count == 6),
+        ("clients.topology=ring", lambda s: s.clients.topology.kind == "ring"),
+        ("network.latency=35 ms", lambda s: s.network.latency == ConstantTime(value="35 ms")),
+        ('network.latency = "35 ms" ', lambda s: s.network.latency.value == 0.035),
+        (
+            'network.latency={ kind = "uniform", low = 0, high = "1 s" }',
+            lambda s: s.network.latency == UniformTime(kind="uniform", low=0, high="1 s"),
+        ),
+        ("model.hidden=[16, 8]", lambda s: s.model.hidden == (16, 8)),
+        ("run.compare_alone=true", lambda s: s.run.compare_alone is True),
+        ("engine.way=loop", lambda s: s.engine.way == "loop"),
+        ("data.partition.samples_per_client=7", lambda s: s.data.partition.samples_per_client == 7),
+        ('model={ name = "logistic-regression" }', lambda s: s.model.name == "logistic-regression"),
+        ("run.name=a=b", None),
+    ],
+)
+def test_overrides(small: Path, override: str, read: object) -> None:
+    if read is None:
+        with pytest.raises(UserError, match=r'run.name = "a=b" \(from --set\)'):
+            load_scenario(small, [override])
+    else:
+        assert read(load_scenario(small, [override]))  # type: ignore[operator]
+
+
+def test_overrides_apply_in_order_and_the_seed_last(small: Path) -> None:
+    overrides = ["run.seed=1", "clients.count=5", "clients.count=6"]
+    scenario = load_scenario(small, overrides, seed=3)
+    assert (scenario.run.seed, scenario.clients.count) == (3, 6)
+    assert overrides == ["run.seed=1", "clients.count=5", "clients.count=6"]
+
+
+def test_an_override_reaches_into_lists(tmp_path: Path) -> None:
+    path = write(tmp_path, FULL)
+    scenario = load_scenario(path, ["churn.1.at=5.5 min", "network.partition.0.groups.1=[7, 8]"])
+    assert scenario.churn[1].at == 330.0
+    assert scenario.network.partition[0].groups == ((0, 1), (7, 8))
+
+
+def test_another_protocol_drops_what_it_does_not_know(small: Path) -> None:
+    scenario = load_scenario(small, ["protocol.name=local", "protocol.local_steps=3"])
+    assert scenario.protocol.name == "local"
+    assert scenario.protocol.settings.model_dump() == {"local_steps": 3}
+
+
+def test_another_protocol_refuses_what_is_overridden_for_it(small: Path) -> None:
+    with pytest.raises(UserError, match=r"protocol\.period = \"1 s\" \(from --set\): unknown key"):
+        load_scenario(small, ["protocol.name=local", "protocol.period=1 s"])
+
+
+def test_a_whole_table_drops_nothing(small: Path) -> None:
+    with pytest.raises(UserError, match=r"protocol\.period = \"1 s\" \(from --set\): unknown key"):
+        load_scenario(small, ['protocol={ name = "local", period = "1 s" }'])
+
+
+def test_the_same_protocol_named_again_drops_nothing(small: Path) -> None:
+    assert load_scenario(small, ["protocol.name=gossip"]) == load_scenario(small)
+
+
+def test_files_are_found_beside_the_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (folder / "edges.txt").write_text("0 1\n1 2\n2 3\n")
+    text = changed(SMALL, "count = 4", 'count = 4\ntopology = { kind = "edge-list", file = "edges.txt" }')
+    path = write(folder, text)
+    monkeypatch.chdir(tmp_path)
+    scenario = load_scenario(path.relative_to(tmp_path))
+    assert scenario.clients.topology.file == str(folder / "edges.txt")  # type: ignore[union-attr]
+    # The copy in a result directory means the same file.
+    assert load_scenario(write(tmp_path, to_toml(scenario), "scenario.toml")) == scenario
+
+
+def test_a_label_is_short(small: Path) -> None:
+    scenario: Scenario = load_scenario(small)
+    assert scenario.protocol.label == "gossip"
