@@ -43,7 +43,7 @@ from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import project_on_simplex, shared_uniform
 from protocols.rounds import RoundLearner, RoundModel
-from protocols.settings import PositiveDuration
+from protocols.settings import PositiveDuration, default
 from protocols.vectors import Scalar, Vector
 
 
@@ -132,7 +132,7 @@ class CoBoSettings(learner.Settings):
     decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
     exchange: Literal["all", "sampled"] = "all"
     local_steps: PositiveInt = 1
-    patience: PositiveDuration = Field("1 min")
+    patience: PositiveDuration = default("1 min")
 
 
 def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:

@@ -21,13 +21,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from actors.message import PeerUnavailable
 from protocols import learner
 from protocols.mathematics import metropolis_weights
 from protocols.rounds import RoundLearner
-from protocols.settings import PositiveDuration
+from protocols.settings import PositiveDuration, default
 from protocols.vectors import Vector, mix
 
 
@@ -47,7 +47,7 @@ class DPSGD(RoundLearner):
 
         mode: Literal["synchronous", "asynchronous"] = "synchronous"
         local_steps: PositiveInt = 1
-        patience: PositiveDuration = Field("1 min")
+        patience: PositiveDuration = default("1 min")
 
     settings: Settings
     exchanging = False

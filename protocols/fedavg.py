@@ -21,7 +21,7 @@ from pydantic import Field, PositiveInt
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols import settings as base
-from protocols.settings import PositiveDuration
+from protocols.settings import PositiveDuration, default
 from protocols.vectors import Vector, mix
 
 
@@ -55,7 +55,7 @@ class FedAvgSettings(learner.Settings):
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     local_steps: PositiveInt | None = None
     local_epochs: PositiveInt = 1
-    patience: PositiveDuration = Field("1 min")
+    patience: PositiveDuration = default("1 min")
     broadcast: Literal["sampled", "all"] = "sampled"
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from protocols import learner
-from protocols.settings import PositiveDuration
+from protocols.settings import PositiveDuration, default
 from protocols.vectors import Vector, mix
 
 
@@ -38,7 +38,7 @@ class Gossip(learner.Learner):
     class Settings(learner.Settings):
         """merge: "average" weighs both models 1/2; "age" weighs them by their ages, as Hegedus et al. do."""
 
-        period: PositiveDuration = Field("1 s")
+        period: PositiveDuration = default("1 s")
         fanout: PositiveInt = 1
         local_steps: PositiveInt = 1
         merge: Literal["average", "age"] = "average"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -73,11 +75,9 @@ def run_scenario(
         with _quiet_collector(), _threads(scenario.engine.threads):
             simulation = build(scenario, data_dir, device)
             with closing(simulation):
+                _watch(simulation, progress, started, log)
                 try:
-                    _watch(simulation, progress, started, log)
-                    simulation.run()
-                except KeyboardInterrupt:
-                    interrupted = True
+                    interrupted = _run(simulation)
                 except Deadlock as error:
                     deadlock = error
                 alone = None
@@ -128,6 +128,31 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+
+
+def _run(simulation: Simulation) -> bool:
+    """Run to the end, or to the first Ctrl-C: True if it was interrupted.
+
+    The signal only asks the loop to stop, so that no event is cut in two and what was measured is consistent. A second
+    Ctrl-C is a KeyboardInterrupt as usual.
+    """
+    interrupts: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+        simulation.loop.stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        simulation.run()  # only the main thread may set signal handlers, and only it is interrupted
+        return False
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        simulation.run()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return bool(interrupts)
 
 
 # --- while it runs --------------------------------------------------------------------------------------------
@@ -210,9 +235,7 @@ def _measure_alone(
         protocol=Protocol("local", Local, Local.Settings()),
     )
     with closing(build(alone, data_dir, device)) as simulation:
-        try:
-            simulation.run()
-        except KeyboardInterrupt:
+        if _run(simulation):
             return None, True
         return simulation.metrics.latest(simulation.measure), False
 

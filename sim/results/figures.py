@@ -11,7 +11,7 @@ from sim.results.metrics import Series, value_at, worst_decile
 from sim.results.style import BLUE, FAINT, GREEN, RED, blank, line
 from sim.results.view import ARRIVALS, Measure, Panel, RunView, evenly
 
-MOST_POINTS = 1_000  # of a line
+MOST_POINTS = 600  # of a line
 MOST_CLIENT_LINES = 100
 MOST_MOVE_LINES = 40
 MOST_SNAPSHOTS = 120
@@ -121,7 +121,8 @@ def bytes_by_type(view: RunView) -> go.Figure | None:
             marker_color=BLUE,
             width=0.55,
             text=[f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
-            textposition="auto",
+            # "auto" would leave out the text of the shortest bars.
+            textposition=["inside" if 2 * size > rows[-1][0] else "outside" for size, _, _ in rows],
             insidetextanchor="start",
             hovertemplate="%{y}: <b>%{text}</b><extra></extra>",
         )
@@ -191,7 +192,7 @@ def _draw_each_client(
     """One thin line per client, in one trace that the legend switches on."""
     if not 1 < len(names) <= MOST_CLIENT_LINES:
         return
-    chosen = evenly(len(panel.times), MOST_POINTS // 4)
+    chosen = evenly(len(panel.times), MOST_POINTS // 3)
     times = np.append(panel.times[chosen] / unit_s, np.nan)  # the gap between two clients
     values = np.vstack([panel.values[chosen], np.full(len(names), np.nan)])
     shown = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"

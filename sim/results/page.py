@@ -23,7 +23,8 @@ code, pre {{ font-size: 13px; }}
 pre {{ background: #f8f7f4; padding: 16px 20px; overflow-x: auto; line-height: 1.45; }}
 .warning {{ max-width: none; border-left: 3px solid {RED}; background: #fbf3f1; }}
 .warning {{ padding: 10px 16px; margin: 20px 0; }}
-.warning p {{ margin: 0 0 6px; }}
+.warning p {{ margin: 0; }}
+.warning ul {{ margin: 4px 0; padding-left: 20px; }}
 .tiles {{ display: grid; gap: 12px; margin-top: 28px; }}
 .tiles {{ grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); }}
 .tile {{ background: #f8f7f4; padding: 12px 14px; border-radius: 4px; }}

@@ -72,10 +72,9 @@ def _warnings(view: RunView) -> str:
         warnings += f'<p class="warning">Interrupted after {text.duration(view.end_s)} of virtual time.</p>'
     failures = view.get("failures") or []
     if failures:
-        columns = list(failures[0])
-        rows = [[str(failure.get(column, "")) for column in columns] for failure in failures]
-        warnings += f'<div class="warning"><p>{_count(len(failures), "failure")} of clients.</p>'
-        warnings += _table(columns, rows, words=len(columns)) + "</div>"
+        items = "".join(f"<li>{escape(str(failure))}</li>" for failure in failures[:MOST_TABLE_ROWS])
+        more = _more(len(failures), "failures")
+        warnings += f'<div class="warning"><p>Clients failed:</p><ul>{items}</ul>{more}</div>'
     return warnings
 
 
@@ -94,7 +93,7 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         tiles.append((f"Mean {measure.label}", text.number(float(np.nanmean(final))), "at the end"))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), "of the clients"))
-    if view.get("graph") is not None:
+    if view.get("graph", "edge_recall") is not None:
         pair = " / ".join(_ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall"))
         tiles.append(("Precision / recall", pair, "of the learned edges"))
     tiles.append(("Clients up", text.number(view.get("clients", "alive")), _arrivals_and_departures(view)))
@@ -258,27 +257,40 @@ def _whole(value: float | None) -> str:
 
 
 def _details(view: RunView) -> str:
-    groups: list[tuple[str, Sequence[str], Callable[[Any], str]]] = [
-        ("clients", ("initial", "joined", "left", "crashed", "alive"), text.number),
-        ("accuracy", ("mean", "std", "worst_decile"), text.share),
-        ("graph", ("l1", "edge_precision", "edge_recall"), _ratio),
-        ("messages", ("sent", "delivered", "lost", "dropped", "in_flight"), text.number),
-        ("engine", ("jobs", "batches", "mean_batch"), text.number),
-        ("device_time", ("busy", "waiting", "down"), text.duration),
+    """All of the summary's groups of numbers; a group in which nothing is known is left out."""
+    by_group: list[tuple[str, Callable[[Any], str]]] = [
+        ("clients", text.number),
+        ("accuracy", text.share),
+        ("distance", text.number),
+        ("target", text.number),
+        ("graph", _ratio),
+        ("messages", text.number),
+        ("loss_reasons", text.number),
+        ("engine", text.number),
+        ("device_time", text.duration),
     ]
+    by_key: dict[str, Callable[[Any], str]] = {
+        "seconds": text.duration,
+        "bytes": text.size,
+        "accuracy": text.share,
+    }
     lists = []
-    for group, keys, readable in groups:
-        if view.get(group) is None:
+    for group, readable in by_group:
+        numbers = view.get(group) or {}
+        if all(value is None for value in numbers.values()):
             continue
-        rows = [[key.replace("_", " "), readable(view.get(group, key))] for key in keys]
-        if group == "engine":
-            rows.append(["seconds", text.duration(view.get(group, "seconds"))])
-        lists.append(
-            f"<div><h3>{group.replace('_', ' ').capitalize()}</h3>{_table(None, rows, words=1)}</div>"
-        )
-    note = f"<p>An edge is a weight of more than {EDGE_THRESHOLD:g} times the largest possible one.</p>"
+        rows = [[_words(key), by_key.get(key, readable)(value)] for key, value in numbers.items()]
+        lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{_table(None, rows, words=1)}</div>")
     content = f'<div class="lists">{"".join(lists)}</div>'
-    return _section("All numbers", content + (note if view.get("graph") is not None else ""))
+    if view.get("graph", "l1") is not None:
+        content += (
+            f"<p>An edge is a weight of more than {EDGE_THRESHOLD:g} times the largest possible one.</p>"
+        )
+    return _section("All numbers", content)
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
 
 
 def _scenario(view: RunView) -> str:
@@ -323,7 +335,3 @@ def _more(count: int, what: str) -> str:
 
 def _ratio(value: float | None, digits: int = 3) -> str:
     return text.NOTHING if value is None else f"{value:.{digits}f}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

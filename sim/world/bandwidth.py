@@ -191,7 +191,7 @@ class SharedLinks:
                 self._pace(transfer, rate_bps, now_s)
 
     def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
-        """Rates of the changed transfers and all on open links, while others keep theirs; in order of starting."""
+        """Rates of the changed transfers and all on open links, if others keep theirs; in starting order."""
         members = dict(self._changed_transfers)
         for link in open_links:
             members.update(link.transfers)

@@ -10,7 +10,7 @@ The way of a message from one actor to another:
 4. *Arrival.*  It is delivered if the receiver is up and not cut off from the sender.
 
 Every message ends exactly once: delivered, lost (by the network) or dropped (for want of a living sender or
-receiver, or of room).  Until then it is in flight.  Times are seconds of virtual time; sizes are encoded bytes.
+receiver, or of room).  Until then it is in flight.  Times are virtual seconds; sizes are encoded bytes.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class SimulatedNetwork(Transport):
     # -- Who is there
 
     def attach(self, name: str, deliver: Callable[[Envelope], None]) -> None:
-        """Make `name` reachable: each arrival calls `deliver(envelope)`.  ValueError if it is attached already."""
+        """Make `name` reachable: each arrival calls `deliver(envelope)`.  ValueError if it was already."""
         if name in self._deliver:
             raise ValueError(f"{name!r} is attached already")
         self._deliver[name] = deliver

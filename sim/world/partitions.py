@@ -10,10 +10,9 @@ from dataclasses import dataclass
 class Partition:
     """A cut of the network during `start_s <= time < end_s` (seconds of virtual time), in one of two forms.
 
-    `groups`: names of different groups cannot reach each other; all names that are in no group form one
-    more group, so that `groups=(("a", "b"),)` cuts a and b off from everybody else.  `sources` and
-    `targets`: what a source sends to a target is cut, while the way back stays open.  Raises ValueError
-    when the description is not exactly one of these.
+    `groups`: names of different groups cannot reach each other, in either direction; names in no group reach
+    everybody.  `sources` and `targets`: what a source sends to a target is cut; the way back stays open.
+    Raises ValueError when the description is not exactly one of these.
     """
 
     start_s: float
@@ -31,8 +30,8 @@ class Partition:
             raise ValueError("partition: give either groups, or sources and targets")
         if bool(self.sources) != bool(self.targets):
             raise ValueError("partition: a one-way cut needs both sources and targets")
-        if not all(self.groups):
-            raise ValueError("partition: a group is empty")
+        if len(self.groups) == 1 or not all(self.groups):
+            raise ValueError("partition: at least two groups are needed, and none may be empty")
         for name, times in Counter(name for group in self.groups for name in group).items():
             if times > 1:
                 raise ValueError(f"partition: {name!r} is named {times} times in the groups")
@@ -71,4 +70,5 @@ class _Cut:
     def separates(self, sender: str, receiver: str) -> bool:
         if self._one_way:
             return sender in self._sources and receiver in self._targets
-        return self._group_of.get(sender) != self._group_of.get(receiver)
+        ours, theirs = self._group_of.get(sender), self._group_of.get(receiver)
+        return ours is not None and theirs is not None and ours != theirs

@@ -107,11 +107,18 @@ def test_a_thousand_clients_fit_into_eight_megabytes(tmp_path):
 
 def test_failures_are_listed_and_escaped(tmp_path):
     run = write_run(tmp_path, **SMALL)
-    failure = {"name": "client-2", "time": 3.5, "error": "ValueError: <b>"}
-    run.write_summary({**run.summary(), "failures": [failure]})
+    run.write_summary({**run.summary(), "failures": ["client-2 at 3.5 s: ValueError: <b>"]})
     text = words(write_report(run).read_text())
-    assert "1 failure of clients" in text
-    assert "<td>ValueError: &lt;b&gt;</td>" in text
+    assert "<li>client-2 at 3.5 s: ValueError: &lt;b&gt;</li>" in text
+
+
+def test_unknown_numbers_take_no_room(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    nothing = {"l1": None, "edge_precision": None, "edge_recall": None}
+    run.write_summary({**run.summary(), "graph": nothing, "loss_reasons": {"partition": 3}})
+    text = words(write_report(run).read_text())
+    assert "Precision / recall" not in text and "<h3>Graph</h3>" not in text
+    assert "<td>partition</td><td class=number>3</td>" in text
 
 
 def test_progress_shows_the_numbers_measured(tmp_path):
@@ -201,7 +208,7 @@ def test_timeline_shows_training_absence_and_moves(tmp_path):
 
 def test_bytes_by_type_puts_the_largest_on_top(tmp_path):
     bar = bytes_by_type(RunView(write_run(tmp_path, **SMALL))).data[0]
-    assert bar.y == ("Hello", "Ask", "Gradient", "Model")
+    assert bar.y == ("Hello", "Gradient", "Model")
     assert bar.x[-1] == 249.0
 
 

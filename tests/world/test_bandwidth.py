@@ -185,6 +185,14 @@ def test_a_narrowed_downlink_slows_others_uplinks_shares(loop: VirtualLoop) -> N
     assert log.run() == [("y", 3.0), ("x", 7.0)]
 
 
+def test_a_widened_uplink_makes_a_downlink_tight_that_was_not(loop: VirtualLoop) -> None:
+    log = Log(loop, a=2.0, b=8.0, down=10.0)
+    log.start(0.0, "x", 12.0, "a", "down")
+    log.start(0.0, "y", 33.0, "b", "down")
+    log.capacity(1.0, "a", 100.0)  # 10 bits of x are left, and 25 of y: 5 bit/s each, then 8 for y
+    assert log.run() == [("x", 3.0), ("y", 4.875)]
+
+
 @pytest.mark.parametrize("bps", [0.0, -1.0, math.nan])
 def test_a_capacity_must_be_positive(loop: VirtualLoop, bps: float) -> None:
     with pytest.raises(ValueError, match="up: the capacity must be positive"):

@@ -31,10 +31,8 @@ class Arena:
         """Reserve `count` rows, growing the matrix by doubling when too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
-        taken = self._free[-count:]
-        del self._free[-count:]
-        taken.reverse()
-        return taken
+        # One pop at a time: a garbage collection in between may give rows back, and must not shift what is taken.
+        return [self._free.pop() for _ in range(count)]
 
     def give_back(self, row: int) -> None:
         """Free one row; whoever gives it back must not read it again."""

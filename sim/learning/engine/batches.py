@@ -28,6 +28,7 @@ def draw_batches(
     counts: int64 [clients], samples that each client owns, all >= batch_size unless sampling is "replacement".
     sampling: "shuffled" visits every sample once per epoch in a fresh order and drops the last incomplete batch;
     "replacement" draws each sample uniformly and independently; "all" takes the first batch_size samples in order.
+    ValueError for another.
     """
     if sampling == "all":
         return np.broadcast_to(np.arange(batch_size), (len(keys), steps, batch_size))
@@ -35,6 +36,8 @@ def draw_batches(
     if sampling == "replacement":
         counter = step[:, :, None] * batch_size + np.arange(batch_size)
         return _uniform_below(_mix(keys[:, None, None], counter), counts[:, None, None])
+    if sampling != "shuffled":
+        raise ValueError(f'sampling is "shuffled", "replacement" or "all", not {sampling!r}')
     batches_per_epoch = counts[:, None] // batch_size
     epoch, within = np.divmod(step, batches_per_epoch)
     position = within[:, :, None] * batch_size + np.arange(batch_size)

@@ -17,6 +17,8 @@ WAYS = ("auto", "vmap", "loop")
 
 def choose_way(way: str, architecture: Architecture, device: torch.device) -> str:
     """Resolve "auto": convolutions under vmap lose to a loop on a CPU, everything else gains from batching."""
+    if way not in WAYS:
+        raise ValueError(f"the way of computing is one of {', '.join(WAYS)}, not {way!r}")
     if way != "auto":
         return way
     return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
@@ -51,7 +53,10 @@ class Kernel:
         params = {
             name: view.detach().requires_grad_() for name, view in self.architecture.unflatten(row).items()
         }
-        gradients = torch.autograd.grad(self._loss(params, x, y), list(params.values()))
+        # A parameter that the loss does not use gets zeros, as under vmap.
+        gradients = torch.autograd.grad(
+            self._loss(params, x, y), list(params.values()), materialize_grads=True
+        )
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
 
     @torch.no_grad()
