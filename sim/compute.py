@@ -1,7 +1,8 @@
-"""A simulated client's computing: jobs go to the engine at once, and take the device's virtual time."""
+"""A simulated client's computing: a job takes the device's virtual time, then goes to the engine."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -17,6 +18,7 @@ from sim.world.devices import CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
 FORWARD_SHARE = 1 / 3
+_STEPS_AT_ONCE = 20  # of training alone, per job
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,12 @@ class LearningSettings:
 
 
 class DeviceCompute(learner.Compute):
-    """The computing of client number `client`, on its own data and device."""
+    """The computing of client number `client`, on its own data and device.
+
+    A job is submitted when its time is over: a cancelled one leaves nothing behind, and one that waited in
+    the device's queue continues from the optimizer that the job before it left. Its inputs are those of the
+    call. Raises ValueError for a client without training samples.
+    """
 
     def __init__(
         self,
@@ -50,6 +57,8 @@ class DeviceCompute(learner.Compute):
         self.cost = cost
         self._initial = initial
         self.samples = int(engine.data.train.counts[client])
+        if self.samples == 0:
+            raise ValueError(f"client {client} has no training samples")
         self.batch_size = (
             settings.batch_size
             if settings.sampling == "replacement"
@@ -69,8 +78,31 @@ class DeviceCompute(learner.Compute):
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._state, self._steps_done = None, 0
 
+    @property
+    def steps_taken(self) -> int:
+        """Training steps so far, over all lives."""
+        return self._drawn["train"]
+
     def initial(self) -> vectors.Vector:
         return self._initial
+
+    def train_alone(self, engine: Engine) -> Vector | None:
+        """Parameters after as many steps as were taken so far, but alone; computed by another engine.
+
+        From the start, with the same batches and optimizer, without pulls; None if no step was taken. Takes
+        no virtual time.
+        """
+        if not self.steps_taken:
+            return None
+        params, state, done = engine.vector(self._initial.tensor()), None, 0
+        kernel = engine.kernel(self.settings.architecture, self.settings.objective)
+        while done < self.steps_taken:
+            steps = min(_STEPS_AT_ONCE, self.steps_taken - done)
+            job = TrainJob(self.client, self._keys["train"], done, self.settings.learning_rate, done, ())
+            operation = engine.training(kernel, self.settings.optimizer, self._draw(steps))
+            params, state = engine.train(operation, params, job, state=state)
+            done += steps
+        return params
 
     async def train(
         self,
@@ -80,8 +112,14 @@ class DeviceCompute(learner.Compute):
         learning_rate: float | None,
         fresh_optimizer: bool,
     ) -> vectors.Vector:
+        steps = operator.index(steps)
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
+        start = cast(Vector, start)
+        start.atom()  # one vector from now on: it cancels in the update, whatever is merged into it meanwhile
+        strengths = tuple([_factor(strength) for strength, _ in pulls])
+        anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        await self._take_time(steps * self.batch_size, self.settings.architecture.training_flops_per_sample)
         if fresh_optimizer:
             self.forget()
         job = TrainJob(
@@ -90,34 +128,28 @@ class DeviceCompute(learner.Compute):
             self._advance("train", steps),
             self.settings.learning_rate if learning_rate is None else learning_rate,
             self._steps_done,
-            tuple([_factor(strength) for strength, _ in pulls]),
+            strengths,
         )
         trained, self._state = self.engine.train(
-            self._training(steps),
-            cast(Vector, start),
-            job,
-            state=self._state,
-            anchors=[cast(Vector, anchor) for _, anchor in pulls],
+            self._training(steps), start, job, state=self._state, anchors=anchors
         )
         self._steps_done += steps
-        await self._take_time(steps, self.settings.architecture.training_flops_per_sample)
         return trained
 
     async def gradient(self, at: vectors.Vector) -> vectors.Vector:
+        await self._take_time(self.batch_size, self.settings.architecture.training_flops_per_sample)
         job = SampleJob(self.client, self._keys["gradient"], self._advance("gradient", 1))
-        result = self.engine.gradient(self._gradient, cast(Vector, at), job)
-        await self._take_time(1, self.settings.architecture.training_flops_per_sample)
-        return result
+        return self.engine.gradient(self._gradient, cast(Vector, at), job)
 
     async def loss(self, of: vectors.Vector, on: str) -> vectors.Scalar:
         operation = self._loss(on)
-        job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
-        result = self.engine.loss(operation, cast(Vector, of), job)
-        batches = operation.draw.batch_size / self.batch_size
         await self._take_time(
-            batches, self.settings.architecture.forward_flops_per_sample, share=FORWARD_SHARE
+            operation.draw.batch_size,
+            self.settings.architecture.forward_flops_per_sample,
+            share=FORWARD_SHARE,
         )
-        return result
+        job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
+        return self.engine.loss(operation, cast(Vector, of), job)
 
     def dot(self, first: vectors.Vector, second: vectors.Vector) -> vectors.Scalar:
         return self.engine.dot(cast(Vector, first), cast(Vector, second))
@@ -125,10 +157,10 @@ class DeviceCompute(learner.Compute):
     def scalar(self, value: float) -> vectors.Scalar:
         return self.engine.scalar(value)
 
-    async def _take_time(self, batches: float, flops_per_sample: int, share: float = 1.0) -> None:
-        """Occupy the device: `batches` times the batch size samples; `share` of a training step's time for each."""
-        flops = batches * self.batch_size * flops_per_sample
-        await self.device.run(self.cost.seconds(steps=batches * share, flops=flops))
+    async def _take_time(self, samples: int, flops_per_sample: int, share: float = 1.0) -> None:
+        """Occupy the device for so many samples, a batch of which costs `share` of a training step's time."""
+        steps = samples / self.batch_size * share
+        await self.device.run(self.cost.seconds(steps=steps, flops=samples * flops_per_sample))
 
     def _advance(self, purpose: str, batches: int) -> int:
         first = self._drawn[purpose]

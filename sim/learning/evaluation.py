@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.samples import Subset
+from sim.learning.objectives import quadratic
 
 _CHUNK_BYTES = 128 * 2**20  # of gathered samples
 
@@ -29,12 +30,13 @@ def accuracy_and_loss(
     sample_bytes = 4 * subset.x[0].numel()
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
+        models = rows[torch.from_numpy(same).to(rows.device)]
         correct, total = np.zeros(len(same)), np.zeros(len(same))
         samples_at_once = max(1, _CHUNK_BYTES // (sample_bytes * len(same)))
         for first in range(0, count, samples_at_once):
             span = np.arange(first, min(first + samples_at_once, count))
             x, y = subset.gather(numbers[same], np.broadcast_to(span, (len(same), len(span))))
-            scores = kernel.outputs(rows[torch.from_numpy(same).to(rows.device)], x)
+            scores = kernel.outputs(models, x)
             correct += (scores.argmax(dim=2) == y).sum(dim=1).double().cpu().numpy()
             entropy = functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none")
             total += entropy.view(y.shape).sum(dim=1).double().cpu().numpy()
@@ -48,3 +50,13 @@ def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) ->
     numbers = np.asarray(clients, dtype=np.int64)
     x, _ = subset.gather(numbers, np.zeros((len(numbers), 1), dtype=np.int64))
     return (rows - x[:, 0, 1:]).norm(dim=1).double().cpu().numpy()
+
+
+def measure_models(
+    kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """What models are judged by, [N] each: accuracy and loss, or the distance to a quadratic's optimum."""
+    if kernel.objective is quadratic:
+        return {"distance": distance_to_optimum(rows, subset, clients)}
+    accuracy, loss = accuracy_and_loss(kernel, rows, subset, clients)
+    return {"accuracy": accuracy, "loss": loss}

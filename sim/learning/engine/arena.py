@@ -12,8 +12,8 @@ from torch import Tensor
 class Arena:
     """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
 
-    Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index operation
-    and writes its outputs by another, and memory is reused without asking the allocator.
+    Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index
+    operation and writes its outputs by another, and memory is reused without asking the allocator.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
@@ -31,7 +31,7 @@ class Arena:
         """Reserve `count` rows, growing the matrix by doubling when too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
-        # One pop at a time: a garbage collection in between may give rows back, and must not shift what is taken.
+        # One pop at a time: a garbage collection may give rows back meanwhile, and must not shift the others.
         return [self._free.pop() for _ in range(count)]
 
     def give_back(self, row: int) -> None:

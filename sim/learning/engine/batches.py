@@ -1,7 +1,7 @@
 """Which samples a client draws: a pure function of (seed, client, purpose, step).
 
-Nothing is stored between calls, so the draws of all clients of a group are made at once, in any order, and adding a
-client changes nobody's batches.
+Nothing is stored between calls, so the draws of all clients of a group are made at once, in any order, and
+adding a client changes nobody's batches.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import numpy as np
 
 from sim.world.random import splitmix64_array
 
-_ROUNDS = 6  # of the Feistel network; four already pass the uniformity tests, two more cost little
+# Of the Feistel network. With 6 the items of ranges below 20 come 1 to 2 % too often or too seldom.
+_ROUNDS = 10
 
 
 def draw_batches(
@@ -25,10 +26,10 @@ def draw_batches(
     """Positions in each client's own data, int64 [clients, steps, batch_size].
 
     keys: uint64 [clients], one per (seed, client, purpose). first_steps: int64 [clients], steps drawn before.
-    counts: int64 [clients], samples that each client owns, all >= batch_size unless sampling is "replacement".
-    sampling: "shuffled" visits every sample once per epoch in a fresh order and drops the last incomplete batch;
-    "replacement" draws each sample uniformly and independently; "all" takes the first batch_size samples in order.
-    ValueError for another.
+    counts: int64 [clients], samples that each client owns, at least batch_size unless sampling is
+    "replacement". sampling: "shuffled" visits every sample once per epoch in a fresh order and drops the last
+    incomplete batch; "replacement" draws each sample uniformly and independently; "all" takes the first
+    batch_size samples in order. ValueError for another.
     """
     if sampling == "all":
         return np.broadcast_to(np.arange(batch_size), (len(keys), steps, batch_size))
@@ -47,9 +48,9 @@ def draw_batches(
 def permute(position: np.ndarray, count: np.ndarray, key: np.ndarray) -> np.ndarray:
     """Where a keyed random permutation of range(count) sends each position; arrays broadcast, int64.
 
-    A Feistel network on pairs of digits to the base ceil(sqrt(count)) permutes a range that is slightly too large;
-    a result outside range(count) is sent through again until it falls inside (cycle walking), which keeps it a
-    bijection (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    A Feistel network on pairs of digits to the base ceil(sqrt(count)) permutes a range that is slightly too
+    large; a result outside range(count) is sent through again until it falls inside (cycle walking), which
+    keeps it a bijection (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
     """
     shape = np.broadcast_shapes(position.shape, count.shape, key.shape)
     value = np.broadcast_to(position, shape).astype(np.uint64).ravel()

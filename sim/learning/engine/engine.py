@@ -1,4 +1,4 @@
-"""The engine: collects what every client wants computed, and computes it in batches when somebody needs a number."""
+"""The engine: collects what all clients want computed, and computes it in batches when a number is needed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,16 @@ from sim.world.random import key
 
 Interned = TypeVar("Interned", bound=Hashable)
 
+_NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
+
 
 @dataclass
 class EngineStatistics:
-    """What the engine did: jobs (nodes computed), batches (calls that computed them), wall seconds in flushes."""
+    """What the engine did.
+
+    jobs: nodes computed. batches: calls that computed them. updates: optimizer steps submitted. seconds: wall
+    time in flushes.
+    """
 
     jobs: int = 0
     batches: int = 0
@@ -54,9 +60,12 @@ class EngineStatistics:
 class Engine:
     """Deferred, batched computation for all clients of a run.
 
-    Jobs become pending nodes. The first read (or `pending_limit_bytes` of promised output) computes all pending nodes
-    that somebody still holds, level by level, one call per group. `way` is "auto", "vmap" or "loop"; with
-    `deferred=False` each job is computed as soon as it is submitted.
+    Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
+    all pending nodes that somebody still holds, level by level, one call per group. `way` is "auto", "vmap"
+    or "loop"; with `deferred=False` each job is computed as soon as it is submitted.
+
+    Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise. An
+    exception out of a batch ends the engine: every later read of a pending number raises RuntimeError.
     """
 
     def __init__(
@@ -79,13 +88,15 @@ class Engine:
         self._arenas: dict[int, Arena] = {}
         self._levels: list[list[weakref.ref[Node]]] = []
         self._pending_bytes = 0
+        self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
         self._scalars = self._arena(1)
         self.one = Atom(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
         assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
+        self._zero_atoms: dict[int, Atom] = {}
         self._mixes: dict[int, Mix] = {}
 
-    # --- handles ---------------------------------------------------------------------------------------------
+    # --- handles --------------------------------------------------------------------------------------------
 
     def vector(self, values: Tensor) -> Vector:
         """A handle on known numbers, [P]."""
@@ -108,17 +119,15 @@ class Engine:
 
     def clip(self, value: Scalar, low: float, high: float) -> Scalar:
         """`value` limited to [low, high], still deferred."""
-        operation = self.intern(Clip(low, high))
-        return self._scalar_handle(self._submit(operation, (value.atom(),), None, (self._scalars,))[0])
+        return self._scalar_handle(self._submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product of two vectors of the same width, still deferred."""
-        if first.width != second.width:
-            raise ValueError(f"inner product of vectors of {first.width} and {second.width} numbers")
-        inputs = (first.atom(), second.atom())
-        return self._scalar_handle(self._submit(_DOT, inputs, None, (self._scalars,))[0])
+        inputs = (self._input(first, first.width), self._input(second, first.width))
+        operation = self.intern(Dot(first.width))
+        return self._scalar_handle(self._submit(operation, inputs, None, (self._scalars,))[0])
 
-    # --- jobs ------------------------------------------------------------------------------------------------
+    # --- jobs -----------------------------------------------------------------------------------------------
 
     def kernel(self, architecture: Architecture, objective: Objective) -> Kernel:
         """The kernel of this pair, made once."""
@@ -149,13 +158,15 @@ class Engine:
     ) -> tuple[Vector, Vector | None]:
         """Parameters after training from `start`, and the optimizer's new state (None if it has none).
 
-        job.strengths[k] is the strength of the pull towards anchors[k].
+        job.strengths[k] is the strength of the pull towards anchors[k]; ValueError if their numbers differ.
         """
-        width, slots = start.width, operation.optimizer.slots
-        inputs = [start.atom()]
+        if len(job.strengths) != len(anchors):
+            raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
+        width, slots = operation.kernel.architecture.numel, operation.optimizer.slots
+        inputs = [self._input(start, width)]
         if slots:
-            inputs.append((state or self._zeros(slots * width)).atom())
-        inputs += [anchor.atom() for anchor in anchors]
+            inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
+        inputs += [self._input(anchor, width) for anchor in anchors]
         inputs += _scalars_of(job.strengths)
         arenas = (self._arena(width), self._arena(slots * width)) if slots else (self._arena(width),)
         atoms = self._submit(operation, tuple(inputs), job, arenas)
@@ -165,18 +176,20 @@ class Engine:
 
     def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
         """Gradient of the mean loss of one batch, at the parameters `at`."""
-        atom = self._submit(operation, (at.atom(),), job, (self._arena(at.width),))[0]
-        return Vector(self, at.width, {atom: 1.0})
+        width = operation.kernel.architecture.numel
+        atom = self._submit(operation, (self._input(at, width),), job, (self._arena(width),))[0]
+        return Vector(self, width, {atom: 1.0})
 
     def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
-        return self._scalar_handle(self._submit(operation, (of.atom(),), job, (self._scalars,))[0])
+        inputs = (self._input(of, operation.kernel.architecture.numel),)
+        return self._scalar_handle(self._submit(operation, inputs, job, (self._scalars,))[0])
 
     def draw_key(self, client: int, purpose: str) -> int:
         """The key of one client's batches for one purpose."""
         return key(self.seed, "batches", purpose, client)
 
-    # --- execution -------------------------------------------------------------------------------------------
+    # --- execution ------------------------------------------------------------------------------------------
 
     def read(self, atom: Atom) -> Tensor:
         """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
@@ -185,27 +198,35 @@ class Engine:
         return atom.arena.data[atom.row].clone()
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
-        """The numbers of vectors of equal width, [len(vectors), width]."""
-        atoms = [vector.atom() for vector in vectors]
+        """The numbers of one or more vectors of equal width, [len(vectors), width]."""
+        atoms = [self._input(vector, vectors[0].width) for vector in vectors]
         if any(atom.node is not None for atom in atoms):
             self.flush()
         return atoms[0].arena.gather([atom.row for atom in atoms])
 
     def flush(self) -> None:
         """Compute every pending node that somebody still holds, level by level."""
+        if self._failure is not None:
+            raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         levels, self._levels, self._pending_bytes = self._levels, [], 0
-        for level in range(len(levels)):
-            groups: dict[int, list[Node]] = {}
-            for reference in levels[level]:
-                node = reference()
-                if node is not None:
-                    groups.setdefault(id(node.group), []).append(node)
-            levels[level] = []
-            node = None
-            for nodes in groups.values():
-                self._run_group(nodes)
+        try:
+            for level in levels:
+                self._run_level(level)
+        except BaseException as failure:
+            self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
+            raise
         self.statistics.seconds += time.perf_counter() - started
+
+    def _run_level(self, references: list[weakref.ref[Node]]) -> None:
+        groups: dict[int, list[Node]] = {}
+        for reference in references:
+            node = reference()
+            if node is not None:
+                groups.setdefault(id(node.group), []).append(node)
+        node = None
+        while groups:  # a group is let go before the next one runs, and with it the rows that only it read
+            self._run_group(groups.pop(next(iter(groups))))
 
     def _run_group(self, nodes: list[Node]) -> None:
         operation: Operation = nodes[0].group
@@ -237,11 +258,19 @@ class Engine:
         while len(self._levels) <= node.level:
             self._levels.append([])
         self._levels[node.level].append(weakref.ref(node))
-        self._pending_bytes += 4 * sum([arena.width for arena in arenas])
+        self._pending_bytes += _NODE_BYTES + 4 * sum([arena.width for arena in arenas])
         if not self.deferred or self._pending_bytes > self.pending_limit_bytes:
-            del node  # the atoms hold it; a reference from here would keep it alive after it has been computed
+            del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()
         return atoms
+
+    def _input(self, vector: Vector, width: int) -> Atom:
+        """The atom of an input; refuses one from another arena, where row numbers mean other vectors."""
+        if vector.engine is not self:
+            raise ValueError("this vector belongs to another engine")
+        if vector.width != width:
+            raise ValueError(f"a vector of {vector.width} numbers where {width} are needed")
+        return vector.atom()
 
     def _arena(self, width: int) -> Arena:
         arena = self._arenas.get(width)
@@ -249,13 +278,19 @@ class Engine:
             arena = self._arenas[width] = Arena(width, self.device)
         return arena
 
-    def _zeros(self, width: int) -> Vector:
-        return Vector(self, width, {})
+    def _zeros(self, width: int) -> Atom:
+        """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
+        atom = self._zero_atoms.get(width)
+        if atom is None:
+            arena = self._arena(width)
+            atom = Atom(arena, arena.store(torch.zeros((1, width), device=self.device))[0])
+            self._zero_atoms[width] = atom
+        return atom
 
     def _scalar_handle(self, atom: Atom) -> Scalar:
         return Scalar(self, 1, {atom: 1.0})
 
-    # --- memory ----------------------------------------------------------------------------------------------
+    # --- memory ---------------------------------------------------------------------------------------------
 
     @property
     def bytes_held(self) -> int:
@@ -268,7 +303,7 @@ class Engine:
         return sum(arena.in_use for arena in self._arenas.values())
 
 
-_DOT = Dot()
+_CLIP = Clip()
 
 
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:

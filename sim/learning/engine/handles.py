@@ -1,14 +1,15 @@
 """Immutable handles on vectors and scalars that may not have been computed yet.
 
-A handle is a linear combination of *atoms*; an atom is one row of an arena, or the output of a pending node. Sums,
-differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and for free. Who needs
-the numbers asks for `handle.atom()`: a combination then becomes a pending mix of its own.
+A handle is a linear combination of *atoms*; an atom is one row of an arena, or the output of a pending node.
+Sums, differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and for
+free. Who needs the numbers asks for `handle.atom()`: a combination then becomes a pending mix of its own.
 """
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
     from sim.learning.engine.arena import Arena
     from sim.learning.engine.engine import Engine
 
-_TERMS_MAX = (
-    32  # a longer combination is computed into one vector, so that chains of merges cannot grow for ever
-)
+# A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
+_TERMS_MAX = 32
 
 
 class Node:
     """A computation that nobody has needed yet.
 
-    It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and work
-    that nobody can read is never done.
+    It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and
+    work that nobody can read is never done.
     """
 
     __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
@@ -38,7 +38,7 @@ class Node:
         self.inputs = inputs
         self.payload = payload
         # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
-        self.level = 1 + max([atom.node.level for atom in inputs if atom.node is not None], default=-1)
+        self.level: int = 1 + max([atom.node.level for atom in inputs if atom.node is not None], default=-1)
         self.outputs: tuple[weakref.ref[Atom], ...] = ()
 
 
@@ -83,7 +83,7 @@ class Vector:
     """
 
     __slots__ = ("_terms", "engine", "width")
-    __array_priority__ = 1000  # numpy scalars leave `number * vector` to us
+    __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
 
@@ -99,7 +99,8 @@ class Vector:
     @property
     def pending(self) -> bool:
         """Whether some number behind this handle has not been computed yet."""
-        return any(atom.node is not None for atom in self._terms)
+        scalars = [factor.scalar for factor in self._terms.values() if isinstance(factor, Coefficient)]
+        return any(atom.node is not None for atom in (*self._terms, *scalars))
 
     def atom(self) -> Atom:
         """The single atom that holds this value; makes a pending mix of a combination, once."""
@@ -112,22 +113,23 @@ class Vector:
         return atom
 
     def tensor(self) -> Tensor:
-        """The numbers as a new tensor on the engine's device; computes everything pending."""
-        return self.engine.read(self.atom())
+        """The numbers as a new tensor of `shape` on the engine's device; computes everything pending."""
+        return self.engine.read(self.atom()).reshape(self.shape)
 
     def numpy(self) -> np.ndarray:
         """The numbers as a numpy array of `shape`; computes everything pending."""
-        return self.tensor().cpu().numpy().reshape(self.shape)
+        return self.tensor().cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()
         return values if dtype is None else values.astype(dtype)
 
     def _combine(self, other: Any, sign: float) -> Any:
-        if not isinstance(other, Vector) or other.width != self.width or type(other) is not type(self):
+        if not isinstance(other, Vector) or type(other) is not type(self):
             return NotImplemented
-        if other.engine is not self.engine:
-            raise ValueError("these vectors belong to two different engines")
+        self._require_same_engine(other)
+        if other.width != self.width:
+            raise ValueError(f"vectors of {self.width} and {other.width} numbers cannot be added")
         terms = dict(self._terms)
         for atom, factor in other._terms.items():
             addend = _scale(factor, sign)
@@ -138,6 +140,10 @@ class Vector:
         # Atoms that cancelled are dropped: this is what makes `params + (trained - params)` exact.
         terms = {atom: factor for atom, factor in terms.items() if factor != 0.0}
         return self._limited(terms)
+
+    def _require_same_engine(self, other: Vector) -> None:
+        if other.engine is not self.engine:
+            raise ValueError("these vectors belong to two different engines")
 
     def _limited(self, terms: dict[Atom, Factor]) -> Any:
         result = type(self)(self.engine, self.width, terms)
@@ -160,6 +166,7 @@ class Vector:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Scalar):
+            self._require_same_engine(other)
             factor = other.factor()
             if isinstance(factor, float):
                 return self * factor
@@ -187,11 +194,13 @@ class Vector:
 class Scalar(Vector):
     """One number that may still be pending: an inner product, a loss, a weight made of them.
 
-    Arithmetic and `clip` stay deferred; `float()`, comparisons and `bool()` compute everything pending. Two scalars
-    may be multiplied, and a scalar may scale a Vector or be the strength of a proximal pull.
+    Arithmetic and `clip` stay deferred; `float()`, comparisons (`==` too) and `bool()` compute everything
+    pending. Two scalars may be multiplied, and a scalar may scale a Vector or be the strength of a proximal
+    pull.
     """
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # equal numbers would need equal hashes, hence a computation
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -227,17 +236,24 @@ class Scalar(Vector):
     def __bool__(self) -> bool:
         return float(self) != 0.0
 
-    def __lt__(self, other: Any) -> bool:
-        return float(self) < float(other)
+    def _compare(self, other: object, relation: Callable[[float, float], bool]) -> bool:
+        number = float(other) if isinstance(other, Scalar) else _number(other)
+        return NotImplemented if number is None else relation(float(self), number)
 
-    def __le__(self, other: Any) -> bool:
-        return float(self) <= float(other)
+    def __eq__(self, other: object) -> bool:
+        return self._compare(other, operator.eq)
 
-    def __gt__(self, other: Any) -> bool:
-        return float(self) > float(other)
+    def __lt__(self, other: object) -> bool:
+        return self._compare(other, operator.lt)
 
-    def __ge__(self, other: Any) -> bool:
-        return float(self) >= float(other)
+    def __le__(self, other: object) -> bool:
+        return self._compare(other, operator.le)
+
+    def __gt__(self, other: object) -> bool:
+        return self._compare(other, operator.gt)
+
+    def __ge__(self, other: object) -> bool:
+        return self._compare(other, operator.ge)
 
 
 def _number(value: Any) -> float | None:
@@ -260,4 +276,3 @@ def _add(first: Factor, second: Factor) -> Factor | None:
         total = first.number + second.number
         return Coefficient(total, first.scalar) if total else 0.0
     return None
-

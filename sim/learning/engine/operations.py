@@ -1,6 +1,7 @@
 """What a pending node does when its level is reached; one call serves all nodes of a group.
 
-An operation gets the nodes of one level that share it and returns one tensor [N, width] per output, row n for node n.
+An operation gets the nodes of one level that share it and returns one tensor [N, width] per output, row n for
+node n.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.samples import Subset
 
+_PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
 _CHUNK_BYTES = 256 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
 
 
@@ -36,7 +38,7 @@ class Operation(ABC):
 
 
 class Mix(Operation):
-    """Sum of factor_k times vector_k. Terms are added in their own order, so a row does not depend on its batch."""
+    """Sum of factor_k times vector_k; payload: the factors."""
 
     def __init__(self, arena: Arena, scalars: Arena) -> None:
         self._arena = arena
@@ -51,44 +53,72 @@ class Mix(Operation):
 def weighted_sum(
     arena: Arena, scalars: Arena, rows: list[list[int]], factors: list[tuple[Factor, ...]]
 ) -> Tensor:
-    """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; shorter rows are filled up with factor 0."""
-    count, longest = len(rows), max(len(row) for row in rows)
+    """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; 0 for an n without terms."""
+    lengths = np.array([len(row) for row in rows])
+    longest = int(lengths.max())
     if longest == 0:
-        return torch.zeros((count, arena.width), device=arena.device)
-    index = np.zeros((count, longest), dtype=np.int64)
-    numbers = np.zeros((count, longest), dtype=np.float32)
-    scalar_rows = np.zeros((count, longest), dtype=np.int64)  # row 0 of the scalars is the constant 1
+        return torch.zeros((len(rows), arena.width), device=arena.device)
+    # Longest first: those that have a k-th term are the first ones. Nothing is filled up with terms of factor
+    # 0, through which the inf or nan of another client would reach this one.
+    order = np.argsort(-lengths, kind="stable")
+    index = np.zeros((len(rows), longest), dtype=np.int64)
+    numbers = np.zeros((len(rows), longest), dtype=np.float32)
+    scalar_rows = np.zeros((len(rows), longest), dtype=np.int64)  # row 0 of the scalars is the constant 1
     deferred = False
-    for n, (row, weights) in enumerate(zip(rows, factors, strict=True)):
-        index[n, : len(row)] = row
-        index[n, len(row) :] = row[0] if row else 0
-        for k, factor in enumerate(weights):
+    for place, n in enumerate(order.tolist()):
+        index[place, : len(rows[n])] = rows[n]
+        for k, factor in enumerate(factors[n]):
             if isinstance(factor, Coefficient):
-                numbers[n, k], scalar_rows[n, k], deferred = factor.number, factor.scalar.row, True
+                numbers[place, k], scalar_rows[place, k], deferred = factor.number, factor.scalar.row, True
             else:
-                numbers[n, k] = factor
-    weights_tensor = torch.from_numpy(numbers).to(arena.device)
+                numbers[place, k] = factor
+    weights = torch.from_numpy(numbers).to(arena.device)
     if deferred:
-        weights_tensor = weights_tensor * scalars.data[index_tensor(scalar_rows, arena.device), 0]
-    total = arena.gather(index[:, 0]) * weights_tensor[:, :1]
+        weights = weights * scalars.data[index_tensor(scalar_rows, arena.device), 0]
+    if int(lengths.sum()) == lengths.size * longest:
+        total = _as_matrix_product(arena, index, weights)
+        if total is not None:
+            return total
+    total = arena.gather(index[:, 0]).mul_(weights[:, :1])
+    total[int(np.count_nonzero(lengths)) :] = 0.0
     for k in range(1, longest):
-        total.addcmul_(arena.gather(index[:, k]), weights_tensor[:, k : k + 1])
-    return total
+        having = int(np.count_nonzero(lengths > k))
+        total[:having].addcmul_(arena.gather(index[:having, k]), weights[:having, k : k + 1])
+    if lengths.min() == longest:  # the order is the given one
+        return total
+    return total.index_select(0, index_tensor(np.argsort(order), arena.device))
+
+
+def _as_matrix_product(arena: Arena, index: np.ndarray, weights: Tensor) -> Tensor | None:
+    """The sums for terms [N, K] as one product [N, U] x [U, width] over the U rows that occur, or None.
+
+    Worth it where rows are shared, as when everybody is pulled towards everybody: each is read once instead
+    of once per term. The product has zeros for rows that a sum does not contain, through which an inf or nan
+    would spread, so a result with one is not taken.
+    """
+    rows, place = np.unique(index, return_inverse=True)
+    if 2 * rows.size > index.size or index.shape[0] * rows.size > _PRODUCT_LIMIT * index.size:
+        return None
+    matrix = torch.zeros((index.shape[0], rows.size), device=arena.device)
+    matrix.scatter_add_(1, index_tensor(place.reshape(index.shape), arena.device), weights)
+    total = matrix @ arena.gather(rows)
+    return total if bool(total.isfinite().all()) else None
+
+
+class Clip(Operation):
+    """A scalar limited to [low, high]; payload: the pair of them."""
+
+    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+        value = gather_inputs(nodes, 0)
+        limits = torch.tensor([node.payload for node in nodes], dtype=value.dtype, device=value.device)
+        return (value.clamp_(limits[:, :1], limits[:, 1:]),)
 
 
 @dataclass(frozen=True)
-class Clip(Operation):
-    """A scalar limited to [low, high]."""
-
-    low: float
-    high: float
-
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        return (gather_inputs(nodes, 0).clamp_(self.low, self.high),)
-
-
 class Dot(Operation):
-    """Inner product of two vectors, as a scalar."""
+    """Inner product of two vectors of `width` numbers, as a scalar."""
+
+    width: int  # a call gathers its inputs from one arena
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)
@@ -104,7 +134,7 @@ class Draw:
     sampling: str
 
     def batches(self, nodes: list[Node]) -> tuple[np.ndarray, np.ndarray]:
-        """Client numbers [N] and positions [N, steps, batch_size] for nodes whose payload has key and first_step."""
+        """Client numbers [N] and positions [N, steps, batch_size] in each client's own samples."""
         clients = np.array([node.payload.client for node in nodes], dtype=np.int64)
         keys = np.array([node.payload.key for node in nodes], dtype=np.uint64)
         first = np.array([node.payload.first_step for node in nodes], dtype=np.int64)
@@ -121,7 +151,7 @@ class Draw:
 
 
 class TrainJob(NamedTuple):
-    """Payload of a training node. Inputs: start, then the optimizer state if any, then the anchors of the pulls."""
+    """Payload of a training node. Inputs: start, the optimizer's state if any, the anchors of the pulls."""
 
     client: int
     key: int
@@ -151,8 +181,8 @@ class Train(Operation):
         params = gather_inputs(nodes, 0)
         device = params.device
         state = gather_inputs(nodes, 1) if self.optimizer.slots else None
-        rate = torch.tensor([[node.payload.learning_rate] for node in nodes], device=device)
-        done = torch.tensor([[float(node.payload.steps_done)] for node in nodes], device=device)
+        rate = _column([node.payload.learning_rate for node in nodes], params.dtype, device)
+        done = _column([node.payload.steps_done for node in nodes], torch.float64, device)
         pull = self._pull(nodes)
         for step in range(self.draw.steps):
             x, y = self.draw.subset.gather(clients, positions[:, step])
@@ -164,12 +194,13 @@ class Train(Operation):
         return (params,) if state is None else (params, state)
 
     def _pull(self, nodes: list[Node]) -> tuple[Tensor, Tensor] | None:
-        """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None when nobody is pulled."""
+        """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
         if not any(node.payload.strengths for node in nodes):
             return None
         first = 2 if self.optimizer.slots else 1
         factors = [node.payload.strengths for node in nodes]
-        rows = [[atom.row for atom in node.inputs[first : first + len(node.payload.strengths)]] for node in nodes]
+        anchors = [node.inputs[first : first + len(node.payload.strengths)] for node in nodes]
+        rows = [[atom.row for atom in own] for own in anchors]
         anchor = weighted_sum(nodes[0].inputs[0].arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
         ones = [[0] * len(row) for row in rows]
@@ -214,6 +245,10 @@ class Loss(Operation):
         clients, positions = self.draw.batches(nodes)
         x, y = self.draw.subset.gather(clients, positions[:, 0])
         return (self.kernel.losses(gather_inputs(nodes, 0), x, y)[:, None],)
+
+
+def _column(values: list[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
 
 def gather_inputs(nodes: list[Node], which: int) -> Tensor:

@@ -35,9 +35,10 @@ class Subset:
 
 
 class ClientData:
-    """Training, validation and test samples of every client, and the permutation of labels that each one sees.
+    """Training, validation and test samples of every client, and the permutation of labels that it sees.
 
-    train_x [n, ...] float32, train_y [n] int64 hold training and validation rows; label_maps: [clients, classes] or
+    train: inputs [n, ...] float32 and targets [n] int64 of training and validation rows; test: likewise.
+    train_rows, validation_rows, test_rows: the rows that each client owns. label_maps: [clients, classes] or
     None.
     """
 
@@ -52,7 +53,9 @@ class ClientData:
         label_maps: Sequence[np.ndarray] | None,
     ) -> None:
         device = train[0].device
-        maps = None if label_maps is None else torch.from_numpy(np.stack(label_maps).astype(np.int64)).to(device)
+        maps = None
+        if label_maps is not None:
+            maps = torch.from_numpy(np.stack(label_maps).astype(np.int64)).to(device)
         self.train = Subset(*train, train_rows, maps)
         self.validation = Subset(*train, validation_rows, maps)
         self.test = Subset(*test, test_rows, maps)

@@ -1,0 +1,176 @@
+"""Small data, models and engines for the tests of the engine, and training as plain PyTorch does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sim.learning.engine import ClientData, Engine, Optimizer, Vector
+from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, Train, TrainJob
+from sim.learning.models import MODELS, Architecture, architecture
+from sim.learning.objectives import Objective, cross_entropy, quadratic
+
+CLASSES = 3
+SHAPES: dict[str, tuple[int, ...]] = {
+    "logistic-regression": (4,),
+    "mlp": (1, 2, 3),
+    "cnn": (1, 8, 8),
+    "resnet9": (3, 8, 8),
+    "point": (4,),
+}
+OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [5]}, "resnet9": {"width": 4, "groups": 2}}
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small(name: str = "logistic-regression") -> Architecture:
+    return architecture(name, OPTIONS.get(name, {}), SHAPES[name], 0 if name == "point" else CLASSES)
+
+
+def objective_of(name: str) -> Objective:
+    return quadratic if name == "point" else cross_entropy
+
+
+def client_data(
+    counts: Sequence[int] = (6, 6, 6),
+    *,
+    shape: tuple[int, ...] = SHAPES["logistic-regression"],
+    validation: Sequence[int] | None = None,
+    test: Sequence[int] | None = None,
+    label_maps: Sequence[Sequence[int]] | None = None,
+    device: str = "cpu",
+) -> ClientData:
+    """Random samples; client i owns counts[i] rows for training, and validation[i] and test[i] others."""
+    validation = [0] * len(counts) if validation is None else validation
+    test = [0] * len(counts) if test is None else test
+    random = generator(len(counts))
+
+    def samples(count: int) -> tuple[Tensor, Tensor]:
+        x = torch.randn(max(count, 1), *shape, generator=random)
+        if len(shape) == 1:
+            x[:, 0] = x[:, 0].abs()  # the curvature, for the quadratic objective
+        y = torch.randint(CLASSES, (max(count, 1),), generator=random)
+        return x.to(device), y.to(device)
+
+    order = np.random.Generator(np.random.Philox(key=5)).permutation(sum(counts) + sum(validation))
+    train_rows = np.split(order, np.cumsum([*counts, *validation])[:-1])
+    return ClientData(
+        samples(len(order)),
+        samples(sum(test)),
+        train_rows=train_rows[: len(counts)],
+        validation_rows=train_rows[len(counts) :],
+        test_rows=np.split(np.arange(sum(test))[::-1], np.cumsum(test)[:-1]),
+        label_maps=None if label_maps is None else [np.array(labels) for labels in label_maps],
+    )
+
+
+def own_samples(data: ClientData, client: int, role: str = "train") -> tuple[Tensor, Tensor]:
+    """All samples of one client, in its own order."""
+    subset = data.subset(role)
+    x, y = subset.gather(np.array([client]), np.arange(subset.counts[client])[None])
+    return x[0], y[0]
+
+
+def new_engine(data: ClientData | None = None, **options: Any) -> Engine:
+    return Engine(client_data() if data is None else data, seed=1, **options)
+
+
+class Jobs:
+    """Submits jobs of clients on their training samples; a client draws batches of at most `batch_size`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        model: str = "logistic-regression",
+        optimizer: Optimizer | None = None,
+        batch_size: int = 4,
+        objective: Objective | None = None,
+    ) -> None:
+        self.engine = engine
+        self.architecture = small(model)
+        self.optimizer = Optimizer() if optimizer is None else optimizer
+        self.batch_size = batch_size
+        self.kernel = engine.kernel(self.architecture, objective or objective_of(model))
+
+    def initial(self, seed: int) -> Vector:
+        """Parameters that are random for every model, also for a point."""
+        flat = self.architecture.initial(generator(seed))
+        return self.engine.vector(flat + 0.1 * torch.randn(flat.shape, generator=generator(seed)))
+
+    def draw(self, client: int, steps: int = 1) -> Draw:
+        train = self.engine.data.train
+        return Draw(train, min(self.batch_size, int(train.counts[client])), steps, "shuffled")
+
+    def operation(self, client: int, steps: int) -> Train:
+        return self.engine.training(self.kernel, self.optimizer, self.draw(client, steps))
+
+    def train(
+        self,
+        client: int,
+        start: Vector,
+        steps: int = 1,
+        *,
+        done: int = 0,
+        state: Vector | None = None,
+        pulls: Sequence[tuple[Any, Vector]] = (),
+        learning_rate: float = 0.1,
+    ) -> tuple[Vector, Vector | None]:
+        strengths = tuple(s.factor() if hasattr(s, "factor") else s for s, _ in pulls)
+        job = TrainJob(client, self.engine.draw_key(client, "train"), done, learning_rate, done, strengths)
+        return self.engine.train(
+            self.operation(client, steps), start, job, state=state, anchors=[anchor for _, anchor in pulls]
+        )
+
+    def gradient(self, client: int, at: Vector, step: int = 0) -> Vector:
+        job = SampleJob(client, self.engine.draw_key(client, "train"), step)
+        return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.draw(client))), at, job)
+
+    def loss(self, client: int, of: Vector, role: str | None = None, step: int = 0) -> Any:
+        """On a batch, or on all samples of a role."""
+        draw = self.draw(client)
+        if role is not None:
+            subset = self.engine.data.subset(role)
+            draw = Draw(subset, int(subset.counts[client]), 1, "all")
+        job = SampleJob(client, self.engine.draw_key(client, "train"), step)
+        return self.engine.loss(self.engine.intern(Loss(self.kernel, draw)), of, job)
+
+
+# --- plain PyTorch ---
+
+
+def plain_module(name: str, flat: Tensor) -> nn.Module:
+    """The model as an ordinary module with the parameters `flat`."""
+    with torch.random.fork_rng():
+        module = MODELS[name](SHAPES[name], CLASSES, **OPTIONS.get(name, {}))
+    nn.utils.vector_to_parameters(flat.clone(), module.parameters())
+    return module
+
+
+def plain_loss(name: str, module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    if name == "point":
+        return (x[:, 0] / 2 * (module(x) - x[:, 1:]).pow(2).sum(1)).mean()
+    return nn.functional.nll_loss(module(x).log_softmax(1), y)
+
+
+def plain_penalty(flat: Tensor, pulls: Sequence[tuple[float, Tensor]]) -> Tensor:
+    """sum_k c_k/2 ||x - a_k||^2."""
+    return sum((c / 2 * (flat - a).pow(2).sum() for c, a in pulls), torch.zeros(()))
+
+
+def torch_optimizer(
+    optimizer: Optimizer, learning_rate: float
+) -> Callable[[Sequence[Tensor]], torch.optim.Optimizer]:
+    """torch.optim's form of `optimizer`, to be given the parameters."""
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    options: dict[str, Any] = {"lr": learning_rate, "weight_decay": optimizer.weight_decay}
+    if optimizer.kind == "sgd":
+        options |= {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov}
+    else:
+        options |= {"betas": optimizer.betas, "eps": optimizer.epsilon}
+    return lambda parameters: kinds[optimizer.kind](parameters, **options)

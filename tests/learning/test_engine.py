@@ -1,0 +1,406 @@
+"""The engine against plain PyTorch: batched and per-client training, gradients, losses, chunks, checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sim.learning.engine import Engine, Optimizer, Vector, checksums, operations
+from sim.learning.engine.batches import draw_batches
+from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.operations import TrainJob
+from sim.learning.models import MODELS, Architecture, architecture
+from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
+from tests.learning.engines import (
+    SHAPES,
+    Jobs,
+    client_data,
+    new_engine,
+    objective_of,
+    own_samples,
+    plain_loss,
+    plain_module,
+    plain_penalty,
+    small,
+    torch_optimizer,
+)
+
+COUNTS = [9, 6, 3, 11, 1]  # clients 2 and 4 have fewer samples than a batch
+LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
+BATCH_SIZE = 4
+RATE = 0.05
+# With an epsilon as large as usual gradients: Adam would otherwise turn rounding into steps of full size.
+OPTIMIZERS = [
+    Optimizer("sgd", weight_decay=0.05),
+    Optimizer("sgd", momentum=0.9),
+    Optimizer("sgd", momentum=0.9, nesterov=True),
+    Optimizer("adam", epsilon=0.01, weight_decay=0.05),
+    Optimizer("adamw", epsilon=0.01, weight_decay=0.05),
+]
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+)
+
+
+def engine_for(model: str, way: str = "auto", device: str = "cpu") -> Engine:
+    data = client_data(
+        COUNTS, shape=SHAPES[model], validation=[2, 0, 3, 1, 1], label_maps=LABEL_MAPS, device=device
+    )
+    return new_engine(data, way=way, device=device)
+
+
+def batches(engine: Engine, client: int, first: int, steps: int) -> list[tuple[Tensor, Tensor]]:
+    """The batches of a client's training, gathered one by one."""
+    x, y = own_samples(engine.data, client)
+    positions = draw_batches(
+        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
+        np.array([first]),
+        np.array([len(x)]),
+        steps=steps,
+        batch_size=min(BATCH_SIZE, len(x)),
+        sampling="shuffled",
+    )
+    return [(x[chosen], y[chosen]) for chosen in positions[0].tolist()]
+
+
+class PlainClient:
+    """One client's training as anybody would write it in PyTorch, pulls and all."""
+
+    def __init__(self, model: str, start: Tensor, optimizer: Optimizer) -> None:
+        self.model = model
+        self.module = plain_module(model, start)
+        self.optimizer = torch_optimizer(optimizer, RATE)(list(self.module.parameters()))
+
+    def train(
+        self, samples: Sequence[tuple[Tensor, Tensor]], pulls: Sequence[tuple[float, Tensor]] = ()
+    ) -> np.ndarray:
+        for x, y in samples:
+            self.optimizer.zero_grad()
+            flat = nn.utils.parameters_to_vector(self.module.parameters())
+            loss = plain_loss(self.model, self.module, x, y) + plain_penalty(flat, pulls)
+            loss.backward()
+            self.optimizer.step()
+        return nn.utils.parameters_to_vector(self.module.parameters()).detach().numpy()
+
+
+def run_jobs(engine: Engine, model: str, optimizer: Optimizer) -> dict[int, np.ndarray]:
+    """Two jobs in a row of five clients; some are pulled, by strengths known and pending."""
+    jobs = Jobs(engine, model, optimizer, BATCH_SIZE)
+    start = [jobs.initial(client) for client in range(5)]
+    states: list[Vector | None] = [None] * 5
+    trained = list(start)
+    half = engine.dot(start[0], start[0])
+    half = half * (0.5 / float(jobs.initial(0).tensor().double().pow(2).sum()))
+    pulls = {
+        0: [(0.3, start[1]), (half, start[3])],
+        2: [(half * 2, start[0])],
+        4: [(np.float32(0.2), start[1])],
+    }
+    for client in (0, 1, 2, 3):
+        trained[client], states[client] = jobs.train(
+            client, start[client], 2, pulls=pulls.get(client, ()), learning_rate=RATE
+        )
+    for client in (0, 2, 3, 4):  # client 4 is two steps behind
+        done = 0 if client == 4 else 2
+        trained[client], states[client] = jobs.train(
+            client,
+            trained[client],
+            3,
+            done=done,
+            state=states[client],
+            pulls=pulls.get(client, ()),
+            learning_rate=RATE,
+        )
+    return {client: vector.numpy() for client, vector in enumerate(trained)}
+
+
+def run_plain(engine: Engine, model: str, optimizer: Optimizer) -> dict[int, np.ndarray]:
+    start = [Jobs(engine, model).initial(client).tensor().cpu() for client in range(5)]
+    clients = [PlainClient(model, start[client], optimizer) for client in range(5)]
+    pulls = {0: [(0.3, start[1]), (0.5, start[3])], 2: [(1.0, start[0])], 4: [(0.2, start[1])]}
+    results = {}
+    for client in (0, 1, 2, 3):
+        results[client] = clients[client].train(batches(engine, client, 0, 2), pulls.get(client, ()))
+    for client in (0, 2, 3, 4):
+        done = 0 if client == 4 else 2
+        results[client] = clients[client].train(batches(engine, client, done, 3), pulls.get(client, ()))
+    return results
+
+
+def assert_close(got: dict[int, np.ndarray], expected: dict[int, np.ndarray]) -> None:
+    for client, values in expected.items():
+        np.testing.assert_allclose(got[client], values, rtol=1e-4, atol=2e-5, err_msg=f"client {client}")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_batched_per_client_and_plain_training_agree(model: str, optimizer: Optimizer) -> None:
+    engine = engine_for(model)
+    plain = run_plain(engine, model, optimizer)
+    for client, trained in plain.items():
+        moved = np.abs(trained - Jobs(engine, model).initial(client).numpy())
+        assert moved.max() > 0.01, "the comparison would not be of anything"
+    assert_close(run_jobs(engine_for(model, "vmap"), model, optimizer), plain)
+    assert_close(run_jobs(engine_for(model, "loop"), model, optimizer), plain)
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("device", [CUDA])
+def test_cuda_computes_the_same_numbers(model: str, way: str, device: str) -> None:
+    optimizer = Optimizer("adam", epsilon=0.01, weight_decay=0.05)
+    plain = run_plain(engine_for(model), model, optimizer)
+    engine = engine_for(model, way, device)
+    got = run_jobs(engine, model, optimizer)
+    for client, values in plain.items():
+        np.testing.assert_allclose(got[client], values, rtol=2e-3, atol=2e-4, err_msg=f"client {client}")
+    jobs = Jobs(engine, model)
+    vectors = [jobs.initial(client) for client in range(5)]
+    rows = engine.rows(vectors)
+    assert rows.device.type == "cuda"
+    assert np.array_equal(checksums(rows), checksums(rows.cpu()))
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("model", MODELS)
+def test_gradient_is_autograds(model: str, way: str) -> None:
+    engine = engine_for(model, way)
+    jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
+    at = [jobs.initial(client) for client in range(5)]
+    gradients = [jobs.gradient(client, at[client], step=client) for client in range(5)]
+    for client, gradient in enumerate(gradients):
+        module = plain_module(model, at[client].tensor())
+        plain_loss(model, module, *batches(engine, client, client, 1)[0]).backward()
+        expected = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
+        np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("model", MODELS)
+def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, way: str) -> None:
+    engine = engine_for(model, way)
+    jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
+    of = [jobs.initial(client) for client in range(5)]
+    losses, expected = [], []
+    for client in range(5):
+        module = plain_module(model, of[client].tensor())
+        losses.append(jobs.loss(client, of[client], step=3))
+        expected.append(plain_loss(model, module, *batches(engine, client, 3, 1)[0]))
+        losses.append(jobs.loss(client, of[client], "train"))
+        expected.append(plain_loss(model, module, *own_samples(engine.data, client)))
+        if client != 1:
+            losses.append(jobs.loss(client, of[client], "validation"))
+            expected.append(plain_loss(model, module, *own_samples(engine.data, client, "validation")))
+    got = [float(loss) for loss in losses]
+    np.testing.assert_allclose(got, torch.stack(expected).detach(), rtol=1e-5)
+
+
+def test_training_and_held_back_samples_are_apart() -> None:
+    data = engine_for("logistic-regression").data
+    seen = [own_samples(data, client, role)[0] for client in range(5) for role in ("train", "validation")]
+    rows = torch.cat(seen)
+    assert len(rows) == len(rows.unique(dim=0)) == sum(COUNTS) + 7
+
+
+def test_the_full_penalised_objective() -> None:
+    """A step of plain SGD is the gradient of loss + sum_k c_k/2 ||x - a_k||^2, also where c_k is pending."""
+    engine = engine_for("mlp")
+    jobs = Jobs(engine, "mlp", batch_size=BATCH_SIZE)
+    x, a, b = (jobs.initial(seed) for seed in range(3))
+    weight = (engine.dot(a, b) * 0.1 + 0.4).clip(0, 1)
+    merged = 0.5 * x + 0.5 * a
+    trained, _ = jobs.train(0, merged, pulls=[(0.7, a), (weight, b), (weight, x), (0.1 * weight, 2 * b)])
+    got = (merged - trained) / 0.1
+
+    flat = merged.tensor().requires_grad_()
+    module = plain_module("mlp", flat)
+    with torch.enable_grad():
+        named = jobs.architecture.unflatten(flat)
+        loss = plain_loss(
+            "mlp", lambda x: torch.func.functional_call(module, named, x), *batches(engine, 0, 0, 1)[0]
+        )
+        c = float(weight)
+        anchors = [(0.7, a), (c, b), (c, x), (0.1 * c, 2 * b)]
+        (loss + plain_penalty(flat, [(s, v.tensor()) for s, v in anchors])).backward()
+    np.testing.assert_allclose(got.numpy(), flat.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_a_diverged_client_poisons_only_itself(poison: float) -> None:
+    """Pulled and free clients train in one batch, and row 0 of the arena is a model that diverged."""
+    engine = new_engine(client_data([6, 6, 6]))
+    jobs = Jobs(engine)
+    bad = engine.vector(torch.full((jobs.architecture.numel,), poison))
+    good = jobs.initial(0)
+    pulled, _ = jobs.train(0, bad, pulls=[(0.5, good), (0.5, good)])
+    free, _ = jobs.train(1, good)
+    once, _ = jobs.train(2, good, pulls=[(0.5, good)])
+    results = engine.rows([pulled, free, once])
+    assert not results[0].isfinite().any()
+    alone = Jobs(new_engine(client_data([6, 6, 6])))
+    expected = alone.train(1, alone.initial(0))[0].numpy()
+    np.testing.assert_allclose(results[1], expected, rtol=1e-6)
+    assert results[2].isfinite().all()
+
+
+@pytest.mark.parametrize("poison", [0.0, np.inf, np.nan])
+def test_anchors_that_all_clients_share(poison: float) -> None:
+    """Many sums of the same vectors may become one matrix product; what is not in a sum does not touch it."""
+    engine = new_engine(client_data([6] * 8))
+    jobs = Jobs(engine)
+    width = jobs.architecture.numel
+    start = engine.vector(torch.zeros(width))
+    anchors = [jobs.initial(seed) for seed in range(7)]
+    bad = engine.vector(torch.full((width,), poison))
+    weight = engine.dot(anchors[0], anchors[0]).clip(0, 0.25)
+    pulls: list[list[tuple[Any, Vector]]] = [[(0.125, anchor) for anchor in anchors] for _ in range(8)]
+    pulls[2] = [(0.25, anchors[0])] * 7  # one anchor, many times
+    pulls[3] = [(weight, anchor) for anchor in anchors]
+    pulls[4][5] = (0.5, bad)
+    trained = [jobs.train(client, start, pulls=pulls[client])[0] for client in range(8)]
+    results = engine.rows(trained)  # before the others: only sums of equal lengths become a product
+    got = (results - engine.rows([jobs.train(client, start)[0] for client in range(8)])).numpy()
+    exact = [anchor.numpy().astype(np.float64) for anchor in anchors]
+    for client in range(8):
+        wanted = 0.1 * sum(exact) * (0.25 if client == 3 else 0.125)
+        if client == 2:
+            wanted = 0.1 * 7 * 0.25 * exact[0]
+        if client == 4:
+            wanted = 0.1 * (0.125 * (sum(exact) - exact[5]) + 0.5 * poison)
+        np.testing.assert_allclose(got[client], wanted, rtol=1e-4, atol=1e-6, err_msg=f"client {client}")
+
+
+def test_learning_rates_of_any_kind_of_number() -> None:
+    engine = new_engine()
+    jobs = Jobs(engine)
+    start = jobs.initial(0)
+    gradient = jobs.gradient(0, start).numpy()
+    rates: list[Any] = [np.float64(0.5), np.float32(0.5), 1, True]
+    for rate in rates:
+        trained, _ = jobs.train(0, start, learning_rate=rate)
+        np.testing.assert_allclose(
+            trained.numpy(), start.numpy() - float(rate) * gradient, rtol=1e-5, atol=1e-6
+        )
+
+
+# --- how jobs are put together ---
+
+
+def test_jobs_of_a_level_are_one_call() -> None:
+    engine = new_engine(client_data([6] * 5))
+    jobs = Jobs(engine)
+    params = [jobs.initial(client) for client in range(5)]
+    for done in range(3):
+        trained = [jobs.train(client, params[client], done=done)[0] for client in range(5)]
+        params = [0.5 * trained[client] + 0.5 * trained[client - 1] for client in range(5)]
+    engine.rows(params)
+    assert engine.statistics.jobs == 5 * (3 + 3)
+    assert engine.statistics.batches == 3 + 3
+    assert engine.statistics.mean_batch == 5
+    assert engine.statistics.updates == 15
+
+
+def test_jobs_that_differ_in_shape_are_different_calls() -> None:
+    engine = new_engine(client_data([6, 6, 3]))
+    jobs, others = Jobs(engine), Jobs(engine, "mlp")
+    start = jobs.initial(0)
+    trained = [jobs.train(client, start)[0] for client in range(3)]
+    trained.append(jobs.train(0, start, 2)[0])
+    trained.append(Jobs(engine, optimizer=Optimizer("sgd", momentum=0.5)).train(0, start)[0])
+    engine.rows(trained)
+    assert engine.statistics.batches == 4
+    assert jobs.operation(0, 1) is jobs.operation(1, 1)
+    assert others.kernel is not jobs.kernel
+
+
+@pytest.mark.parametrize("model", ["logistic-regression", "mlp"])
+def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> tuple[dict[int, np.ndarray], list[float], np.ndarray, int]:
+        engine = engine_for(model)
+        jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
+        trained = run_jobs(engine, model, OPTIMIZERS[3])
+        starts = [jobs.initial(client) for client in range(5)]
+        losses = [jobs.loss(client, starts[client], "train") for client in range(5)]
+        gradients = engine.rows([jobs.gradient(client, starts[client]) for client in range(5)])
+        return trained, [float(loss) for loss in losses], gradients.numpy(), engine.statistics.batches
+
+    whole = run()
+    monkeypatch.setattr(operations, "_CHUNK_BYTES", 1)
+    cut = run()
+    assert_close(cut[0], whole[0])
+    np.testing.assert_allclose(cut[1], whole[1], rtol=1e-6)
+    np.testing.assert_allclose(cut[2], whole[2], rtol=1e-5, atol=1e-7)
+    assert cut[3] > whole[3]
+
+
+def test_way_is_chosen_by_model_and_device() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert [choose_way("auto", small(model), cpu) for model in ("mlp", "cnn", "resnet9")] == [
+        "vmap",
+        "loop",
+        "loop",
+    ]
+    assert choose_way("auto", small("cnn"), cuda) == "vmap"
+    assert [choose_way(way, small("cnn"), cpu) for way in ("vmap", "loop")] == ["vmap", "loop"]
+    with pytest.raises(ValueError, match="vamp"):
+        choose_way("vamp", small("cnn"), cpu)
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+def test_a_parameter_that_the_loss_does_not_use_stays(way: str) -> None:
+    engine = new_engine(client_data(), way=way)
+    jobs = Jobs(engine, objective=_only_the_bias)
+    start = jobs.initial(0)
+    gradient = jobs.gradient(0, start).numpy()
+    assert gradient[:-3].tolist() == [0.0] * (len(gradient) - 3)
+    np.testing.assert_allclose(gradient[-3:], 2 * start.numpy()[-3:], rtol=1e-6)
+
+
+def _only_the_bias(architecture: Architecture, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+    assert isinstance(parameters, Mapping)
+    return parameters["1.bias"].square().sum()
+
+
+def test_wrong_inputs_are_refused_when_they_are_given() -> None:
+    """At a flush they would be rows of another arena: numbers, but the wrong ones."""
+    engine, other = engine_for("mlp"), engine_for("mlp")
+    jobs = Jobs(engine, "mlp", Optimizer("adam"))
+    start, short = jobs.initial(0), Jobs(engine).initial(0)
+    state = jobs.train(0, start)[1]
+    for mistake in (
+        lambda: jobs.train(0, short),
+        lambda: jobs.train(0, Jobs(other, "mlp").initial(0)),
+        lambda: jobs.train(0, start, pulls=[(0.1, short)]),
+        lambda: jobs.train(0, start, state=start),
+        lambda: jobs.gradient(0, short),
+        lambda: jobs.loss(0, short),
+        lambda: engine.train(
+            jobs.operation(0, 1), start, TrainJob(0, 1, 0, 0.1, 0, (0.5,)), state=state, anchors=[]
+        ),
+    ):
+        with pytest.raises(ValueError, match=r"vector|strengths"):
+            mistake()
+
+
+def test_objectives_fit_their_models() -> None:
+    """Every model is trained on its objective above; none is left out of the comparison."""
+    assert set(SHAPES) == set(MODELS)
+    assert {objective_of(model) for model in MODELS} == set(OBJECTIVES.values())
+
+
+def test_many_and_few_clients_get_the_same_gradients() -> None:
+    """Above and below the number of clients from which the backward pass is vmapped, too."""
+    model = architecture("mlp", {"hidden": [5]}, (4,), 3)
+    kernel = Kernel(model, cross_entropy, "vmap")
+    generator = torch.Generator().manual_seed(1)
+    flat = torch.stack([model.initial(generator) for _ in range(60)])
+    x = torch.randn(60, 7, 4, generator=generator)
+    y = torch.randint(3, (60, 7), generator=generator)
+    together = kernel.gradients(flat, x, y)
+    apart = torch.cat([kernel.gradients(flat[n : n + 20], x[n : n + 20], y[n : n + 20]) for n in (0, 20, 40)])
+    assert torch.allclose(together, apart, atol=1e-6)

@@ -1,0 +1,143 @@
+"""Batches: permutations that are bijections, epochs, and draws that nothing else can change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from sim.learning.engine.batches import draw_batches, permute
+from sim.learning.engine.handles import Node
+from sim.learning.engine.operations import Draw, SampleJob
+from sim.world.random import key
+from tests.learning.engines import client_data
+
+KEYS = np.random.Generator(np.random.Philox(key=1)).integers(0, 2**64, 24_000, dtype=np.uint64)
+
+
+def permutations(count: int, keys: np.ndarray) -> np.ndarray:
+    """[keys, count]"""
+    return permute(np.arange(count)[None], np.array([[count]]), keys[:, None])
+
+
+def draw(
+    keys: np.ndarray, first: list[int], counts: list[int], steps: int, batch_size: int, sampling: str
+) -> np.ndarray:
+    return draw_batches(
+        keys, np.array(first), np.array(counts), steps=steps, batch_size=batch_size, sampling=sampling
+    )
+
+
+def test_permutation_is_a_bijection() -> None:
+    for count in (*range(1, 201), 1_000, 65_537):
+        for permuted in permutations(count, KEYS[:3]):
+            assert np.array_equal(np.sort(permuted), np.arange(count))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 7, 10, 16, 50])
+def test_permutation_is_uniform(count: int) -> None:
+    """Each position goes to each item equally often, and so do pairs of positions to pairs of items."""
+    permuted = permutations(count, KEYS)
+    for position in range(count):
+        assert chisquare(np.bincount(permuted[:, position], minlength=count)).pvalue > 1e-3
+    different = ~np.eye(count, dtype=bool)
+    for other in {1, count // 2, count - 1} - {0}:
+        pairs = np.bincount(permuted[:, 0] * count + permuted[:, other], minlength=count**2)
+        assert pairs.reshape(count, count)[~different].sum() == 0
+        assert chisquare(pairs.reshape(count, count)[different]).pvalue > 1e-3
+
+
+def test_neighbouring_keys_are_unrelated() -> None:
+    """Clients' and epochs' keys are hashes, but nothing relies on that."""
+    permuted = permutations(10, np.arange(24_000, dtype=np.uint64))
+    assert min(chisquare(np.bincount(permuted[:, k], minlength=10)).pvalue for k in range(10)) > 1e-3
+    both = np.bincount(permuted[:-1, 0] * 10 + permuted[1:, 0], minlength=100)
+    assert chisquare(both).pvalue > 1e-3
+
+
+@given(count=st.integers(1, 40), batch_size=st.integers(1, 12), epoch=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_shuffled_epochs_visit_every_sample_once(count: int, batch_size: int, epoch: int) -> None:
+    batch_size = min(batch_size, count)
+    per_epoch = count // batch_size
+    drawn = draw(KEYS[:1], [epoch * per_epoch], [count], 2 * per_epoch, batch_size, "shuffled")
+    for one in np.split(drawn.reshape(-1), 2):
+        assert len(one) == per_epoch * batch_size  # the last incomplete batch is dropped
+        assert len(set(one.tolist())) == len(one)
+        assert one.min() >= 0
+        assert one.max() < count
+
+
+def test_epochs_are_in_different_orders_and_drop_different_samples() -> None:
+    epochs = draw(KEYS[:1], [0], [10], 20 * 3, 3, "shuffled").reshape(20, 9)
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 20
+    assert len({45 - int(epoch.sum()) for epoch in epochs}) > 5
+
+
+@given(data=st.data(), sampling=st.sampled_from(["shuffled", "replacement"]))
+@settings(max_examples=50, deadline=None)
+def test_draws_do_not_depend_on_grouping_or_order(data: st.DataObject, sampling: str) -> None:
+    """Any clients, in any order, in any company, in one piece or step by step: always the same samples."""
+    clients = data.draw(st.permutations(range(6)))[: data.draw(st.integers(1, 6))]
+    first, counts = [0, 3, 7, 50, 2, 0], [5, 8, 13, 5, 200, 5]
+    steps, batch_size = 4, 5
+    alone = [
+        draw(KEYS[c : c + 1], [first[c] + s], [counts[c]], 1, batch_size, sampling)[0, 0]
+        for c in clients
+        for s in range(steps)
+    ]
+    together = draw(
+        KEYS[list(clients)],
+        [first[c] for c in clients],
+        [counts[c] for c in clients],
+        steps,
+        batch_size,
+        sampling,
+    )
+    assert np.array_equal(together, np.array(alone).reshape(len(clients), steps, batch_size))
+
+
+def test_replacement_is_uniform_and_independent() -> None:
+    drawn = draw(KEYS[:100], [0] * 100, [7] * 100, 60, 16, "replacement").reshape(-1)
+    assert chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-3
+    assert chisquare(np.bincount(drawn[:-1] * 7 + drawn[1:], minlength=49)).pvalue > 1e-3
+
+
+def test_replacement_may_draw_more_than_there_is() -> None:
+    drawn = draw(KEYS[:2], [0, 0], [1, 3], 2, 8, "replacement")
+    assert drawn[0].max() == 0
+    assert set(drawn[1].ravel().tolist()) == {0, 1, 2}
+
+
+def test_all_takes_samples_in_order() -> None:
+    assert draw(KEYS[:2], [0, 9], [3, 3], 1, 3, "all").tolist() == [[[0, 1, 2]], [[0, 1, 2]]]
+
+
+def test_unknown_sampling_is_refused() -> None:
+    with pytest.raises(ValueError, match="shufled"):
+        draw(KEYS[:1], [0], [4], 1, 2, "shufled")
+
+
+def test_purposes_of_a_client_are_unrelated() -> None:
+    keys = np.array([key(1, "batches", purpose, 0) for purpose in ("train", "gradient")], dtype=np.uint64)
+    drawn = draw(keys, [0, 0], [1_000, 1_000], 1, 100, "shuffled")
+    assert len(set(drawn[0, 0].tolist()) & set(drawn[1, 0].tolist())) < 30
+
+
+def test_ragged_clients_get_their_own_samples_and_labels() -> None:
+    """Rows are addressed by (client, position); neighbours of other sizes must not shift them."""
+    data = client_data([5, 3, 9], label_maps=[[0, 1, 2], [1, 2, 0], [2, 1, 0]])
+    subset = data.train
+    clients, positions = Draw(subset, 3, 2, "shuffled").batches(
+        [Node(None, (), SampleJob(client, key(1, client), 4)) for client in (2, 0, 1)]
+    )
+    assert clients.tolist() == [2, 0, 1]
+    x, y = subset.gather(clients, positions[:, 1])
+    maps = {0: [0, 1, 2], 1: [1, 2, 0], 2: [2, 1, 0]}
+    owned = np.split(np.random.Generator(np.random.Philox(key=5)).permutation(17), [5, 8])
+    for n, client in enumerate((2, 0, 1)):
+        rows = owned[client][positions[n, 1]]
+        assert x[n].equal(subset.x[rows])
+        assert y[n].tolist() == [maps[client][label] for label in subset.y[rows].tolist()]

@@ -1,0 +1,132 @@
+"""The observer's measures against a direct computation, one client and one sample at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sim.learning import evaluation
+from sim.learning.engine import ClientData
+from sim.learning.engine.kernels import Kernel
+from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum
+from sim.learning.models import MODELS
+from sim.learning.objectives import cross_entropy
+from tests.learning.engines import (
+    CLASSES,
+    SHAPES,
+    client_data,
+    generator,
+    objective_of,
+    own_samples,
+    plain_module,
+    small,
+)
+
+TEST_COUNTS = [7, 4, 0, 7, 1]
+LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
+
+
+def data_for(model: str) -> ClientData:
+    return client_data([3] * 5, shape=SHAPES[model], test=TEST_COUNTS, label_maps=LABEL_MAPS)
+
+
+def models(name: str, count: int) -> Tensor:
+    return torch.stack([small(name).initial(generator(seed)) for seed in range(count)])
+
+
+def directly(model: str, flat: Tensor, data: ClientData, client: int) -> tuple[float, float]:
+    x, y = own_samples(data, client, "test")
+    scores = plain_module(model, flat)(x).detach().double().numpy()
+    correct = [int(np.argmax(row)) == int(label) for row, label in zip(scores, y, strict=True)]
+    losses = [math.log(np.exp(row - row[label]).sum()) for row, label in zip(scores, y.tolist(), strict=True)]
+    return float(np.mean(correct)), float(np.mean(losses))
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "point"])
+@pytest.mark.parametrize("chunk_bytes", [2**27, 1_000])
+def test_accuracy_and_loss(model: str, way: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients in any order, with test sets of their own size and labels of their own."""
+    monkeypatch.setattr(evaluation, "_CHUNK_BYTES", chunk_bytes)
+    data = data_for(model)
+    rows, clients = models(model, 4), [3, 1, 0, 4]
+    accuracy, loss = accuracy_and_loss(Kernel(small(model), cross_entropy, way), rows, data.test, clients)
+    expected = [directly(model, flat, data, client) for flat, client in zip(rows, clients, strict=True)]
+    assert accuracy.tolist() == [pair[0] for pair in expected]
+    np.testing.assert_allclose(loss, [pair[1] for pair in expected], rtol=1e-5)
+    assert accuracy.dtype == loss.dtype == np.float64
+
+
+def test_chunks_really_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Counting(Kernel):
+        def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+            calls.append((x.shape[0], x.shape[1]))
+            return super().outputs(flat, x)
+
+    monkeypatch.setattr(evaluation, "_CHUNK_BYTES", 3 * 2 * 4 * 4)  # three samples of 4 floats of two clients
+    name = "logistic-regression"
+    kernel = Counting(small(name), cross_entropy, "vmap")
+    accuracy_and_loss(kernel, models(name, 3), data_for(name).test, [0, 1, 3])
+    assert calls == [(1, 4), (2, 3), (2, 3), (2, 1)]
+
+
+def test_a_client_without_test_samples_has_no_accuracy() -> None:
+    name = "logistic-regression"
+    kernel = Kernel(small(name), cross_entropy, "vmap")
+    accuracy, loss = accuracy_and_loss(kernel, models(name, 2), data_for(name).test, [2, 0])
+    assert np.isnan(accuracy).tolist() == np.isnan(loss).tolist() == [True, False]
+
+
+def test_a_guess_and_a_perfect_model() -> None:
+    """A model of zeros has loss log K; one that knows the label from the input has accuracy 1."""
+    name = "logistic-regression"
+    x = torch.eye(4)[:CLASSES]
+    y = torch.arange(CLASSES)
+    own = [np.arange(CLASSES)] * 2
+    none = [np.empty(0, dtype=np.int64)] * 2
+    data = ClientData(
+        (x, y),
+        (x, y),
+        train_rows=own,
+        validation_rows=none,
+        test_rows=own,
+        label_maps=[np.array([0, 1, 2]), np.array([1, 2, 0])],
+    )
+    perfect = torch.cat([20 * torch.eye(CLASSES, 4).flatten(), torch.zeros(CLASSES)])
+    kernel = Kernel(small(name), cross_entropy, "vmap")
+    accuracy, loss = accuracy_and_loss(kernel, torch.stack([perfect, perfect]), data.test, [0, 1])
+    assert accuracy.tolist() == [1.0, 0.0]
+    np.testing.assert_allclose(loss, [0, 20], atol=1e-6)
+    _, loss = accuracy_and_loss(kernel, torch.zeros(1, perfect.numel()), data.test, [0])
+    np.testing.assert_allclose(loss, math.log(CLASSES), rtol=1e-6)
+
+
+def test_evaluation_leaves_the_models_alone() -> None:
+    name = "mlp"
+    rows = models(name, 2)
+    before = rows.clone()
+    accuracy_and_loss(Kernel(small(name), objective_of(name), "vmap"), rows, data_for(name).test, [0, 1])
+    assert rows.equal(before)
+    assert not rows.requires_grad
+
+
+def test_distance_to_the_optimum() -> None:
+    """The single test row of a quadratic client is (a, mu)."""
+    test = torch.tensor([[2.0, 1.0, 1.0], [1.0, 0.0, -3.0]])
+    none = [np.empty(0, dtype=np.int64)] * 2
+    data = ClientData(
+        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)),
+        (test, torch.zeros(2, dtype=torch.int64)),
+        train_rows=[np.array([0]), np.array([1])],
+        validation_rows=none,
+        test_rows=[np.array([1]), np.array([0])],
+        label_maps=None,
+    )
+    rows = torch.tensor([[4.0, 5.0], [3.0, 1.0], [0.0, -3.0]])
+    assert distance_to_optimum(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
