@@ -7,6 +7,7 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+BENCH_INSTALLED := .venv/.installed-bench
 
 # Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -33,7 +34,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)
+bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 # The page is written whole or not at all.
@@ -51,4 +52,8 @@ $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(BENCH_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	touch $@

@@ -87,6 +87,7 @@ class Actor:
         number = self._next_request
         self._next_request += 1
         loop = asyncio.get_running_loop()
+        asked_s = loop.time()
         arrival: asyncio.Future[Envelope | None] = loop.create_future()
         timer = loop.call_later(timeout, _give_up, arrival)
         self._asks[number] = (arrival, peer, type(message))
@@ -97,7 +98,8 @@ class Actor:
             timer.cancel()
             self._asks.pop(number, None)
         if answer is None:
-            raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {timeout:g} s")
+            waited_s = loop.time() - asked_s
+            raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {waited_s:g} s")
         if answer.error is not None:
             raise RemoteError(peer, answer.error)
         return answer.message
@@ -125,6 +127,13 @@ class Actor:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
         self._require_collected(kind)
         return self._mailbox.discard(kind, where)
+
+    def give_up_on(self, peer: str) -> None:
+        """Stop waiting for `peer`, which is known to be gone: as if the time for its messages were up."""
+        for arrival, asked, _ in self._asks.values():
+            if asked == peer:
+                _give_up(arrival)
+        self._mailbox.excuse(peer)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
         """Run `coroutine` beside `run`. It ends with the actor, and its failure is the actor's."""

@@ -33,6 +33,12 @@ class _Collection:
             self.wake()
         return True
 
+    def excuse(self, peer: str) -> None:
+        """Do not wait for `peer`."""
+        self.missing.pop(peer, None)
+        if not self.missing:
+            self.wake()
+
     def expire(self) -> None:
         self.expired = True
         self.wake()
@@ -127,6 +133,11 @@ class Mailbox:
         kept = self._kept[kind]
         staying = [] if where is None else [envelope for envelope in kept if not where(envelope.message)]
         return self._replace_kept(kind, staying)
+
+    def excuse(self, peer: str) -> None:
+        """Have no collection in progress wait for `peer` any longer; it will be missing there."""
+        for collection in self._collections:
+            collection.excuse(peer)
 
     def clear(self) -> None:
         """Drop everything that waits."""

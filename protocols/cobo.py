@@ -1,33 +1,38 @@
 """CoBo: collaborative learning via bilevel optimization (Hashemi, He and Jaggi, NeurIPS 2024).
 
-Client i learns its model x_i, and with each peer j a common weight w_ij that says whether they help each other:
+Client i learns its model x_i, and with each peer j a common weight w_ij: whether they help each other.
 
-    for each pair that is sampled:  z = (x_i + x_j)/2;  w_ij <- Proj_[0,1](w_ij + gamma <g_i(z), g_j(z)>)      (eq. 4)
-    x_i <- x_i - eta (g_i(x_i) + rho sum_k w_ik (x_i - x_k))                                          (algorithm 1)
+    for each pair that is sampled, with z = (x_i + x_j)/2:
+        w_ij <- Proj_[0,1](w_ij + gamma <g_i(z), g_j(z)>)                                              (eq. 4)
+    x_i <- x_i - eta (g_i(x_i) + rho sum_k w_ik (x_i - x_k))                                     (algorithm 1)
 
-from w_ij = 1 and equal x_i; g are stochastic gradients on fresh batches. `domain = "simplex"` projects each client's
-row of weights on the simplex instead (remark 1, for language models): it starts at 1/(n-1) and is not symmetric.
+from w_ij = 1 and equal x_i; g are stochastic gradients on fresh batches. `domain = "simplex"` projects each
+client's row of weights on the simplex instead (remark 1, for language models): it starts at 1/(n-1) and is
+not symmetric.
 
-Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its sampled peers;
-both ends of a pair draw the same coin from the seed that all clients share.
+Synchronous: rounds in which a client waits for the models of its neighbours and for the gradients of its
+sampled peers; both ends of a pair draw the same coin from the seed that all clients share.
 
-Asynchronous (nobody waits): a client trains with pulls towards the last model it received from each peer, however
-old. To update w_ij it asks that one peer, which evaluates its gradient at the midpoint and sends it back with its
-model; the asker does the same, computes the new weight and tells the peer, so that both hold the same number. A client
-that is in the middle of such an update with a peer declines a second one. Each end starts an update with half the
-pair's probability per iteration, so that a pair meets as often as in the synchronous form.
+Asynchronous (nobody waits): a client trains with pulls towards the last model it received from each peer,
+however old. To update w_ij it asks that one peer, which evaluates its gradient at the midpoint and sends it
+back with its model; the asker does the same, computes the new weight and tells the peer, so that both hold
+the same number. A client that is in the middle of such an update with a peer declines a second one. Each end
+starts an update with half the pair's probability per iteration, so that a pair meets as often as in the
+synchronous form.
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
-  `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2 % of iterations" is
-  `constant_iterations` here (0.2 % of 40,000 by default).
-- The authors' code updates the models before the weights; that equals this order without the very first update of the
-  weights. Their momentum (0.9 m + 0.1 g) is `training.momentum = 0.9` with a tenth of the learning rate.
+  `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2 % of iterations"
+  is `constant_iterations` here (0.2 % of 40,000 by default).
+- The authors' code updates the models before the weights; that equals this order without the very first
+  update of the weights. Their momentum (0.9 m + 0.1 g) is `training.momentum = 0.9` with a tenth of the
+  learning rate.
 - Pulls in one iteration of more than one local step keep their anchors fixed.
-- A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its weight is
-  kept. A newcomer is given the initial weight (on the simplex: 0, and its share as soon as gradients agree).
-- If the last message of a pair's update is lost, its ends differ until their next update, which starts from the
-  newer of their two weights.
+- A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its
+  weight is kept. A newcomer is given the initial weight (on the simplex: 0, and its share as soon as
+  gradients agree).
+- If the last message of a pair's update is lost, its ends differ until their next update, which starts from
+  the newer of their two weights.
 """
 
 from __future__ import annotations
@@ -65,7 +70,7 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest:
-    """Asks for the peer's gradient at our midpoint. `weight`, after `version` updates, is what the sender holds."""
+    """Asks for the peer's gradient at our midpoint. The sender holds `weight`, after `version` updates."""
 
     params: Vector
     time: float
@@ -75,7 +80,7 @@ class PairRequest:
 
 @dataclass(frozen=True)
 class PairAnswer:
-    """The peer's model at the moment it took up the request, its gradient at the midpoint, and what it holds."""
+    """The peer's model when it took up the request, its gradient at the midpoint, and what it holds."""
 
     params: Vector
     gradient: Vector
@@ -102,7 +107,8 @@ class PairResult:
 class Pair:
     """What a client knows of one peer: their weight, how often it was updated, and the last model received.
 
-    `asking`: this end has asked for an update. `answering_until`: the other end has, and its result is awaited (s).
+    `asking`: this end has asked for an update. `answering_until`: the other end has, and its result is
+    awaited (s).
     """
 
     weight: float | Scalar
@@ -114,25 +120,32 @@ class Pair:
 
 
 class CoBoSettings(learner.Settings):
-    """rho: strength of the pulls. gamma: step size of the weights. patience: how long a silent peer is waited for.
-
-    sampling: how often a pair updates its weight: "constant" (probability sampling_scale/n per iteration),
-    "time-dependent" (decay of t), "mixed" (constant for constant_iterations, then the decay), "none" (always).
-    exchange: in the asynchronous form, models go to "all" peers after each iteration (as in the paper), or only within
-    updates of "sampled" pairs (constant traffic per client).
-    """
+    """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    """In rounds with all neighbours, or with nobody waiting for anybody."""
     rho: Annotated[float, Field(ge=0)] = 0.05
+    """Strength of the pulls."""
     gamma: PositiveFloat = 0.01
+    """Step size of the weights."""
     domain: Literal["box", "simplex"] = "box"
+    """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
+    """A pair updates its weight in an iteration with probability `sampling_scale`/n ("constant"), `decay`
+    ("time-dependent"), the former for `constant_iterations` and then the latter ("mixed"), or 1 ("none")."""
     sampling_scale: PositiveFloat = 1.0
+    """Expected number of pair updates of a client in an iteration, while their probability is constant."""
     constant_iterations: PositiveInt = 80
+    """Iterations before the decay begins, for "mixed"."""
     decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
+    """Probability of a pair's update in iteration t, once it decays."""
     exchange: Literal["all", "sampled"] = "all"
+    """Asynchronous: models go to all peers after each iteration (as in the paper), or only to the peer of a
+    pair that is updated (constant traffic per client)."""
     local_steps: PositiveInt = 1
+    """Training steps in an iteration."""
     patience: PositiveDuration = default("1 min")
+    """How long a silent peer is waited for."""
 
 
 def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
@@ -169,6 +182,10 @@ class CoBo(RoundLearner):
     def weights(self) -> Mapping[str, float | Scalar]:
         return {peer: pair.weight for peer, pair in self.pairs.items()}
 
+    @property
+    def weights_are_shares(self) -> bool:
+        return self.settings.domain == "simplex"
+
     async def step(self) -> None:
         if self.settings.mode == "synchronous":
             await self.take_round()
@@ -179,7 +196,7 @@ class CoBo(RoundLearner):
         """Probability of a pair's update in this iteration."""
         return pair_probability(self.settings, self.iterations + 1, len(self.pairs) + 1)
 
-    # --- the weights ------------------------------------------------------------------------------------------
+    # --- the weights ----------------------------------------------------------------------------------------
 
     def ascend(self, peer: str, product: Scalar) -> None:
         """One projected gradient step on the weight of `peer` (eq. 4)."""
@@ -199,7 +216,7 @@ class CoBo(RoundLearner):
         """Proximal pulls rho w_ik/2 ||x - x_k||^2 towards the given models."""
         return [(self.settings.rho * self.pairs[peer].weight, model) for peer, model in models.items()]
 
-    # --- synchronous ------------------------------------------------------------------------------------------
+    # --- synchronous ----------------------------------------------------------------------------------------
 
     async def take_round(self) -> None:
         """One iteration of algorithm 1."""
@@ -222,16 +239,19 @@ class CoBo(RoundLearner):
                 own[peer] = await self.gradient((self.params + model) / 2)
                 self.tell(peer, RoundGradient(own[peer], self.round))
         answers = await self.collect(
-            RoundGradient, own, timeout=self.settings.patience, where=lambda answer: answer.round == self.round
+            RoundGradient,
+            own,
+            timeout=self.settings.patience,
+            where=lambda answer: answer.round == self.round,
         )
         self.discard(RoundGradient, lambda answer: answer.round <= self.round)
         for peer, answer in answers.items():
             self.ascend(peer, self.dot(own[peer], answer.gradient))
 
-    # --- asynchronous -----------------------------------------------------------------------------------------
+    # --- asynchronous ---------------------------------------------------------------------------------------
 
     async def iterate(self) -> None:
-        """Train with pulls towards the models last received, pass the model on, start updates of some pairs."""
+        """Train with pulls to the models last received, pass the model on, start updates of some pairs."""
         update = await self.train(self.settings.local_steps, pulls=self.pulls(self.latest_models()))
         self.params = self.params + update
         if self.settings.exchange == "all":
@@ -286,7 +306,7 @@ class CoBo(RoundLearner):
         return None
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairBusy:
-        """Gradient at the midpoint with the asker. When both ask at once, the first name by alphabet goes on."""
+        """Gradient at the midpoint with the asker. When both ask at once, the first one by name goes on."""
         pair = self.pairs[sender]
         if self.now < pair.answering_until or (pair.asking and self.name < sender):
             return PairBusy()
@@ -310,7 +330,7 @@ class CoBo(RoundLearner):
             pair.version = result.version
 
     def adopt(self, peer: str, version: int, weight: float | Scalar) -> None:
-        """Take over a weight that has seen more updates than ours; on the simplex each row is its client's own."""
+        """Take over a weight that has seen more updates; on the simplex each row is its client's own."""
         pair = self.pairs[peer]
         if self.settings.domain == "box" and version > pair.version:
             pair.weight, pair.version = weight, version

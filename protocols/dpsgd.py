@@ -1,19 +1,22 @@
 """Decentralized parallel SGD: train on own data, average with the neighbours in the topology.
 
-Synchronous: Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017), algorithm 1, in
-rounds with a barrier among neighbours only:
+Synchronous: Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017),
+algorithm 1, in rounds with a barrier among neighbours only:
 
     x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: Metropolis-Hastings weights of the topology
 
-Asynchronous: Lian et al., "Asynchronous decentralized parallel SGD" (AD-PSGD, 2018). Each client computes gradients
-without pause, and beside that averages with one random neighbour at a time:
+Asynchronous: Lian et al., "Asynchronous decentralized parallel SGD" (AD-PSGD, 2018). Each client computes
+gradients without pause, and beside that averages with one random neighbour at a time:
 
-    x_i, x_j <- (x_i + x_j)/2   (one random neighbour j);   x_i <- x_i - eta g_i(x_i as it was when g_i was begun)
+    x_i, x_j <- (x_i + x_j)/2   (one random neighbour j)
+    x_i <- x_i - eta g_i(x_i as it was when g_i was begun)
 
-Differences to the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A neighbour
-that stays silent for `patience` is left out and its weight given to the client itself. The asynchronous exchange adds
-(x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs no lock and no bipartite topology
-and still keeps the mean; if the answer is lost, only the peer has moved.
+Differences to the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A
+neighbour that stays silent for `patience` is left out and its weight given to the client itself. The
+asynchronous exchange adds (x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs
+no lock and no bipartite topology and still keeps the mean; if the answer is lost, only the peer has moved.
+When two ask each other at the same time, only the request of the first one by name is granted: both exchanges
+together would just swap the models.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from actors.message import PeerUnavailable
+from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import metropolis_weights
 from protocols.rounds import RoundLearner
@@ -33,7 +36,7 @@ from protocols.vectors import Vector, mix
 
 @dataclass(frozen=True)
 class Exchange:
-    """Asks a peer to average its model with this one; the answer is an Exchange with the peer's model."""
+    """Asks a peer to average its model with this one; the answer is an Exchange with its model, or None."""
 
     params: Vector
     time: float
@@ -43,14 +46,18 @@ class DPSGD(RoundLearner):
     """D-PSGD and AD-PSGD."""
 
     class Settings(learner.Settings):
-        """patience: how long a silent neighbour is waited for."""
+        """Train, and average with the neighbours in the topology."""
 
         mode: Literal["synchronous", "asynchronous"] = "synchronous"
+        """In rounds with all neighbours (D-PSGD), or with one random neighbour at a time (AD-PSGD)."""
         local_steps: PositiveInt = 1
+        """Training steps in an iteration."""
         patience: PositiveDuration = default("1 min")
+        """How long a silent neighbour is waited for."""
 
     settings: Settings
-    exchanging = False
+    asked: str | None = None
+    """Asynchronous: the peer whose answer to an exchange is awaited."""
 
     async def step(self) -> None:
         if self.settings.mode == "synchronous":
@@ -63,7 +70,9 @@ class DPSGD(RoundLearner):
         self.announce()
         update = await self.train(self.settings.local_steps)
         models = await self.gather(self.settings.patience)
-        weights = metropolis_weights(len(self.peers), {peer: model.degree for peer, model in models.items()})
+        # With the degrees as they were announced, both ends of a link compute the same weight.
+        degrees = {peer: model.degree for peer, model in models.items()}
+        weights = metropolis_weights(self.degree, degrees)
         own = 1.0 - sum(weights.values())
         terms = [(own, self.params)] + [(weights[peer], model.params) for peer, model in models.items()]
         self.params = mix(terms) + update
@@ -71,27 +80,29 @@ class DPSGD(RoundLearner):
 
     async def iterate(self) -> None:
         """One asynchronous iteration; the exchange runs beside the training of the next one."""
-        if self.peers and not self.exchanging:
+        if self.peers and self.asked is None:
             self.spawn(self.exchange(self.pick_peer()))
         update = await self.train(self.settings.local_steps)
         self.params = self.params + update
 
     async def exchange(self, peer: str) -> None:
         """Average with one peer."""
-        self.exchanging = True
+        self.asked = peer
         sent = self.params
         try:
             answer = await self.ask(peer, Exchange(sent, self.now), timeout=self.settings.patience)
-        except PeerUnavailable:
+            if answer is not None:
+                self.observe("staleness", self.now - answer.time)
+                self.params = self.params + (answer.params - sent) / 2
+        except (PeerUnavailable, RemoteError):
             self.suspect(peer)
-        else:
-            self.observe("staleness", self.now - answer.time)
-            self.params = self.params + (answer.params - sent) / 2
         finally:
-            self.exchanging = False
+            self.asked = None
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
+            case Exchange() if self.asked == sender and self.name < sender:
+                return None  # ours to it will do
             case Exchange(params, time):
                 self.observe("staleness", self.now - time)
                 own = self.params

@@ -1,11 +1,14 @@
 """Federated averaging: a server sends the global model to clients, they train, it averages what comes back.
 
-McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), algorithm 1:
+McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017),
+algorithm 1:
 
-    each round: S <- max(1, C m) random clients of m; x_i <- E local steps from x (i in S); x <- sum_i n_i x_i / sum_i n_i
+    each round: S <- max(1, floor(C m)) random clients of m
+                x_i <- E local epochs from x, for i in S
+                x <- sum_{i in S} n_i x_i / sum_{i in S} n_i
 
-A client that has not answered after `patience` is left out of the round. A client's model, as it is evaluated, is the
-last global model that it received.
+A client that has not answered after `patience` is left out of the round. A client's model, as it is
+evaluated, is the last global model that it received.
 """
 
 from __future__ import annotations
@@ -48,15 +51,24 @@ class GlobalModel:
     params: Vector
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A client has nothing to do, and has been missed by the server, or overlooked."""
+
+
 class FedAvgSettings(learner.Settings):
-    """fraction: share C of the clients in a round. broadcast: "all" sends each new model to every client, "sampled"
-    only to those that train next, as the paper does."""
+    """A server averages what its clients have trained."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share C of the clients that train in a round; at least one does."""
     local_steps: PositiveInt | None = None
+    """Training steps of a client in a round, instead of `local_epochs`."""
     local_epochs: PositiveInt = 1
+    """Passes of a client over its own samples in a round (E)."""
     patience: PositiveDuration = default("1 min")
+    """How long the server waits for a client's answer; then the round goes on without it."""
     broadcast: Literal["sampled", "all"] = "sampled"
+    """Who gets the new model: those that train next, as in the paper, or also all others after each round."""
 
 
 class FedAvgServer(learner.Server):
@@ -73,6 +85,9 @@ class FedAvgServer(learner.Server):
             await self.round(number)
             number += 1
 
+    async def on_message(self, message: object, sender: str) -> None:
+        """A client is `Ready`: to hear from it was enough to count it in again."""
+
     async def round(self, number: int) -> None:
         """One round with the clients that are believed to be up."""
         chosen = self.sample()
@@ -88,7 +103,8 @@ class FedAvgServer(learner.Server):
     def sample(self) -> list[str]:
         """The clients of a round."""
         peers = self.peers
-        count = max(1, math.floor(self.settings.fraction * len(peers)))
+        # Rounded before it is cut off: 0.29 times 100 is 28.999999999999996.
+        count = max(1, math.floor(round(self.settings.fraction * len(peers), 9)))
         if count == len(peers):
             return list(peers)
         return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
@@ -107,6 +123,9 @@ class FedAvg(learner.Learner):
 
     Settings = FedAvgSettings
     settings: FedAvgSettings
+    known = False
+    """Whether a server has given it something to do, in this life."""
+    training = False
 
     @classmethod
     def servers(
@@ -115,16 +134,34 @@ class FedAvg(learner.Learner):
         return [learner.ServerPlan("server", FedAvgServer, tuple(clients))]
 
     async def run(self) -> None:
-        """Nothing by itself."""
+        """Nothing by itself, but to make itself known: the message that it is there may have been lost."""
+        self.known = False
+        while True:
+            await self.sleep(self.settings.patience)
+            if self.known:
+                return
+            for server in self.peers:
+                self.tell(server, Ready())
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case Assignment(params):
+                self.known = True
                 self.params = params
                 steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
-                update = await self.train(steps, fresh_optimizer=True)
+                self.training = True
+                try:
+                    update = await self.train(steps, fresh_optimizer=True)
+                finally:
+                    self.training = False
                 self.finish_iteration()
                 return Contribution(params + update, self.samples)
             case GlobalModel(params):
                 self.params = params
         return None
+
+    def heard(self, message: object, sender: str) -> bool:
+        done = super().heard(message, sender)
+        if isinstance(message, learner.AreYouThere) and not self.training:
+            self.tell(sender, Ready())  # else nobody would hear from a client that only works when asked
+        return done

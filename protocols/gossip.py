@@ -1,14 +1,14 @@
 """Gossip learning: push the model to a random peer; whoever receives one merges it with its own and trains.
 
-Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013), variant MU
-(merge, then update); Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to federated
-learning" (2019). Each client has its own timer and nobody waits for anybody:
+Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013), variant
+MU (merge, then update); Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to
+federated learning" (2019). Each client has its own timer and nobody waits for anybody:
 
     every `period`: send (x_i, age_i) to one random peer
     on (x_j, age_j): x_i <- merge(x_i, x_j); age_i <- max(age_i, age_j); x_i <- x_i - eta g_i(x_i) ...
 
-Differences to the papers: models are sent whole (no subsampling or token account), and a client trains only when a
-model arrives, so one without peers stays at its initial model.
+Differences to the papers: models are sent whole (no subsampling or token account), and a client trains only
+when a model arrives, so one without peers stays at its initial model.
 """
 
 from __future__ import annotations
@@ -36,20 +36,26 @@ class Gossip(learner.Learner):
     """Push, merge, train (asynchronous by nature)."""
 
     class Settings(learner.Settings):
-        """merge: "average" weighs both models 1/2; "age" weighs them by their ages, as Hegedus et al. do."""
+        """Push the model to random peers; who receives one merges it with its own and trains."""
 
         period: PositiveDuration = default("1 s")
+        """Time between two pushes of a client; the first one comes after a random part of it."""
         fanout: PositiveInt = 1
+        """Peers that get each push."""
         local_steps: PositiveInt = 1
+        """Training steps after each merge."""
         merge: Literal["average", "age"] = "average"
+        """Weights of the own and the received model: 1/2 each, or in proportion to their ages."""
 
     settings: Settings
     age = 0
 
+    async def run(self) -> None:
+        # A random phase: without it all clients would push at the same instants for ever.
+        await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
+        await super().run()
+
     async def step(self) -> None:
-        if self.iterations == 0:
-            # A random phase: without it all clients would push at the same instants for ever.
-            await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
         self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
 

@@ -1,7 +1,7 @@
 """A client that learns: what it knows, what it can do, and how its iterations run.
 
-A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All that a
-learner knows is in its own fields, came in a message, or was handed to it in its `Surroundings`.
+A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All
+that a learner knows is in its own fields, came in a message, or was handed to it in its `Surroundings`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from protocols import settings as base
 from protocols.vectors import Scalar, Vector
 
 _TIMELESS_STEPS_MAX = 1_000
+_SEEK_AFTER_S = 1.0
+_SEEK_TIMES_MAX = 24  # the last one after half a year
 
 
 class Compute(ABC):
@@ -63,7 +65,9 @@ class Compute(ABC):
 
 
 class Membership(Protocol):
-    """Who this client believes to be there."""
+    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
+
+    on_change: Callable[[str, bool], None] | None
 
     @property
     def peers(self) -> list[str]:
@@ -80,11 +84,20 @@ class Membership(Protocol):
 
 
 @dataclass(frozen=True)
+class AreYouThere:
+    """To a peer that has been silent. No answer: the peer now knows of the sender, and will be heard from.
+
+    That it is there is no reason to wait for it again: it may be slow. It will speak when it is ready.
+    """
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """Everything that a learner or a server is given by whoever runs it.
 
-    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a number that
-    all clients were given before the start; `observe(name, value)` reports to the observer and costs nothing.
+    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
+    number that all clients were given before the start; `observe(name, value)` reports to the observer and
+    costs nothing.
     """
 
     transport: Transport
@@ -104,6 +117,10 @@ class Member(Actor):
         self.membership = surroundings.membership
         self.rng = surroundings.rng
         self.observe = surroundings.observe
+        self._sought: dict[
+            str, None
+        ] = {}  # suspected peers that are asked now and then whether they are there
+        self.membership.on_change = self.peer_changed
 
     @property
     def peers(self) -> list[str]:
@@ -114,17 +131,42 @@ class Member(Actor):
         """One peer at random; PeerUnavailable when there is none."""
         peers = self.peers
         if not peers:
-            raise PeerUnavailable("", f"{self.name} knows no peer that is up")
+            raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
         return peers[int(self.rng.integers(len(peers)))]
 
     def suspect(self, peer: str) -> None:
-        """`peer` kept silent too long: count it out until something is heard from it."""
+        """`peer` kept silent too long: count it out until something is heard from it.
+
+        It may have been cut off, and count this client out as well. So that they find each other again, it is
+        told from time to time that this client is there, each time after twice as long.
+        """
+        believed = peer in self.peers
         self.membership.suspect(peer)
+        if believed and peer not in self.peers and peer not in self._sought:
+            self.spawn(self._seek(peer))
+
+    async def _seek(self, peer: str) -> None:
+        self._sought[peer] = None
+        try:
+            wait_s = _SEEK_AFTER_S
+            for _ in range(_SEEK_TIMES_MAX):
+                await self.sleep(wait_s)
+                if peer in self.peers:
+                    return
+                self.tell(peer, AreYouThere())
+                wait_s *= 2
+        finally:
+            del self._sought[peer]
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self.membership.heard_from(sender)
-        return self.membership.on_message(message, sender)
+        return isinstance(message, AreYouThere) or self.membership.on_message(message, sender)
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
+        if not up:
+            self.give_up_on(peer)
 
 
 @dataclass(frozen=True)
@@ -152,20 +194,22 @@ class Settings(base.Settings):
 class Learner(Member):
     """A client: trains on its own data and talks to its peers.
 
-    Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`, steps done;
-    `peers`; `rng`; `samples`, the number of its training samples.
+    Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`,
+    steps done; `peers`; `rng`; `samples`, the number of its training samples.
     """
 
     Settings: ClassVar[type[base.Settings]] = Settings
 
-    def __init__(self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings) -> None:
+    def __init__(
+        self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
+    ) -> None:
         super().__init__(name, surroundings)
         self.compute = compute
         self.settings = settings
         self.params = compute.initial()
         self.iterations = 0
 
-    # --- the method -------------------------------------------------------------------------------------------
+    # --- the method -----------------------------------------------------------------------------------------
 
     async def step(self) -> None:
         """One iteration of the method; repeated until the run ends."""
@@ -181,8 +225,8 @@ class Learner(Member):
             timeless = timeless + 1 if self.now == before else 0
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
-                    f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so time stands "
-                    "still: train, sleep or wait for a message in it"
+                    f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
+                    "time stands still: train, sleep or wait for a message in it"
                 )
 
     def finish_iteration(self) -> None:
@@ -191,8 +235,13 @@ class Learner(Member):
         self.observe("iterations", self.iterations)
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
-        """The collaboration weight given to each peer, for the observer; None for methods that learn no graph."""
+        """The collaboration weight of each peer, for the observer; None for methods that learn no graph."""
         return None
+
+    @property
+    def weights_are_shares(self) -> bool:
+        """Whether the weights add up to 1, so that only their proportions tell who collaborates."""
+        return False
 
     @classmethod
     def servers(
@@ -201,7 +250,7 @@ class Learner(Member):
         """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
         return []
 
-    # --- verbs that cost the client's device time -------------------------------------------------------------
+    # --- verbs that cost the client's device time -----------------------------------------------------------
 
     @property
     def samples(self) -> int:
@@ -220,11 +269,12 @@ class Learner(Member):
         """Train for `steps` batches and return the UPDATE, to be added to the parameters.
 
         Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
-        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and loses
-        whatever was merged meanwhile.
+        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
+        loses whatever was merged meanwhile.
 
-        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding c/2 ||x - a||^2 to
-        the objective. learning_rate: instead of the scenario's. fresh_optimizer: forget momentum and moments first.
+        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
+        c/2 ||x - a||^2 to the objective. learning_rate: instead of the scenario's. fresh_optimizer: forget
+        momentum and moments first.
         """
         if start is None:
             start = self.params
@@ -235,14 +285,14 @@ class Learner(Member):
         return await self.compute.gradient(at)
 
     async def loss(self, of: Vector, on: Literal["batch", "train", "validation"] = "batch") -> Scalar:
-        """Mean loss of the parameters `of` on a fresh batch, on all own training samples, or on the held-back ones."""
+        """Mean loss of the parameters `of` on a fresh batch, all training samples, or the held-back ones."""
         return await self.compute.loss(of, on)
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product; deferred, and free of device time (it is small beside a gradient)."""
         return self.compute.dot(first, second)
 
-    # --- verbs of the network ---------------------------------------------------------------------------------
+    # --- verbs of the network -------------------------------------------------------------------------------
 
     def gossip(self, message: object, fanout: int = 1) -> list[str]:
         """Tell `fanout` different random peers (fewer if fewer are known); returns their names."""

@@ -11,9 +11,10 @@ class Local(learner.Learner):
     """x_i <- x_i - eta g_i(x_i)."""
 
     class Settings(learner.Settings):
-        """How many steps make an iteration."""
+        """Everybody trains alone."""
 
         local_steps: PositiveInt = 1
+        """Training steps in an iteration."""
 
     settings: Settings
 

@@ -10,16 +10,23 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.float64]:
-    """Euclidean projection of a vector [n] on {w : w >= 0, sum w = total}; ValueError for an empty vector.
+    """Euclidean projection of a vector [n] on {w : w >= 0, sum w = total}.
 
-    Sorts and subtracts the threshold that makes the positive parts add up to `total` (Held, Wolfe and Crowder 1974;
-    Condat 2016, algorithm 1).
+    Raises ValueError for an empty vector, numbers that are not finite, and a total of 0 or less.
+
+    Sorts and subtracts the threshold that makes the positive parts add up to `total` (Held, Wolfe and Crowder
+    1974; Condat 2016, algorithm 1).
     """
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size:
         raise ValueError(f"the projection needs a vector with at least one entry, not shape {vector.shape}")
+    if not np.isfinite(vector).all():
+        raise ValueError("only finite numbers can be projected on the simplex")
     if total <= 0:
         raise ValueError(f"the weights of a simplex must add up to more than 0, not {total}")
+    # The projection does not change when the same number is added everywhere; with the largest entry at 0 the
+    # sums below stay exact enough whatever the size of the numbers.
+    vector = vector - vector.max()
     descending = np.sort(vector)[::-1]
     thresholds = (np.cumsum(descending) - total) / np.arange(1, vector.size + 1)
     kept = np.flatnonzero(descending > thresholds)[-1]
@@ -29,8 +36,8 @@ def project_on_simplex(values: ArrayLike, total: float = 1.0) -> NDArray[np.floa
 def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str, float]:
     """Mixing weights 1 / (1 + max(d_i, d_j)) for each neighbour j; the rest, 1 - sum, is the client's own.
 
-    Computed by every client from its neighbours' degrees alone, they form a symmetric, doubly stochastic matrix
-    (Xiao and Boyd 2004), which D-PSGD's convergence needs.
+    Computed by every client from its neighbours' degrees alone, they form a symmetric, doubly stochastic
+    matrix (Xiao and Boyd 2004), which D-PSGD's convergence needs.
     """
     return {peer: 1.0 / (1 + max(own_degree, degree)) for peer, degree in degrees.items()}
 
@@ -38,8 +45,8 @@ def metropolis_weights(own_degree: int, degrees: Mapping[str, int]) -> dict[str,
 def shared_uniform(seed: int, *names: str | int) -> float:
     """A uniform number in [0, 1) that everybody who knows the seed can draw alike, without a message.
 
-    Two clients that both call it with the same names agree on a random event, such as whether they update their
-    common weight this round.
+    Two clients that both call it with the same names agree on a random event, such as whether they update
+    their common weight this round.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *names))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()

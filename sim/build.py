@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from protocols.learner import Learner, Server, ServerPlan, Surroundings
+from sim.clients import Client
 from sim.compute import DeviceCompute, LearningSettings
 from sim.errors import UserError
 from sim.learning.datasets import Dataset, load_dataset
@@ -22,7 +23,7 @@ from sim.learning.objectives import OBJECTIVES
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.scenario import Scenario
 from sim.settings import ImageData, QuadraticData
-from sim.simulation import Client, Simulation
+from sim.simulation import Simulation
 from sim.world import topology
 from sim.world.churn import ChurnEvent, absent_at_start
 from sim.world.clock import VirtualLoop
@@ -73,14 +74,14 @@ def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto"
     return _Builder(scenario, learning, engine).simulation()
 
 
-# --- learning -------------------------------------------------------------------------------------------------
+# --- learning -----------------------------------------------------------------------------------------------
 
 
 def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.device) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
     dataset = _dataset(scenario, data_dir)
     partition, validation = _partition(scenario, dataset)
-    if scenario.training.sampling == "shuffled" and min(len(rows) for rows in partition.train) == 0:
+    if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
     data = ClientData(
         (dataset.train_x.to(device), dataset.train_y.to(device)),
@@ -137,7 +138,7 @@ def _partition(scenario: Scenario, dataset: Dataset) -> tuple[Partition, Sequenc
     return partition, validation
 
 
-# --- the world ------------------------------------------------------------------------------------------------
+# --- the world ----------------------------------------------------------------------------------------------
 
 
 def client_name(index: int) -> str:
@@ -181,7 +182,7 @@ def network_model(scenario: Scenario) -> NetworkModel:
 
 
 def neighbour_lists(scenario: Scenario) -> list[list[int]]:
-    """Each client's neighbours in the topology, by number. Raises UserError for a graph that can't be made."""
+    """Each client's neighbours in the topology, by number. UserError for a graph that can't be made."""
     chosen, n, seed = scenario.clients.topology, scenario.clients.count, scenario.run.seed
     try:
         match chosen.kind:
@@ -216,7 +217,7 @@ def slowness(scenario: Scenario, client: int) -> Slowness:
             factor *= override.slowdown
     scheduled = []
     for number, slow in enumerate(settings.slowdown):
-        # A coin of the client's own rather than a draw among all: adding a client must not change who is slow.
+        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
         chosen = (
             client in slow.clients
             if slow.clients is not None
@@ -224,9 +225,9 @@ def slowness(scenario: Scenario, client: int) -> Slowness:
         )
         if chosen:
             scheduled.append(Slowdown(slow.start, slow.end, slow.factor))
-    transient = settings.transient
-    spells = transient and TransientSlowdown(transient.every, transient.length, transient.factor)
-    return Slowness(factor, scheduled, spells, Draws(seed, "transient slowdown", client))
+    spells = settings.transient
+    transient = None if spells is None else TransientSlowdown(spells.every, spells.length, spells.factor)
+    return Slowness(factor, scheduled, transient, Draws(seed, "transient slowdown", client))
 
 
 def cost_model(scenario: Scenario, client: int) -> CostModel:
@@ -249,7 +250,7 @@ def _cost(client: int, **speed: float) -> CostModel:
         raise UserError(f"devices: client {client}: {error}") from None
 
 
-# --- actors ---------------------------------------------------------------------------------------------------
+# --- actors -------------------------------------------------------------------------------------------------
 
 
 class _Builder:
@@ -360,7 +361,7 @@ class _Builder:
             compute.forget()
             return protocol.learner(name, surroundings, compute, protocol.settings)
 
-        return Client(index, name, device, membership, fresh, up_at_start=name not in self.absent)
+        return Client(index, name, compute, membership, fresh, up_at_start=name not in self.absent)
 
     def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
         surroundings = self._surroundings(simulation, plan.name, self._membership(plan.name))

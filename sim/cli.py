@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sim.scenario import Scenario
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+_FAILURES_SHOWN = 10
 
 app = typer.Typer(
     help="Simulate decentralized collaborative learning.",
@@ -73,23 +74,17 @@ def run(
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own."""
     scenario = _load(file, overrides, seed)
-    difference = None
     with _endings(file):
         from sim import run as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
         with _progress(quiet) as progress:
             result = runs.run_scenario(scenario, out=out, progress=progress, **settings)
-        if verify and not result.interrupted:
-            with _progress(quiet) as progress:
-                difference = runs.verify(scenario, result, progress=progress, **settings)
     _show(result)
     if result.interrupted:
         _stop("interrupted; the results up to then are in that directory", INTERRUPTED)
-    if difference is not None:
-        _stop(f"the second run differs: {difference}", FAILED)
     if verify:
-        typer.echo("verified: the second run has the same trace")
+        _verify(scenario, result, settings, quiet)
     if (failures := result.summary.get("failures")) and not result.summary["clients"]["alive"]:
         _stop(f"no client survived; the first failure: {failures[0]}", FAILED)
 
@@ -171,6 +166,20 @@ def _listing(what: Listing) -> dict[str, str]:
     return kinds_of(settings_data.Model if what is Listing.models else settings_data.Partition)
 
 
+def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any], quiet: bool) -> None:
+    from sim import run as runs
+
+    if not quiet:
+        typer.echo("verifying: running it once more, in a process of its own", err=True)
+    try:
+        difference = runs.verify(scenario, result, **settings)
+    except KeyboardInterrupt:
+        _stop("interrupted before the second run had ended; nothing is verified", INTERRUPTED)
+    if difference is not None:
+        _stop(f"the second run differs: {difference}", FAILED)
+    typer.echo("verified: the second run has the same trace")
+
+
 def _progress(quiet: bool) -> Any:
     return nullcontext() if quiet else ProgressLine(Console(stderr=True))
 
@@ -178,8 +187,13 @@ def _progress(quiet: bool) -> Any:
 def _show(result: "RunResult") -> None:
     console = Console()
     console.print(results_table(result.summary))
-    for failure in result.summary.get("failures") or ():
+    failures = result.summary.get("failures") or []
+    for failure in failures[:_FAILURES_SHOWN]:
         console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+    if len(failures) > _FAILURES_SHOWN:
+        console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+    if traceback := result.summary.get("failure_traceback"):
+        typer.echo(f"where the first one came from:\n{traceback}", err=True)
     # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
     typer.echo(f"report: {result.directory / 'report.html'}")
 
@@ -195,7 +209,7 @@ def _endings(file: Path | None = None) -> Iterator[None]:
         message = str(error)
         _stop(message if file is None or str(file) in message else f"{file}: {message}", REFUSED)
     except Deadlock as error:
-        _stop(f"the run failed: {error}", FAILED)
+        _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except KeyboardInterrupt:
         _stop("interrupted before there were results", INTERRUPTED)
 

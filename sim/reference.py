@@ -72,7 +72,8 @@ def _table(properties: Mapping[str, Schema], required: Any, definitions: Schema)
     lines = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for name, schema in properties.items():
         default = "required" if name in required else _default(schema)
-        cells = (f"`{name}`", _values(schema, definitions), default, schema.get("description", ""))
+        meaning = " ".join(schema.get("description", "").split())  # wrapped in the source, one line here
+        cells = (f"`{name}`", _values(schema, definitions), default, meaning)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -12,16 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 
-from protocols.local import Local
+from sim.alone import train_alone
 from sim.build import build
-from sim.errors import UserError
 from sim.results.metrics import (
     ALL,
     accuracy_summary,
@@ -33,13 +32,14 @@ from sim.results.metrics import (
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
-from sim.scenario import Protocol, Scenario, digest, to_toml
-from sim.settings import EvaluateEvery
+from sim.scenario import Scenario, digest, to_toml
 from sim.simulation import Simulation
 from sim.world.clock import Deadlock
 
 Progress = Callable[[float, float, float | None, int, int, float], object]
 """progress(virtual_s, duration_s, mean_accuracy, clients_up, messages, updates_per_wall_s)."""
+
+Result = TypeVar("Result")
 
 _PROGRESS_STEPS = 200
 
@@ -64,25 +64,26 @@ def run_scenario(
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
-    An interrupt (Ctrl-C) ends the run early and leaves a valid directory. Raises UserError for what can't be run, and
-    Deadlock when every client waits for ever; the directory is written before that, too.
+    An interrupt (Ctrl-C) ends the run early and leaves a valid directory. Raises UserError for what can't be
+    run, and Deadlock when every client waits for ever; the directory is written before that, too, and named
+    in a note.
     """
     directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
     started = time.perf_counter()
     deadlock: Deadlock | None = None
-    interrupted = False
     try:
         with _quiet_collector(), _threads(scenario.engine.threads):
             simulation = build(scenario, data_dir, device)
-            with closing(simulation):
+            with closing(simulation), _Interrupts() as interrupts:
                 _watch(simulation, progress, started, log)
+                alone = None
                 try:
-                    interrupted = _run(simulation)
+                    interrupts.run(simulation)
+                    if scenario.run.compare_alone and not interrupts.seen:
+                        alone = interrupts.attempt(train_alone, simulation)
                 except Deadlock as error:
                     deadlock = error
-                alone = None
-                if scenario.run.compare_alone and not (interrupted or deadlock):
-                    alone, interrupted = _measure_alone(scenario, data_dir, device)
+                interrupted = interrupts.seen
                 summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
                 if deadlock is not None:
                     summary["deadlock"] = str(deadlock)
@@ -91,35 +92,32 @@ def run_scenario(
         directory.discard()
         raise
     if deadlock is not None:
+        deadlock.add_note(f"the results up to then are in {directory.path}")
         raise deadlock
     return RunResult(directory.path, summary, interrupted)
 
 
 def verify(
-    scenario: Scenario,
-    result: RunResult,
-    *,
-    device: str = "auto",
-    data_dir: Path | None = None,
-    progress: Progress | None = None,
+    scenario: Scenario, result: RunResult, *, device: str = "auto", data_dir: Path | None = None
 ) -> str | None:
-    """Run once more, in a new process with another hash seed, and describe the first difference; None if there is none.
+    """Run once more, in a new process with another hash seed; describes the first difference, None if none.
 
-    A process of its own shows what a second run in this one would hide: anything that depends on the order of sets,
-    on addresses or on state left over. `progress` is not used: the other process is silent.
+    A process of its own shows what a second run in this one would hide: anything that depends on the order of
+    sets, on addresses or on state left over.
     """
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
         command = [sys.executable, "-m", "sim.cli", "run", str(result.directory / "scenario.toml"), "--quiet"]
-        command += ["--out", str(again), "--device", device]
+        command += ["--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
         done = subprocess.run(
             command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=False
         )
-        found = [path for path in again.iterdir() if path.is_dir()]
-        if done.returncode or len(found) != 1:
-            raise UserError(f"the second run of {scenario.name} did not finish: {done.stderr.strip()}")
+        # A failed run, too, has results to compare.
+        found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
+        if len(found) != 1:
+            return f"it ended with exit code {done.returncode} and left no results:\n{done.stderr.strip()}"
         second = RunDirectory.load(found[0])
         if second.summary()["trace_hash"] == result.summary["trace_hash"]:
             return None
@@ -130,32 +128,53 @@ def verify(
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
 
 
-def _run(simulation: Simulation) -> bool:
-    """Run to the end, or to the first Ctrl-C: True if it was interrupted.
+class _Interrupts:
+    """While this is entered, the first Ctrl-C ends the simulation that is running, after the present event.
 
-    The signal only asks the loop to stop, so that no event is cut in two and what was measured is consistent. A second
-    Ctrl-C is a KeyboardInterrupt as usual.
+    So no event is cut in two, and what was measured is consistent and can still be written, which the first
+    Ctrl-C does not stop. A second one is a KeyboardInterrupt as usual. Only the main thread may set signal
+    handlers, and only it is interrupted.
     """
-    interrupts: list[int] = []
 
-    def stop(number: int, frame: object) -> None:
-        if interrupts:
-            raise KeyboardInterrupt
-        interrupts.append(number)
-        simulation.loop.stop()
+    def __init__(self) -> None:
+        self.seen = False
+        self._at_once = False
+        self._simulation: Simulation | None = None
+        self._before: Any = None
 
-    if threading.current_thread() is not threading.main_thread():
-        simulation.run()  # only the main thread may set signal handlers, and only it is interrupted
-        return False
-    before = signal.signal(signal.SIGINT, stop)
-    try:
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def run(self, simulation: Simulation) -> None:
+        """Run to the end, or to the first Ctrl-C."""
+        self._simulation = simulation
         simulation.run()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return bool(interrupts)
+
+    def attempt(self, function: Callable[[Simulation], Result], simulation: Simulation) -> Result | None:
+        """Call a function that changes nothing: the first Ctrl-C breaks it off at once, for None."""
+        self._at_once = True
+        try:
+            return function(simulation)
+        except KeyboardInterrupt:
+            return None
+        finally:
+            self._at_once = False
+
+    def _handle(self, number: int, frame: object) -> None:
+        before, self.seen = self.seen, True
+        if before or self._at_once:
+            raise KeyboardInterrupt
+        if self._simulation is not None and self._simulation.loop.is_running():
+            self._simulation.loop.stop()
 
 
-# --- while it runs --------------------------------------------------------------------------------------------
+# --- while it runs ------------------------------------------------------------------------------------------
 
 
 def _watch(
@@ -197,8 +216,8 @@ def _watch(
 def _quiet_collector() -> Iterator[None]:
     """Collect cyclic garbage at evaluations only.
 
-    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the last bits of
-    its results; so it must not depend on how many objects other code happens to allocate.
+    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
+    last bits of its results; so it must not depend on how many objects other code happens to allocate.
     """
     enabled = gc.isenabled()
     gc.collect()
@@ -223,24 +242,7 @@ def _threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _measure_alone(
-    scenario: Scenario, data_dir: Path | None, device: str
-) -> tuple[dict[str, float] | None, bool]:
-    """What each client reaches by local training in the same world: (measure by client, interrupted)."""
-    run = scenario.run
-    once = EvaluateEvery(run.duration, None if run.duration else run.iterations)
-    alone = replace(
-        scenario,
-        run=run.model_copy(update={"keep_messages": False, "evaluate_every": once}),
-        protocol=Protocol("local", Local, Local.Settings()),
-    )
-    with closing(build(alone, data_dir, device)) as simulation:
-        if _run(simulation):
-            return None, True
-        return simulation.metrics.latest(simulation.measure), False
-
-
-# --- results --------------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------
 
 
 def summarise(
@@ -251,7 +253,7 @@ def summarise(
     up = [client.name for client in simulation.clients_up]
     measured = {name: value for name, value in metrics.latest(simulation.measure).items() if name in up}
     is_accuracy = simulation.measure == "accuracy"
-    statistics = simulation.engine.statistics
+    statistics, failures = simulation.engine.statistics, simulation.supervisor.failures
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
@@ -283,7 +285,8 @@ def summarise(
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
-        "failures": [str(failure) for failure in simulation.supervisor.failures],
+        "failures": [str(failure) for failure in failures],
+        "failure_traceback": failures[0].traceback if failures else None,
         "interrupted": interrupted,
     }
     if not is_accuracy:
@@ -315,8 +318,14 @@ def _graph(simulation: Simulation) -> dict[str, float | None]:
     weights = simulation.metrics.weights()
     if simulation.clusters is None or not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
-    alive = [client.index for client in simulation.clients_up]
-    return graph_summary(weights, simulation.clusters, alive)
+    up = simulation.clients_up
+    if any(client.learner is not None and client.learner.weights_are_shares for client in up):
+        # Equal partners of a large cluster have small shares: what counts is a weight beside its row's largest.
+        largest: dict[int, float] = {}
+        for (source, _), weight in weights.items():
+            largest[source] = max(largest.get(source, 0.0), weight)
+        weights = {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
+    return graph_summary(weights, simulation.clusters, [client.index for client in up])
 
 
 def _write(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> None:

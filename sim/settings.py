@@ -108,7 +108,7 @@ class Run(Settings):
     evaluate_every: _EvaluateEvery
     """Time between two evaluations by the observer, which cost no virtual time."""
     compare_alone: bool = False
-    """Also run the protocol `local` in the same world, to know who is better off than alone."""
+    """Also train each client alone, for as many steps as it took, to know who is better off than alone."""
     shuffle_ties: bool = False
     """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
     keep_messages: bool = True

@@ -2,78 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
+from sim.clients import ChurnCounts, Client, Window
 from sim.compute import LearningSettings
 from sim.learning.engine import Engine, Vector, checksums
-from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum
+from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALL, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, schedule
 from sim.world.clock import VirtualLoop
-from sim.world.devices import Device
-from sim.world.membership import Membership
-from sim.world.network import SimulatedNetwork
-
-
-@dataclass
-class Client:
-    """A client over all its lives: its device and its view of the others stay, its learner may be replaced."""
-
-    index: int
-    name: str
-    device: Device
-    membership: Membership
-    fresh: Callable[[], Learner]
-    up_at_start: bool
-    learner: Learner | None = None
-    up: bool = False
-
-
-@dataclass
-class ChurnCounts:
-    """How many clients came and went so far; failed: stopped by an error of their own code."""
-
-    joined: int = 0
-    left: int = 0
-    crashed: int = 0
-    rejoined: int = 0
-    failed: int = 0
-
-
-@dataclass
-class Window:
-    """What clients reported since the last evaluation: per name and client, sum and number of values."""
-
-    sums: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-
-    def add(self, actor: str, name: str, value: float) -> None:
-        """One reported value."""
-        entry = self.sums.get((actor, name))
-        if entry is None:
-            self.sums[actor, name] = [value, 1]
-        else:
-            entry[0] += value
-            entry[1] += 1
-
-    def drain(self) -> list[tuple[str, str, float]]:
-        """(actor, name, mean value) of everything reported, and start afresh."""
-        means = [(actor, name, total / count) for (actor, name), (total, count) in self.sums.items()]
-        self.sums = {}
-        return means
+from sim.world.network import SimulatedNetwork, type_name
 
 
 class Simulation:
     """Everything that a run consists of; `sim.build` makes it.
 
-    `run` may be called once. What the observer measures lands in `metrics` and `trace`; it costs no virtual time and
-    no client sees it.
+    `run` may be called once. What the observer measures lands in `metrics` and `trace`; it costs no virtual
+    time and no client sees it.
     """
 
     def __init__(
@@ -91,13 +43,18 @@ class Simulation:
         self.engine = engine
         self.settings = settings
         self.events = events
+        self._rejoins: dict[int, list[ChurnEvent]] = {}
+        for event in sorted(events, key=lambda event: event.time_s):
+            if event.kind == "rejoin":
+                for index in event.clients:
+                    self._rejoins.setdefault(index, []).append(event)
         self.clients: list[Client] = []
         self.servers: list[Callable[[], Server]] = []
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.metrics = Metrics()
         self.churn = ChurnCounts()
-        self.on_evaluated: Callable[[], None] | None = None
+        self.on_evaluated: Callable[[], object] | None = None
         self.on_log: Callable[[str], None] | None = None
         self.supervisor = Supervisor(
             network,
@@ -108,13 +65,13 @@ class Simulation:
         )
         self._by_name: dict[str, Client] = {}
         self._window = Window()
-        self._iterations: dict[str, int] = {}
+        self._laggard = 0  # number of the client that was last seen to hold up the next evaluation
         self._evaluated_s = -1.0
         every = scenario.run.evaluate_every.iterations
         self._next_evaluation = every or 0
         network.observe = self._message
 
-    # --- running ----------------------------------------------------------------------------------------------
+    # --- running --------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
@@ -148,7 +105,7 @@ class Simulation:
             {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
         )
 
-    # --- the clients' lives -----------------------------------------------------------------------------------
+    # --- the clients' lives ---------------------------------------------------------------------------------
 
     def _start(self, client: Client, make: Callable[[], Learner], event: str) -> None:
         """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
@@ -165,7 +122,9 @@ class Simulation:
 
     def _supervise(self, actor: Actor) -> None:
         assert actor.main_task is not None
-        self.loop.must_finish(actor.main_task, lambda: actor.waiting_for or "nothing that another actor sends")
+        self.loop.must_finish(
+            actor.main_task, lambda: actor.waiting_for or "nothing that another actor sends"
+        )
 
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
@@ -175,10 +134,16 @@ class Simulation:
 
     def _rejoin(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
-        kept = client.learner
+        if client.leaving is None:
+            self._come_back(client, event)
+        else:  # what it still had to do before leaving is cut short
+            self.supervisor.kill(client.name)
+            client.leaving.add_done_callback(lambda _: self._come_back(client, event))
+
+    def _come_back(self, client: Client, event: ChurnEvent) -> None:
+        kept = client.learner if event.state == "keep" else None
         self.churn.rejoined += 1
-        keeps = event.state == "keep" and kept is not None
-        self._start(client, (lambda: kept) if keeps else client.fresh, "rejoin")  # type: ignore[arg-type, return-value]
+        self._start(client, client.fresh if kept is None else lambda: kept, "rejoin")
         self._announce(client)
 
     def _announce(self, client: Client) -> None:
@@ -188,33 +153,50 @@ class Simulation:
     def _leave(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         if not client.up or client.learner is None:
-            return  # it had failed before
+            self.supervisor.kill(client.name)  # it had failed; if it was about to be restarted, it is no more
+            return
         self.churn.left += 1
         client.up = False
         self.trace.lifecycle(self.loop.time(), client.name, "leave")
-        client.membership.leave(client.learner.tell)
-        self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
-        self._check_iterations()
+        client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
+        self._departed()
 
     async def _leave_gracefully(self, client: Client) -> None:
         await self.supervisor.stop(client.name)
-        if not client.up:  # it may have come back while it was stopping
-            client.device.set_down()
+        # Its last word, on its behalf: anything that it sent afterwards, even in this instant, would tell its
+        # peers that it is there after all.
+        client.membership.leave(lambda peer, message: self.network.send(Envelope(client.name, peer, message)))
+        client.leaving = None
+        self._gone(client)
 
     def _crash(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
-        if not client.up:
-            return
-        self.churn.crashed += 1
-        self._go_down(client, "crash")
-        self.supervisor.kill(client.name)
-        client.device.set_down()
-        self._check_iterations()
+        if client.up:
+            self.churn.crashed += 1
+            self._go_down(client, "crash")
+        self.supervisor.kill(client.name)  # also one that had failed and was about to be restarted
+        self._gone(client)
 
     def _go_down(self, client: Client, event: str) -> None:
         client.up = False
         client.membership.crash()
         self.trace.lifecycle(self.loop.time(), client.name, event)
+
+    def _gone(self, client: Client) -> None:
+        """A client is down: its device stops, and unless it returns with what it had, nothing of it stays."""
+        client.device.set_down()
+        now = self.loop.time()
+        rejoins = self._rejoins.get(client.index, [])
+        if next((event.state for event in rejoins if event.time_s >= now), "fresh") == "fresh":
+            client.learner = client.membership.on_change = None
+            client.compute.forget()
+        self._departed()
+
+    def _departed(self) -> None:
+        """When all that happens now has happened, see what is left."""
+        now = self.loop.time()
+        self.loop.call_at_observer(now, self._check_iterations)
+        self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
 
     def _supervised(self, time_s: float, name: str, event: str) -> None:
         """The supervisor's notes; only an actor's own failure, and its restart, are news."""
@@ -227,7 +209,7 @@ class Simulation:
             self.churn.failed += 1
             self._go_down(client, "failed")
             # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
-            self.loop.call_soon(self._down_unless_restarted, client)
+            self.loop.call_soon(self._gone, client)
         elif event == "restarted":
             client.up = True
             client.device.set_up()
@@ -235,50 +217,63 @@ class Simulation:
             self._supervise(self.supervisor.running[name])
             self._announce(client)
 
-    def _down_unless_restarted(self, client: Client) -> None:
-        if not client.up:
-            client.device.set_down()
-            if not any(other.up for other in self.clients) and not self._more_to_come():
-                self.loop.stop()  # every client has failed: nothing that follows could mean anything
+    def _stop_if_nobody_is_left(self) -> None:
+        """End a run in which nothing that follows could mean anything.
 
-    def _more_to_come(self) -> bool:
+        That is one whose last client has failed, or one that would end by iterations that nobody will do.
+        """
+        if self.scenario.run.duration is not None and not self.supervisor.failures:
+            return
+        if any(client.name in self.supervisor.running for client in self.clients):
+            return
         now = self.loop.time()
-        return self.scenario.supervision.on_failure == "restart" or any(
-            event.time_s > now and event.kind in ("join", "rejoin") for event in self.events
-        )
+        if not any(event.kind in ("join", "rejoin") for event in self.events if event.time_s > now):
+            self.loop.stop()
 
-    # --- observing --------------------------------------------------------------------------------------------
+    # --- observing ------------------------------------------------------------------------------------------
 
     def observe(self, actor: str, name: str, value: float) -> None:
         """A value that a client reports: `iterations` is a count, of anything else the mean is recorded."""
         if name != "iterations":
             self._window.add(actor, name, value)
-            return
-        self._iterations[actor] = int(value)
-        if value in (self._next_evaluation, self.scenario.run.iterations):
+        elif value in (self._next_evaluation, self.scenario.run.iterations):
             self._check_iterations()
 
     def _check_iterations(self) -> None:
         """Evaluate or stop when every client that is up has done so many iterations."""
-        running = [client.name for client in self.clients if client.up]
-        least = min([self._iterations.get(name, 0) for name in running], default=0)
         limit = self.scenario.run.iterations
         every = self.scenario.run.evaluate_every.iterations
-        if every is not None and least >= self._next_evaluation:
+        if every is not None and self._all_have_done(self._next_evaluation):
+            least = min([_iterations(client) for client in self.clients_up])
             self._next_evaluation = (least // every + 1) * every
             self.loop.call_at_observer(self.loop.time(), self.evaluate)
-        if limit is not None and least >= limit:
+        if limit is not None and self._all_have_done(limit):
             self.loop.call_at_observer(self.loop.time(), self.loop.stop)
 
+    def _all_have_done(self, iterations: int) -> bool:
+        """Whether some client is up, and all that are up have done so many iterations."""
+        someone, count = False, len(self.clients)
+        # Whoever was behind last is asked first: nearly always it still is, and the others need not be asked.
+        for number in range(self._laggard, self._laggard + count):
+            client = self.clients[number % count]
+            if client.up:
+                someone = True
+                if _iterations(client) < iterations:
+                    self._laggard = client.index
+                    return False
+        return someone
+
     def _evaluate_every(self, time_s: float) -> None:
-        """Evaluate at `time_s` and, if the scenario says how often, again and again."""
+        """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""
         every_s = self.scenario.run.evaluate_every.seconds
+        end_s = self.scenario.run.duration or math.inf
 
         def evaluate(number: int) -> None:
             self.evaluate()
             if every_s is not None:
-                # Multiples rather than sums, which would drift.
-                self.loop.call_at_observer((number + 1) * every_s, evaluate, number + 1)
+                next_s = (number + 1) * every_s  # multiples rather than sums, which would drift
+                if next_s < end_s and not math.isclose(next_s, end_s):
+                    self.loop.call_at_observer(next_s, evaluate, number + 1)
 
         self.loop.call_at_observer(time_s, evaluate, 0)
 
@@ -295,7 +290,7 @@ class Simulation:
         for actor, name, mean in self._window.drain():
             self.metrics.add(now, actor, name, mean)
         for client in up:
-            self.metrics.add(now, client.name, "iterations", self._iterations.get(client.name, 0))
+            self.metrics.add(now, client.name, "iterations", _iterations(client))
         self.metrics.add(now, ALL, "alive", len(up))
         self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
         self.metrics.add(now, ALL, "messages_sent", self.network.counts.sent)
@@ -309,12 +304,8 @@ class Simulation:
             self.trace.checksum(now, client.name, value)
         numbers = [client.index for client in up]
         test = self.engine.data.test
-        if self.measure == "distance":
-            measured = {"distance": distance_to_optimum(rows, test, numbers)}
-        else:
-            kernel = self.engine.kernel(self.settings.architecture, self.settings.objective)
-            accuracy, loss = accuracy_and_loss(kernel, rows, test, numbers)
-            measured = {"accuracy": accuracy, "loss": loss}
+        kernel = self.engine.kernel(self.settings.architecture, self.settings.objective)
+        measured = measure_models(kernel, rows, test, numbers)
         for name, values in measured.items():
             for client, value in zip(up, values.tolist(), strict=True):
                 self.metrics.add(now, client.name, name, value)
@@ -328,20 +319,19 @@ class Simulation:
                     self.metrics.graph(now, client.index, target.index, float(weight))
 
     def _message(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
-        kind = "error" if envelope.error is not None else type(envelope.message).__name__
         self.trace.message(
-            event, time_s, envelope.sender, envelope.receiver, kind, size_bytes, reason
+            event, time_s, envelope.sender, envelope.receiver, type_name(envelope), size_bytes, reason
         )
 
     def _log(self, line: str) -> None:
         if self.on_log is not None:
             self.on_log(line)
 
-    # --- results ----------------------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------------
 
     @property
     def measure(self) -> str:
-        """What a client's model is judged by: "accuracy", or "distance" to the optimum of a quadratic function."""
+        """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
         return "distance" if self.scenario.data.name == "quadratic" else "accuracy"
 
     @property
@@ -372,3 +362,7 @@ def _vector(client: Client) -> Vector:
     return client.learner.params
 
 
+def _iterations(client: Client) -> int:
+    """Iterations that the client's present learner has done; one that starts afresh starts at 0."""
+    assert client.learner is not None
+    return client.learner.iterations

@@ -1,18 +1,23 @@
-"""Tiny simulations from inline scenarios, with constant times, so that tests can compare virtual times with ==."""
+"""Tiny simulations from inline scenarios, with constant times: tests compare virtual times with ==."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import torch
 
 from protocols.learner import Learner
 from sim.build import build
 from sim.scenario import load_scenario
 from sim.simulation import Simulation
+
+T = TypeVar("T")
 
 # A batch holds all samples of a client, so gradients are exact: a (x - mu). Times are sums of powers of two.
 QUADRATIC = """\
@@ -93,22 +98,26 @@ def make(text: str, *overrides: str) -> Simulation:
 
 
 @contextmanager
-def ran(text: str, *overrides: str) -> Iterator[Simulation]:
+def ran(
+    text: str, *overrides: str, prepare: Callable[[Simulation], object] | None = None
+) -> Iterator[Simulation]:
     """A simulation that has run to its end without a failure of any actor; closed afterwards."""
     with closing(make(text, *overrides)) as simulation:
+        if prepare is not None:
+            prepare(simulation)
         simulation.run()
-        assert simulation.supervisor.failures == []
+        assert [str(failure) for failure in simulation.supervisor.failures] == []
         yield simulation
 
 
-def churn(*events: str) -> str:
-    """Churn for the end of a scenario's text; each event is "<time> <event> <client> [state]"."""
-    return "".join(_churn_table(*event.split(" ")) for event in events)
+def churn(event: str, client: int, at: str, state: str = "keep") -> str:
+    """One churn event, to be added to a scenario's text."""
+    return f'\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{client}]\nstate = "{state}"\n'
 
 
-def _churn_table(at: str, event: str, client: str, state: str = "") -> str:
-    table = f'\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{client}]\n'
-    return table + (f'state = "{state}"\n' if state else "")
+def cut(groups: list[list[int]], start: str, end: str) -> str:
+    """A partition of the network into groups of clients, to be added to a scenario's text."""
+    return f'\n[[network.partition]]\nstart = "{start}"\nend = "{end}"\ngroups = {groups}\n'
 
 
 def learner(simulation: Simulation, index: int) -> Learner:
@@ -120,7 +129,21 @@ def learner(simulation: Simulation, index: int) -> Learner:
 
 def params(simulation: Simulation) -> np.ndarray:
     """Everybody's parameters, [clients, P]."""
-    return np.stack([learner(simulation, client.index).params.tensor().numpy() for client in simulation.clients])
+    return np.stack(
+        [learner(simulation, client.index).params.tensor().numpy() for client in simulation.clients]
+    )
+
+
+def start_from(simulation: Simulation, rows: np.ndarray) -> None:
+    """Have client number i start from rows[i], in each life."""
+
+    def starting(fresh: Callable[[], Learner], row: np.ndarray) -> Learner:
+        made = fresh()
+        made.params = simulation.engine.vector(torch.tensor(row, dtype=torch.float32))
+        return made
+
+    for client, row in zip(simulation.clients, rows, strict=True):
+        client.fresh = partial(starting, client.fresh, row)
 
 
 def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
@@ -129,13 +152,17 @@ def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
     return rows[:, :1], rows[:, 1:]
 
 
-def at(simulation: Simulation, time_s: float, do: Callable[[], object]) -> None:
-    """Call `do` after everything else that happens at that virtual time, as an observer."""
-    simulation.loop.call_at_observer(time_s, do)
+def at(simulation: Simulation, time_s: float, look: Callable[[], T]) -> list[T]:
+    """What `look` returns after all else that happens at that virtual time; filled in when the time comes."""
+    seen: list[T] = []
+    simulation.loop.call_at_observer(time_s, lambda: seen.append(look()))
+    return seen
 
 
-def messages(simulation: Simulation, event: str = "sent", kind: str | None = None) -> list[tuple[float, str, str, str]]:
-    """What the trace says of messages, in order: (time, sender, receiver, type)."""
+def messages(
+    simulation: Simulation, kind: str | None = None, event: str = "sent"
+) -> list[tuple[float, str, str, str]]:
+    """What became of messages, in order: (time, sender, receiver, type)."""
     table = simulation.trace.to_table().select(["time", "event", "actor", "peer", "type"])
     rows = zip(*[column.to_pylist() for column in table.columns], strict=True)
     return [

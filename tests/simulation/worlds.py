@@ -12,6 +12,7 @@ from sim.run import RunResult, run_scenario
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import Simulation
 
+# A step takes an eighth of a second, so that times are exact binary numbers and can be compared with ==.
 QUADRATIC = """\
 # Does the simulator keep its promises?
 [run]
@@ -44,7 +45,7 @@ uplink = "unlimited"
 downlink = "unlimited"
 
 [devices]
-step_time = "100 ms"
+step_time = "125 ms"
 """
 
 DIGITS = """\

@@ -13,7 +13,7 @@ from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 
 _FEW_CLIENTS = 48
-"""Up to so many, the Python cost of vmapping the backward pass is more than what it saves (measured on a CPU)."""
+"""Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
 
 WAYS = ("auto", "vmap", "loop")
 
@@ -60,8 +60,8 @@ class Kernel:
     def _gradients_of_few(self, stacked: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """As `_batched_gradient`, but only the forward pass under vmap.
 
-        A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds that of
-        each. The backward pass is then one of ordinary batched operations.
+        A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
+        that of each. The backward pass is then one of ordinary batched operations.
         """
         leaves = {name: view.detach().requires_grad_() for name, view in stacked.items()}
         total = self._batched_loss(leaves, x, y).sum()

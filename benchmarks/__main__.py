@@ -1,0 +1,60 @@
+"""`make bench`: measure the event loop, the engine and whole runs, and write docs/benchmarks.md."""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks import engine, event_loop, whole_run
+from benchmarks.measuring import FULL, QUICK, machine
+
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+BENCHMARKS = {
+    "event-loop": event_loop.measure,
+    "engine": engine.measure,
+    "whole-run": whole_run.measure,
+}
+
+HEAD = """\
+# Benchmarks
+
+`make bench` measures all of this and writes this page. **Read the ratios, not the rates**: a rate is true
+of one machine in one hour, and of how busy it was; the two sides of a ratio were measured in turns within
+the same minutes. Every rate is the median of {repetitions} repetitions, after one that doesn't count;
+every ratio is the median of the ratios of the repetitions. Time is wall time.
+
+{machine}"""
+
+
+def main() -> None:
+    """Measure, print, and write the page if everything was measured in full."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions, nothing written")
+    parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="these alone, nothing written")
+    parser.add_argument("--threads", type=int, help="threads of torch (default: as many as it picks)")
+    chosen = parser.parse_args()
+    if chosen.threads is not None:
+        torch.set_num_threads(chosen.threads)
+    effort = QUICK if chosen.quick else FULL
+    started = time.perf_counter()
+
+    def say(line: str) -> None:
+        print(f"{time.perf_counter() - started:4.0f} s  {line}", flush=True)
+
+    sections = [HEAD.format(repetitions=effort.repetitions, machine=machine())]
+    for name in chosen.only or BENCHMARKS:
+        sections.append(BENCHMARKS[name](effort, say))
+    page = "\n\n".join(sections) + "\n"
+    print(f"\n{page}")
+    if chosen.quick:
+        print(
+            f"A quick look: {effort.repetitions} repetitions of small sizes; {PAGE.name} is left as it was."
+        )
+    elif not chosen.only:
+        PAGE.write_text(page, encoding="utf-8")
+        print(f"Written to {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The fidelity table of CoBo across silos: every method on the same clients, several seeds, as Markdown.
+
+Run with `python -m benchmarks.cross_silo --data-dir DIR [--model mlp] [--seeds 1 2 3]`; takes minutes (MLP) to
+hours (CNN). Each run's result directory is kept under --out, and a run whose directory is there already is not repeated.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.results.store import RunDirectory
+from sim.run import run_scenario
+from sim.scenario import digest, load_scenario
+
+SCENARIO = Path("scenarios/cobo_cross_silo.toml")
+LOCAL_STEPS = (
+    10  # between two rounds of the averaging baselines, which then do as many steps in all as the others
+)
+MODELS = {"cnn": [], "mlp": ['model={name="mlp",hidden=[100]}', "run.iterations=600"]}
+Overrides = Sequence[str]
+
+
+def methods(iterations: int) -> dict[str, Overrides]:
+    """Name -> what differs from the scenario; all take `iterations` local steps."""
+    rounds = [
+        f"protocol.local_steps={LOCAL_STEPS}",
+        f"run.iterations={iterations // LOCAL_STEPS}",
+        f'run.evaluate_every="{iterations // LOCAL_STEPS} iterations"',
+    ]
+    return {
+        "local": ["protocol.name=local"],
+        "FedAvg": ["protocol.name=fedavg", *rounds],
+        "CoBo, synchronous": ["protocol.mode=synchronous"],
+        "CoBo, asynchronous": ["protocol.mode=asynchronous"],
+        "oracle": ["protocol.name=oracle", *rounds],
+    }
+
+
+def measure(overrides: Overrides, seed: int, out: Path, data_dir: Path | None) -> dict[str, Any]:
+    """Summary of one run, from an earlier one where there is one."""
+    scenario = load_scenario(SCENARIO, ["run.compare_alone=false", *overrides], seed)
+    there = out / f"{scenario.name}-{seed}-{digest(scenario)}"
+    if there.is_dir():
+        return RunDirectory.load(there).summary()
+    return run_scenario(scenario, out=out, data_dir=data_dir).summary
+
+
+def row(name: str, summaries: Sequence[dict[str, Any]]) -> str:
+    """One line of the table."""
+    accuracies = [summary["accuracy"]["mean"] for summary in summaries]
+    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+    cells = [name, f"{100 * statistics.mean(accuracies):.1f} ± {100 * spread:.1f}"]
+    for key in ("edge_precision", "edge_recall"):
+        values = [summary["graph"][key] for summary in summaries]
+        cells.append("-" if None in values else " / ".join(f"{value:.2f}" for value in values))
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Print the table, a line as soon as it is known."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", choices=list(MODELS), default="cnn")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/cross-silo"))
+    chosen = parser.parse_args()
+    model = MODELS[chosen.model]
+    iterations = load_scenario(SCENARIO, model).run.iterations
+    assert iterations is not None
+    print("| method | accuracy, % | edge precision | edge recall |\n| --- | --- | --- | --- |", flush=True)
+    for name, overrides in methods(iterations).items():
+        found = [measure([*model, *overrides], seed, chosen.out, chosen.data_dir) for seed in chosen.seeds]
+        print(row(name, found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The clients of a simulation, as seen from outside: over all their lives, and between two evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from protocols.learner import Learner
+from sim.compute import DeviceCompute
+from sim.world.devices import Device
+from sim.world.membership import Membership
+
+
+@dataclass
+class Client:
+    """A client over all its lives: its device and its view of the others stay, its learner may be replaced.
+
+    `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
+    will need.
+    """
+
+    index: int
+    name: str
+    compute: DeviceCompute
+    membership: Membership
+    fresh: Callable[[], Learner]
+    up_at_start: bool
+    learner: Learner | None = None
+    up: bool = False
+    leaving: asyncio.Task[None] | None = None
+
+    @property
+    def device(self) -> Device:
+        """What it computes on."""
+        return self.compute.device
+
+
+@dataclass
+class ChurnCounts:
+    """How many clients came and went so far; failed: stopped by an error of their own code."""
+
+    joined: int = 0
+    left: int = 0
+    crashed: int = 0
+    rejoined: int = 0
+    failed: int = 0
+
+
+@dataclass
+class Window:
+    """What clients reported since the last evaluation: per name and client, sum and number of values."""
+
+    sums: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def add(self, actor: str, name: str, value: float) -> None:
+        """One reported value."""
+        entry = self.sums.get((actor, name))
+        if entry is None:
+            self.sums[actor, name] = [value, 1]
+        else:
+            entry[0] += value
+            entry[1] += 1
+
+    def drain(self) -> list[tuple[str, str, float]]:
+        """(actor, name, mean value) of everything reported, and start afresh."""
+        means = [(actor, name, total / count) for (actor, name), (total, count) in self.sums.items()]
+        self.sums = {}
+        return means

@@ -1,0 +1,74 @@
+"""The contenders of a benchmark do the same work, and what is made of their measurements is right."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from importlib.util import find_spec
+
+import pytest
+
+from benchmarks import engine, event_loop, whole_run
+from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
+from sim.world.clock import VirtualLoop
+
+
+def test_contenders_take_turns_and_their_first_time_does_not_count() -> None:
+    turns: list[str] = []
+
+    def contender(name: str) -> int:
+        turns.append(name)
+        return len(turns)
+
+    measured = interleaved({name: partial(contender, name) for name in "ab"}, 3)
+    assert turns == list("abababab")
+    assert measured == {"a": [3, 5, 7], "b": [4, 6, 8]}
+
+
+def test_garbage_collector_is_off_only_while_a_contender_measures() -> None:
+    states: list[bool] = []
+    interleaved({"a": lambda: states.append(gc.isenabled())}, 1)
+    assert states[-1] is False
+    assert gc.isenabled()
+
+
+def test_ratio_is_the_median_of_the_ratios_of_each_turn() -> None:
+    # The machine was ten times slower in the second turn: the rates tell nothing, the ratios of a turn do.
+    assert median_ratio([200.0, 20.0, 300.0], [100.0, 10.0, 100.0]) == 2.0
+
+
+def test_table_shows_rates_and_ratios_with_the_digits_that_mean_something() -> None:
+    assert [per_second([rate]) for rate in (12.3, 999.0, 1_240.0, 1_234_567.0)] == [
+        "12",
+        "999",
+        "1.2k",
+        "1,234.6k",
+    ]
+    assert [times(ratio) for ratio in (0.123, 1.26, 9.96, 12.3)] == ["0.12x", "1.3x", "10.0x", "12x"]
+    assert table(["a", "b"], [["x", "1"]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+# Wakeups after LEAD_S = 2 and up to 11.9 s: 15 - 2 of the first actor, 9 - 1 of the second.
+@pytest.mark.parametrize("loop", [VirtualLoop, event_loop.Patched])
+def test_event_loops_count_the_same_wakeups(loop: type) -> None:
+    assert event_loop.on_asyncio(loop, [0.75, 1.25], 9.9)[0] == 21
+
+
+@pytest.mark.skipif(find_spec("simpy") is None, reason="SimPy is installed by make bench only")
+def test_simpy_counts_the_same_wakeups() -> None:
+    assert event_loop.on_simpy([0.75, 1.25], 9.9)[0] == 21
+
+
+@pytest.mark.parametrize("model", engine.MODELS_MEASURED[:2], ids=lambda model: model.name)
+def test_every_way_of_lockstep_training_takes_a_step_for_each_client(model: engine.Model) -> None:
+    for name, train_all in engine.contenders(model, 3).items():
+        assert train_all() == 3, name
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+def test_whole_run_trains_and_only_deferral_makes_batches(deferred: bool) -> None:
+    chosen = whole_run.scenario("logistic-regression", 21, 2, deferred=deferred)
+    found = whole_run.run(chosen)
+    assert found.updates_per_s > 0
+    assert 0 < found.outside < 1
+    assert (found.mean_batch > 1) is deferred

@@ -1,0 +1,247 @@
+"""CoBo against the paper's example, an independent implementation, and its asynchronous promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocols.cobo import CoBo, CoBoSettings, PairBusy, PairRequest, pair_probability
+from sim.build import build
+from sim.scenario import load_scenario
+from sim.simulation import Simulation
+from tests.protocols.worlds import QUADRATIC, churn, ran
+
+SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"
+
+# Mean weight across clusters after t iterations of the authors' update with the scenario's constants, and how
+# far the mean of three seeds may be from it: other centres mu_k have other angles, and so other gradients.
+REFERENCE = {100: (0.652, 0.10), 200: (0.267, 0.12), 300: (0.048, 0.07), 500: (0.0, 0.005)}
+
+
+def weight_matrix(simulation: Simulation) -> np.ndarray:
+    """The learned weights, [n, n], 0 on the diagonal."""
+    matrix = np.zeros((len(simulation.clients),) * 2)
+    for (i, j), weight in simulation.metrics.weights().items():
+        matrix[i, j] = weight
+    return matrix
+
+
+def models(simulation: Simulation) -> np.ndarray:
+    return np.stack([client.learner.params.numpy() for client in simulation.clients])  # type: ignore[union-attr]
+
+
+def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
+    """Curvatures a [n, 1] and optima mu [n, d] of the clients."""
+    rows = simulation.engine.data.test.x.numpy().astype(np.float64)
+    return rows[:, :1], rows[:, 1:]
+
+
+def inside(simulation: Simulation) -> np.ndarray:
+    clusters = np.array(simulation.clusters)
+    return (clusters[:, None] == clusters) & ~np.eye(len(clusters), dtype=bool)
+
+
+def across(simulation: Simulation) -> np.ndarray:
+    clusters = np.array(simulation.clusters)
+    return clusters[:, None] != clusters
+
+
+def reference_trajectory(a: np.ndarray, mu: np.ndarray, times: list[int], seed: int) -> dict[int, np.ndarray]:
+    """Algorithm 1 in lockstep, with its own random numbers: weights [n, n] after `times` iterations."""
+    rng = np.random.default_rng(seed)
+    n, d = mu.shape
+    x, weights, found = np.zeros((n, d)), 1.0 - np.eye(n), {}
+    eta, rho, gamma, noise = 0.1, 0.05, 0.01, 0.1
+    for t in range(1, max(times) + 1):
+        for i in range(n):
+            for j in range(i + 1, n):
+                if rng.random() < 2 / n:
+                    z = (x[i] + x[j]) / 2
+                    g_i = a[i] * (z - mu[i]) + noise * rng.standard_normal(d)
+                    g_j = a[j] * (z - mu[j]) + noise * rng.standard_normal(d)
+                    weights[i, j] = weights[j, i] = np.clip(weights[i, j] + gamma * g_i @ g_j, 0, 1)
+        pulls = weights.sum(1, keepdims=True) * x - weights @ x
+        x = x - eta * (a * (x - mu) + noise * rng.standard_normal((n, d)) + rho * pulls)
+        if t in times:
+            found[t] = weights.copy()
+    return found
+
+
+def test_quadratics_follow_the_authors_trajectory() -> None:
+    outside: dict[int, list[float]] = {t: [] for t in REFERENCE}
+    independent: dict[int, list[float]] = {t: [] for t in REFERENCE}
+    for seed in (1, 2, 3):
+        scenario = load_scenario(
+            SCENARIO, ["run.iterations=500", 'run.evaluate_every="100 iterations"'], seed
+        )
+        simulation = build(scenario, device="cpu")
+        matrices = []
+        simulation.on_evaluated = lambda matrices=matrices, s=simulation: matrices.append(weight_matrix(s))
+        simulation.run()
+        references = reference_trajectory(*optima(simulation), list(REFERENCE), seed)
+        for t in REFERENCE:
+            matrix = matrices[t // 100]
+            assert matrix[inside(simulation)].min() >= 0.98
+            outside[t].append(float(matrix[across(simulation)].mean()))
+            independent[t].append(float(references[t][across(simulation)].mean()))
+        simulation.close()
+    for t, (expected, spread) in REFERENCE.items():
+        assert np.mean(outside[t]) == pytest.approx(expected, abs=spread)
+        # With the same centres only the coins and the noise differ.
+        assert outside[t] == pytest.approx(independent[t], abs=0.05)
+
+
+def test_without_noise_and_sampling_every_iteration_is_the_papers() -> None:
+    text = QUADRATIC.replace("count = 4", "count = 5").replace("clusters = 1", "clusters = 2")
+    settings = ["protocol.name=cobo", "protocol.mode=synchronous", "protocol.sampling=none"]
+    with ran(text, *settings, "protocol.gamma=0.2", "protocol.rho=0.3", "run.iterations=12",
+             "run.duration=10 min", "run.evaluate_every=10 min") as simulation:  # fmt: skip
+        a, mu = optima(simulation)
+        n = len(a)
+        x, weights = np.zeros_like(mu), 1.0 - np.eye(n)
+        for _ in range(12):
+            z = (x[:, None] + x) / 2
+            products = np.einsum(
+                "ijd,jid->ij", a[:, None] * (z - mu[:, None]), a[:, None] * (z - mu[:, None])
+            )
+            weights = np.clip(weights + 0.2 * products, 0, 1) * (1 - np.eye(n))
+            x = x - 0.1 * (a * (x - mu) + 0.3 * (weights.sum(1, keepdims=True) * x - weights @ x))
+        assert np.allclose(models(simulation), x, atol=1e-5)
+        assert np.allclose(weight_matrix(simulation), weights, atol=1e-5)
+
+
+def test_theorem_1_consensus_and_gradients_vanish_inside_clusters_and_clusters_separate() -> None:
+    # rho = 1 satisfies rho >= sqrt(3) L/c for L = 1, c = 2; M = |a_i - a_j|/(a_i + a_j) = 1/9 < 1/5.
+    overrides = ["data.noise=0.0", "data.samples=2", "training.batch_size=2", "protocol.rho=1.0",
+                 "run.iterations=250", "protocol.sampling=none", "protocol.gamma=0.05"]  # fmt: skip
+    simulation = build(load_scenario(SCENARIO, overrides), device="cpu")
+    simulation.run()
+    a, mu = optima(simulation)
+    x = models(simulation)
+    distance = np.linalg.norm(x[:, None] - x, axis=2)
+    assert distance[inside(simulation)].max() < 1e-4
+    midpoint_gradients = a[:, None] * ((x[:, None] + x) / 2 - mu[:, None])
+    assert np.linalg.norm(midpoint_gradients, axis=2)[inside(simulation)].max() < 1e-4
+    assert np.allclose(distance, np.linalg.norm(mu[:, None] - mu, axis=2), atol=1e-3)
+    weights = weight_matrix(simulation)
+    assert weights[inside(simulation)].min() == 1 and weights[across(simulation)].max() == 0
+    simulation.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "iteration", "expected"),
+    [
+        ({"sampling": "constant"}, 7, 0.1),
+        ({"sampling": "constant", "sampling_scale": 2.0}, 7, 0.2),
+        ({"sampling": "constant", "sampling_scale": 20.0}, 7, 1.0),
+        ({"sampling": "time-dependent"}, 1, 1.0),
+        ({"sampling": "time-dependent"}, 50, 0.02),
+        ({"sampling": "time-dependent", "decay": "1/sqrt(t)"}, 25, 0.2),
+        ({"sampling": "mixed", "constant_iterations": 80}, 80, 0.1),
+        ({"sampling": "mixed", "constant_iterations": 80}, 81, 1 / 81),
+        ({"sampling": "none"}, 9, 1.0),
+    ],
+)
+def test_sampling_strategies(settings: dict, iteration: int, expected: float) -> None:
+    assert pair_probability(CoBoSettings(**settings), iteration, 10) == expected
+
+
+def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
+    text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2")
+    settings = ["protocol.name=cobo", "protocol.gamma=0.05", "data.noise=0.1", "training.batch_size=1",
+                "run.duration=10 min", "run.evaluate_every=10 min", "network.loss=0.1"]  # fmt: skip
+    with ran(text, *settings) as simulation:
+        agreed = 0
+        for client in simulation.clients:
+            for peer, pair in client.learner.pairs.items():  # type: ignore[union-attr]
+                other = simulation._by_name[peer].learner.pairs[client.name]  # type: ignore[union-attr]
+                assert abs(pair.version - other.version) <= 1  # one result may be on its way
+                if pair.version == other.version:
+                    agreed += 1
+                    assert float(pair.weight) == float(other.weight)
+        assert agreed >= 24  # of 30
+        weights = weight_matrix(simulation)
+        assert weights[inside(simulation)].min() > 0.95 and weights[across(simulation)].max() < 0.05
+
+
+def test_sampled_exchange_costs_a_client_the_same_among_more_peers() -> None:
+    def bytes_per_iteration(count: int, exchange: str) -> float:
+        text = QUADRATIC.replace("count = 4", f"count = {count}").replace("dimension = 3", "dimension = 500")
+        settings = ["protocol.name=cobo", f"protocol.exchange={exchange}", "run.duration=4 min"]
+        with ran(text, *settings, "run.evaluate_every=4 min") as simulation:
+            return simulation.network.counts.bytes / sum(c.learner.iterations for c in simulation.clients)  # type: ignore[union-attr]
+
+    # A pair is sampled with probability 1/n, so a client takes part in (n - 1)/n updates per iteration;
+    # among fewer peers more of them meet an update of the same pair, and are declined.
+    assert bytes_per_iteration(12, "sampled") < 1.4 * bytes_per_iteration(6, "sampled")
+    assert bytes_per_iteration(12, "all") > 1.8 * bytes_per_iteration(6, "all")
+
+
+def test_only_the_two_ends_of_a_pair_exchange_messages_about_it() -> None:
+    text = QUADRATIC.replace("clusters = 1", "clusters = 2")
+    with ran(text, "protocol.name=cobo", "protocol.exchange=sampled", "run.duration=1 min",
+             "run.evaluate_every=1 min") as simulation:  # fmt: skip
+        events = simulation.trace.to_table().to_pylist()
+        sent = [event for event in events if event["event"] == "sent"]
+        assert {event["type"] for event in sent} <= {"PairRequest", "PairAnswer", "PairResult", "PairBusy"}
+        requests = [e for e in sent if e["type"] == "PairRequest"]
+        assert requests
+        for request in requests:
+            pair = {request["actor"], request["peer"]}
+            start = request["time"]
+            following = [e for e in sent if e["time"] >= start and e["actor"] == request["peer"]
+                         and e["peer"] == request["actor"]]  # fmt: skip
+            assert not following or {following[0]["actor"], following[0]["peer"]} == pair
+
+
+def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
+    text = QUADRATIC.replace("count = 4", "count = 6").replace("clusters = 1", "clusters = 2")
+    for mode in ("synchronous", "asynchronous"):
+        settings = [f"protocol.mode={mode}", "protocol.domain=simplex", "protocol.gamma=0.02"]
+        times = ["run.duration=5 min", "run.evaluate_every=5 min"]
+        with ran(text, "protocol.name=cobo", *settings, *times) as simulation:
+            weights = weight_matrix(simulation)
+            assert np.allclose(weights.sum(axis=1), 1, atol=1e-6)
+            assert weights[across(simulation)].max() < 1e-3
+
+
+def test_when_both_ends_ask_at_once_the_first_by_name_goes_on() -> None:
+    text = QUADRATIC.replace("count = 4", "count = 2")
+    settings = ["protocol.name=cobo", "protocol.sampling_scale=4.0", "protocol.exchange=sampled"]
+    # Both finish each step at the same instant and then ask each other with probability 1/2 * min(1, 4/2).
+    with ran(text, *settings, "run.duration=1 min", "run.evaluate_every=1 min") as simulation:
+        events = [e for e in simulation.trace.to_table().to_pylist() if e["event"] == "sent"]
+        refused = [e for e in events if e["type"] == "PairBusy"]
+        assert refused
+        crossing = {e["time"] for e in events if e["type"] == "PairRequest" and e["actor"] == "client-0"} & {
+            e["time"] for e in events if e["type"] == "PairRequest" and e["actor"] == "client-1"
+        }
+        assert crossing
+        for time in crossing:  # arrives after the latency; client-0 declines, client-1 answers
+            reply = next(e for e in refused if e["time"] == time + 0.25)
+            assert reply["actor"] == "client-0"
+        first, second = (client.learner for client in simulation.clients)
+        assert isinstance(first, CoBo) and isinstance(second, CoBo)
+        assert abs(first.pairs["client-1"].version - second.pairs["client-0"].version) <= 1
+
+
+def test_a_departed_peer_pulls_no_more_and_a_newcomer_enters_the_graph() -> None:
+    text = QUADRATIC + churn("crash", 0, "1 min") + churn("join", 3, "2 min")
+    with ran(text, "protocol.name=cobo", "protocol.patience=2 s", "run.duration=5 min",
+             "run.evaluate_every=1 min") as simulation:  # fmt: skip
+        for client in simulation.clients[1:]:
+            learner = client.learner
+            assert isinstance(learner, CoBo)
+            assert "client-0" not in learner.peers
+            assert "client-0" not in learner.latest_models()
+            assert set(learner.latest_models()) == {f"client-{k}" for k in (1, 2, 3)} - {client.name}
+
+
+def test_messages_of_a_pair_update_have_exact_sizes() -> None:
+    from actors.codec import Codec, size
+
+    message = PairRequest(np.zeros(3, dtype=np.float32), 1.0, 3, 0.5)  # type: ignore[arg-type]
+    assert size(message) == len(Codec(PairRequest).encode(message))
+    assert size(PairBusy()) == len(Codec(PairBusy).encode(PairBusy()))

@@ -1,0 +1,191 @@
+"""Who may import whom, and what nobody on the simulated path may use; read from the sources."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = {"actors", "protocols", "sim"}
+
+# Wall time is for statistics and progress; nothing that is simulated depends on it.
+WALL_CLOCK = {
+    "sim/console.py": {""},
+    "sim/run.py": {""},
+    "sim/learning/engine/engine.py": {"Engine.flush"},
+}
+# Modules with global state: the clock, the process's random numbers.
+CLOCKS = ("time.", "datetime.")
+GLOBAL_RANDOMNESS = (
+    "random.",
+    "secrets.",
+    "uuid.",
+    "os.urandom",
+    "torch.manual_seed",
+    "torch.seed",
+    "torch.random.",
+    "torch.cuda.manual_seed",
+    "torch.rand",  # rand, randn, randint, randperm: without a generator of their own they use the global one
+    "torch.normal",
+    "torch.bernoulli",
+    "np.random.",
+    "numpy.random.",
+)
+NAMES_OF_FILES = {
+    ("sim/results/store.py", "uuid.uuid4")
+}  # of a folder that is renamed before anybody sees it
+GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
+
+
+def sources(*folders: str) -> list[Path]:
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(paths) > len(folders)
+    return paths
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def found(problems: Callable[[Path], list[Any]], *folders: str) -> dict[str, list[Any]]:
+    """The files of these folders that have problems, with them."""
+    return {name_of(path): list_ for path in sources(*folders) if (list_ := problems(path))}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports, at whatever depth, also for type checking only."""
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+            modules |= {
+                part.value
+                for part in node.args
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            }
+    return modules
+
+
+def within(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def outsiders(path: Path, *allowed: str) -> list[str]:
+    """What a file imports beside the standard library and `allowed`."""
+    return sorted(
+        module
+        for module in imports(path)
+        if module.partition(".")[0] not in sys.stdlib_module_names and not within(module, *allowed)
+    )
+
+
+def test_actors_know_nothing_of_learning_or_simulation() -> None:
+    assert found(lambda path: outsiders(path, "actors", "msgpack", "numpy"), "actors") == {}
+
+
+def test_protocols_never_import_the_simulator() -> None:
+    allowed = ("protocols", "actors", "numpy", "pydantic", "torch")
+    assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
+
+
+def test_the_world_knows_nothing_of_learning() -> None:
+    assert found(lambda path: outsiders(path, "sim.world", "actors", "numpy", "networkx"), "sim/world") == {}
+
+
+def test_learning_knows_nothing_of_the_world_but_its_random_numbers() -> None:
+    own = ("sim.learning", "sim.world.random", "sim.errors")
+    assert (
+        found(
+            lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own)],
+            "sim/learning",
+        )
+        == {}
+    )
+
+
+def test_results_need_neither_torch_nor_the_simulation() -> None:
+    own = ("sim.results", "sim.errors")
+    foreign = ("torch", *OURS)
+    assert (
+        found(
+            lambda path: [m for m in imports(path) if within(m, *foreign) and not within(m, *own)],
+            "sim/results",
+        )
+        == {}
+    )
+
+
+def test_torchvision_is_imported_in_one_place() -> None:
+    users = found(
+        lambda path: [m for m in imports(path) if within(m, "torchvision")], "actors", "protocols", "sim"
+    )
+    assert list(users) == ["sim/learning/vision.py"]
+
+
+# --- no state that all share --------------------------------------------------------------------------------
+
+
+def uses(path: Path) -> Iterator[tuple[str, str]]:
+    """(where, what) of every dotted name such as `time.perf_counter`; where is "Class.function", or ""."""
+
+    def visit(node: ast.AST, where: str) -> Iterator[tuple[str, str]]:
+        for child in ast.iter_child_nodes(node):
+            inner = where
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = f"{where}.{child.name}".removeprefix(".")
+            if isinstance(child, ast.Attribute):
+                name = ast.unparse(child)
+                if name.replace(".", "").isidentifier():
+                    yield where, name
+            if isinstance(child, ast.ImportFrom):
+                yield from ((where, f"{child.module}.{alias.name}") for alias in child.names)
+            yield from visit(child, inner)
+
+    return visit(ast.parse(path.read_text(encoding="utf-8")), "")
+
+
+def forbidden(path: Path) -> list[tuple[str, str]]:
+    file = name_of(path)
+    places = WALL_CLOCK.get(file, set())
+    return [
+        (where, name)
+        for where, name in uses(path)
+        if (file, name) not in NAMES_OF_FILES
+        and (
+            (name.startswith(CLOCKS) and not (places & {"", where}))
+            or (name.startswith(GLOBAL_RANDOMNESS) and name not in GENERATORS)
+        )
+    ]
+
+
+def test_nobody_reads_the_wall_clock_or_a_global_random_state() -> None:
+    assert found(forbidden, "actors", "protocols", "sim") == {}
+
+
+def test_the_search_finds_what_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import time\nfrom random import choice\n"
+        "class Bad:\n"
+        "    def now(self):\n"
+        "        return time.time(), np.random.rand(3), torch.manual_seed(1)\n"
+        "generator = np.random.Generator(np.random.Philox(1))\n"
+        "torch.Generator().manual_seed(1), self.time.x\n"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert forbidden(path) == [
+        ("", "random.choice"),
+        ("Bad.now", "time.time"),
+        ("Bad.now", "np.random.rand"),
+        ("Bad.now", "torch.manual_seed"),
+    ]
+    assert outsiders(path) == []  # standard library only

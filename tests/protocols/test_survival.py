@@ -1,0 +1,69 @@
+"""Every protocol goes on under churn and losses, and does the same thing twice."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from sim.protocol_loader import find_protocol, list_protocols
+from tests.protocols.worlds import DIGITS, churn, ran
+
+CHURN = "".join(
+    [
+        churn("join", 5, "1.1 s"),
+        churn("crash", 0, "1.7 s"),
+        churn("leave", 1, "2 s"),
+        churn("crash", 2, "2.2 s"),
+        churn("rejoin", 0, "3.3 s", "keep"),
+        churn("rejoin", 1, "4 s", "fresh"),
+        churn("rejoin", 2, "4.6 s", "fresh"),
+        churn("crash", 4, "5.5 s"),
+    ]
+)
+LOSSY = (
+    DIGITS.replace(
+        'latency = "250 ms"',
+        'latency = { kind = "lognormal", median = "100 ms", sigma = 0.5 }\nlink = "datagram"\nloss = 0.1',
+    )
+    .replace('"unlimited"', '"1 Mbit/s"')
+    .replace('step_time = "500 ms"', 'step_time = { kind = "lognormal", median = "200 ms", sigma = 0.5 }')
+    + CHURN
+)
+
+
+def variants() -> list[tuple[str, ...]]:
+    """Overrides for each protocol that comes with coterie, in each of its modes."""
+    found = []
+    for name in list_protocols():
+        fields: dict[str, Any] = find_protocol(name).Settings.model_fields
+        modes = get_args(fields["mode"].annotation) if "mode" in fields else ()
+        for mode in modes or ("",):
+            options = {"name": name} | ({"mode": mode} if mode else {})
+            options |= {"patience": "700 ms"} if "patience" in fields else {}
+            found.append(tuple(f"protocol.{key}={value}" for key, value in options.items()))
+    return found
+
+
+@pytest.mark.parametrize("protocol", variants(), ids=" ".join)
+def test_every_protocol_survives_churn_and_losses_and_repeats_itself(protocol: tuple[str, ...]) -> None:
+    hashes = []
+    for _ in range(2):
+        with ran(LOSSY, *protocol) as world:
+            counts = world.network.counts
+            assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
+            assert [client.index for client in world.clients_up] == [0, 1, 2, 3, 5]
+            if protocol[0] != "protocol.name=local":
+                assert counts.lost > 0 and counts.dropped > 0
+            for client in world.clients_up:
+                assert client.learner is not None and client.learner.iterations > 0
+                assert np.isfinite(client.learner.params.tensor().numpy()).all()
+            hashes.append(world.trace.hash())
+    assert hashes[0] == hashes[1]
+
+
+def test_all_protocols_are_meant() -> None:
+    names = {protocol[0].removeprefix("protocol.name=") for protocol in variants()}
+    assert names == {"cobo", "dpsgd", "fedavg", "gossip", "local", "oracle"}
+    assert len(variants()) == 8  # two of them with two modes

@@ -1,0 +1,116 @@
+"""The same scenario and seed give the same trace, bit for bit, in whatever process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.results.store import RunDirectory
+from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
+
+BUSY = f"""\
+{DIGITS.replace('name = "gossip"', 'name = "cobo"').replace('period = "500 ms"', 'sampling = "none"')}
+[devices.transient]
+every = "1 s"
+length = "200 ms"
+factor = 3
+
+[[churn]]
+at = "1 s"
+event = "crash"
+clients = [4]
+
+[[churn]]
+at = "2 s"
+event = "rejoin"
+clients = [4]
+state = "fresh"
+"""
+LOSSY = ("network.link=datagram", "network.loss=0.1", "run.duration=3 s")
+SETS = """\
+from dataclasses import dataclass
+from protocols.local import Local
+
+@dataclass(frozen=True)
+class Hint:
+    step: int
+
+class Unordered(Local):
+    async def step(self):
+        await super().step()
+        for peer in {*self.peers}:
+            self.tell(peer, Hint(self.iterations))
+
+    async def on_message(self, message, sender):
+        pass
+"""
+
+
+def test_two_processes_give_one_trace(tmp_path: Path) -> None:
+    """This one has run other things before, and the strings in the other one have other hashes."""
+    file, options = write(tmp_path, BUSY), [word for override in LOSSY for word in ("--set", override)]
+    hash_seed = "11" if os.environ.get("PYTHONHASHSEED") != "11" else "12"
+    other = subprocess.Popen(
+        [sys.executable, "-m", "sim.cli", "run", str(file), "--quiet", "--out", str(tmp_path), *options],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    here = run(tmp_path, BUSY, *LOSSY)
+    output, _ = other.communicate()
+    assert other.returncode == 0, output
+    [there] = tmp_path.glob("world-1-*")
+    runs = [RunDirectory.load(path) for path in (here.directory, there)]
+    assert runs[0].summary()["trace_hash"] == runs[1].summary()["trace_hash"]
+    for table in ("events", "metrics", "graph", "intervals"):
+        assert runs[0].scan(table).collect().equals(runs[1].scan(table).collect())
+    fates = here.summary["messages"]
+    assert min(fates[fate] for fate in ("delivered", "lost", "dropped")) > 0
+
+
+@pytest.mark.parametrize("shuffle", ["false", "true"])
+@pytest.mark.parametrize(
+    "protocol", ["local", "gossip", "dpsgd", "cobo", "fedavg", "oracle", "synchronous cobo"]
+)
+def test_a_second_run_is_the_first(tmp_path: Path, protocol: str, shuffle: str) -> None:
+    name = protocol.split()[-1]
+    overrides = [f"protocol.name={name}", "protocol.local_steps=2", f"run.shuffle_ties={shuffle}"]
+    overrides += ["run.duration=2 s", "run.evaluate_every=1 s"]
+    overrides += ["protocol.mode=synchronous"] if "synchronous" in protocol else []
+
+    def trace_hash(*more: str) -> str:
+        with simulation(tmp_path, QUADRATIC, *overrides, *more) as built:
+            built.run()
+            return built.trace.hash()
+
+    assert trace_hash() == trace_hash()
+    assert trace_hash() != trace_hash("run.seed=2")
+
+
+def test_verify_finds_no_difference(tmp_path: Path) -> None:
+    file = write(tmp_path, QUADRATIC)
+    options = ["--set", "protocol.name=cobo", "--set", "run.duration=1 s", "--set", "run.evaluate_every=1 s"]
+    result = CliRunner().invoke(app, ["run", str(file), "--verify", "--out", str(tmp_path), *options])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
+
+
+def test_verify_shows_the_first_difference_and_its_time(tmp_path: Path) -> None:
+    (tmp_path / "unordered.py").write_text(SETS)
+    file = write(tmp_path, QUADRATIC)
+    options = ["--set", "protocol.name=unordered.py:Unordered", "--quiet", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["run", str(file), "--verify", *options])
+    assert result.exit_code == 1
+    first = r"first run:  t = 0\.125 s: (client-\d) sent Hint to (client-\d), \d+ B"
+    second = r"second run: t = 0\.125 s: (client-\d) sent Hint to (client-\d), \d+ B"
+    found = re.search(rf"the second run differs: entry \d+ differs:\n  {first}\n  {second}\n", result.stderr)
+    assert found, result.stderr
+    assert found[1] == found[3] and found[2] != found[4]

@@ -1,0 +1,170 @@
+"""The observer is invisible to the clients, and looks when the scenario says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.simulation import Simulation
+from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
+
+COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")
+PULLS = """\
+from dataclasses import dataclass
+from protocols.learner import Learner
+from protocols.vectors import Vector
+
+@dataclass(frozen=True)
+class Model:
+    params: Vector
+
+class Choosy(Learner):
+    "Keeps a mixture only if it lowers the loss: what it does next depends on numbers."
+
+    async def step(self):
+        update = await self.train()
+        self.params = self.params + update
+        if await self.loss(self.params) < 1.5:
+            await self.sleep(0.1)
+        self.gossip(Model(self.params), 2)
+
+    async def on_message(self, message, sender):
+        mixed = (self.params + message.params) / 2
+        if await self.loss(mixed) < await self.loss(self.params):
+            self.params = mixed
+"""
+
+
+def messages(built: Simulation) -> list[dict[str, object]]:
+    return [entry for entry in events(built) if entry["event"] != "checksum"]
+
+
+def parameters(built: Simulation) -> np.ndarray:
+    return np.stack([client.learner.params.tensor().numpy() for client in built.clients if client.learner])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        COBO,
+        ("protocol.name=dpsgd", "protocol.mode=asynchronous", "run.duration=3 s"),
+        ("protocol.name=choosy.py:Choosy", "run.duration=3 s"),
+    ],
+)
+def test_evaluating_ten_times_as_often_changes_nothing(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    (tmp_path / "choosy.py").write_text(PULLS)
+    churn = "churn=[{at='1 s', event='crash', clients=[2]}, {at='2 s', event='rejoin', clients=[2]}]"
+    with simulation(tmp_path, DIGITS, *overrides, churn, "run.evaluate_every=1 s") as seldom:
+        seldom.run()
+        with simulation(tmp_path, DIGITS, *overrides, churn, "run.evaluate_every=100 ms") as often:
+            often.run()
+            assert not often.supervisor.failures
+            assert messages(often) == messages(seldom)
+            assert len(messages(often)) > 50
+            assert len(often.metrics.mean("accuracy").times) == 31
+            assert len(seldom.metrics.mean("accuracy").times) == 4
+            np.testing.assert_allclose(parameters(often), parameters(seldom), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    # 3 x 0.7 is a little less than 2.1
+    [("700 ms", [0.0, 0.7, 1.4, 2.1]), ("500 ms", [0.0, 0.5, 1.0, 1.5, 2.0, 2.1])],
+)
+def test_the_start_and_the_end_are_evaluated_once(tmp_path: Path, every: str, expected: list[float]) -> None:
+    with simulation(tmp_path, QUADRATIC, "run.duration=2.1 s", f"run.evaluate_every={every}") as built:
+        built.run()
+        assert built.metrics.series("client-0", "distance").times.tolist() == expected
+
+
+def test_evaluation_by_iterations_waits_for_every_client_that_is_up(tmp_path: Path) -> None:
+    with simulation(
+        tmp_path,
+        QUADRATIC,
+        "run.evaluate_every=5 iterations",
+        "devices.override=[{clients=[2], slowdown=5}]",
+        "run.duration=6.5 s",
+    ) as built:
+        built.run()
+        times, iterations = built.metrics.series("client-2", "iterations")
+        others = built.metrics.series("client-0", "iterations").values
+    assert times.tolist() == [0.0, 3.125, 6.25, 6.5]
+    assert iterations.tolist() == [0, 5, 10, 10]
+    assert others.tolist() == [0, 25, 50, 52]
+
+
+@pytest.mark.parametrize("event", ["crash", "leave"])
+def test_evaluation_by_iterations_does_not_wait_for_who_is_gone(tmp_path: Path, event: str) -> None:
+    with simulation(
+        tmp_path,
+        QUADRATIC,
+        "run.evaluate_every=5 iterations",
+        "devices.override=[{clients=[2], slowdown=100}]",
+        "run.duration=3 s",
+        f"churn=[{{at='1.5 s', event='{event}', clients=[2]}}]",
+    ) as built:
+        built.run()
+        times, iterations = built.metrics.series("client-0", "iterations")
+    # At 1.5 s all others have done 12: two evaluations are overdue, and one makes up for both.
+    assert times.tolist() == [0.0, 1.5, 1.875, 2.5, 3.0]
+    assert iterations.tolist() == [0, 12, 15, 20, 24]
+
+
+def test_a_newcomer_is_waited_for(tmp_path: Path) -> None:
+    with simulation(
+        tmp_path,
+        QUADRATIC,
+        "run.evaluate_every=10 iterations",
+        "run.duration=5 s",
+        "churn=[{at='1.5 s', event='join', clients=[5]}]",
+    ) as built:
+        built.run()
+        assert built.metrics.series("client-0", "iterations").times.tolist() == [0.0, 1.25, 4.0, 5.0]
+        assert built.metrics.series("client-5", "iterations").values.tolist() == [20, 28]
+
+
+def test_a_run_ends_by_iterations(tmp_path: Path) -> None:
+    with simulation(
+        tmp_path,
+        QUADRATIC,
+        "run.iterations=12",
+        "run.evaluate_every=5 iterations",
+        "devices.override=[{clients=[2], slowdown=5}]",
+        "run.duration=1 min",
+    ) as built:
+        built.run()
+        times, iterations = built.metrics.series("client-2", "iterations")
+        assert built.loop.time() == 7.5
+    assert times.tolist() == [0.0, 3.125, 6.25, 7.5]
+    assert iterations.tolist() == [0, 5, 10, 12]
+
+
+@pytest.mark.parametrize("protocol", ["local", "broken.py:Broken"])
+def test_a_run_by_iterations_ends_although_the_slowest_is_gone(tmp_path: Path, protocol: str) -> None:
+    """Whether it crashed, or failed by itself."""
+    (tmp_path / "broken.py").write_text(
+        "from protocols.local import Local\n"
+        "class Broken(Local):\n"
+        "    async def step(self):\n"
+        "        await super().step()\n"
+        "        if self.name == 'client-2': raise RuntimeError('broken')\n"
+    )
+    text = QUADRATIC.replace('duration = "10 s"\n', "")
+    crash = [] if "Broken" in protocol else ["churn=[{at='5 s', event='crash', clients=[2]}]"]
+    slow = "devices.override=[{clients=[2], slowdown=40}]"
+    with simulation(tmp_path, text, f"protocol.name={protocol}", "run.iterations=20", slow, *crash) as built:
+        built.run()
+        assert built.loop.time() == 5.0
+        assert built.metrics.series("client-0", "iterations").values[-1] == 40
+
+
+def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
+    """A server without clients would wait for them for ever."""
+    text = QUADRATIC.replace('duration = "10 s"\n', "")
+    churn = "churn=[{at='2 s', event='crash', clients=[0, 1, 2, 3, 4, 5]}]"
+    with simulation(tmp_path, text, "protocol.name=fedavg", "run.iterations=1000", churn) as built:
+        built.run()
+        assert built.loop.time() == 2.0
+        assert built.metrics.series("all", "alive").values[-1] == 0

@@ -1,0 +1,57 @@
+"""A protocol in a user's own file: the example of the README, as it stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli import app
+from sim.results.store import RunDirectory
+from tests.simulation.worlds import DIGITS, write
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+EXAMPLE = "docs/examples/pull_gossip.py"
+CHOSEN = f"protocol.name={EXAMPLE}:PullGossip"
+
+
+def test_it_runs_by_its_name_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    file = write(tmp_path, DIGITS)
+    result = CliRunner().invoke(
+        app,
+        ["run", str(file), "--set", CHOSEN, "--set", "run.duration=10 s", "--out", str(tmp_path), "--quiet"],
+    )
+    assert result.exit_code == 0, result.output
+    [directory] = tmp_path.glob("world-1-*")
+    run = RunDirectory.load(directory)
+    assert run.summary()["protocol"] == "PullGossip"
+    assert run.summary()["failures"] == []
+    assert set(run.summary()["bytes_by_type"]) == {"Pull", "Model"}
+    table = run.scan("metrics").collect().filter(name="accuracy")
+    first, last = (table.filter(time=time)["value"].mean() for time in (0.0, 10.0))
+    assert last > first + 0.3
+    # The resolved scenario names the file absolutely, and so runs from anywhere.
+    assert str(ROOT / EXAMPLE) in run.scenario_text()
+
+
+def test_its_settings_are_checked_like_any_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    file = write(tmp_path, DIGITS)
+    options = ["--set", CHOSEN, "--set", "protocol.local_steps=0"]
+    result = CliRunner().invoke(app, ["check", str(file), *options])
+    assert result.exit_code == 2
+    assert "protocol.local_steps = 0" in result.stderr
+
+
+def test_it_replaces_the_protocol_of_the_quickstart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(app, ["check", "scenarios/quickstart.toml", "--set", CHOSEN])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.skipif(not README.is_file(), reason="there is no README.md yet")
+def test_the_readme_shows_it() -> None:
+    assert (ROOT / EXAMPLE).read_text(encoding="utf-8").strip() in README.read_text(encoding="utf-8")

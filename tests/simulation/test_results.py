@@ -1,0 +1,162 @@
+"""What a run leaves behind: complete, consistent with itself, and enough to repeat it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from sim.results.store import RunDirectory
+from sim.run import RunResult, run_scenario
+from sim.scenario import load_scenario
+from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
+
+WORLD = (
+    "protocol.name=cobo",
+    "run.compare_alone=true",
+    "run.target_accuracy=0.3",
+    "network.loss=0.1",
+    "network.link=datagram",
+    """churn=[
+    {at='1 s', event='join', clients=[5]},
+    {at='1.5 s', event='crash', clients=[0]},
+    {at='2 s', event='leave', clients=[1]},
+    {at='3 s', event='rejoin', clients=[0]}]""".replace("\n", " "),
+)
+COLUMNS = {
+    "metrics": ["time", "actor", "name", "value"],
+    "graph": ["time", "source", "target", "weight"],
+    "events": ["time", "event", "actor", "peer", "type", "bytes", "detail"],
+    "intervals": ["actor", "start", "end", "state"],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> RunResult:
+    return run(folder, DIGITS, *WORLD)
+
+
+@pytest.fixture
+def directory(result: RunResult) -> RunDirectory:
+    return RunDirectory.load(result.directory)
+
+
+def test_the_summary_has_everything(directory: RunDirectory) -> None:
+    summary = directory.summary()
+    assert summary["scenario"] == "world"
+    assert summary["protocol"] == "cobo"
+    assert summary["seed"] == 1
+    assert summary["virtual_seconds"] == 4.0
+    assert summary["wall_seconds"] > 0
+    assert len(summary["trace_hash"]) == 32
+    assert summary["clients"] == {
+        "initial": 5,
+        "joined": 1,
+        "left": 1,
+        "crashed": 1,
+        "rejoined": 1,
+        "failed": 0,
+        "alive": 5,
+    }
+    assert set(summary["accuracy"]) == {"mean", "std", "worst_decile"}
+    assert 0 <= summary["better_than_alone"] <= 1
+    assert set(summary["graph"]) == {"l1", "edge_precision", "edge_recall"}
+    assert None not in summary["graph"].values()
+    assert set(summary["messages"]) == {"sent", "delivered", "lost", "dropped", "in_flight", "bytes"}
+    assert {"jobs", "batches", "mean_batch", "seconds"} <= set(summary["engine"])
+    assert set(summary["device_time"]) == {"busy", "waiting", "down"}
+    assert summary["clusters"] == [0, 0, 0, 1, 1, 1]
+    assert summary["client_names"] == [f"client-{k}" for k in range(6)]
+    assert summary["failures"] == []
+    assert summary["interrupted"] is False
+    assert summary["target"]["accuracy"] == 0.3
+
+
+def test_the_summary_agrees_with_the_tables(directory: RunDirectory) -> None:
+    summary, events = directory.summary(), directory.scan("events").collect()
+    fates = dict(events.group_by("event").len().iter_rows())
+    messages = summary["messages"]
+    assert [fates[fate] for fate in ("sent", "delivered", "lost")] == [
+        messages[fate] for fate in ("sent", "delivered", "lost")
+    ]
+    assert messages["in_flight"] == fates["sent"] - fates["delivered"] - fates["lost"] - fates["dropped"]
+    sent = events.filter(event="sent")
+    assert sent["bytes"].sum() == messages["bytes"]
+    by_type = {kind: [count, size] for kind, count, size in by_message_type(sent)}
+    assert by_type == summary["bytes_by_type"]
+    assert sum(summary["loss_reasons"].values()) == messages["lost"] + messages["dropped"]
+
+    metrics = directory.scan("metrics").collect()
+    last = metrics.filter(name="accuracy", time=4.0)
+    assert last.height == summary["clients"]["alive"]
+    assert last["value"].mean() == pytest.approx(summary["accuracy"]["mean"])
+    totals = dict(metrics.filter(actor="all", time=4.0).select("name", "value").iter_rows())
+    assert totals == {"alive": 5, "bytes_sent": messages["bytes"], "messages_sent": messages["sent"]}
+
+    assert sum(summary["device_time"].values()) == pytest.approx(6 * 4.0)
+    intervals = directory.scan("intervals").with_columns(span=pl.col("end") - pl.col("start")).collect()
+    spans = dict(intervals.group_by("state").agg(pl.col("span").sum()).iter_rows())
+    assert spans == pytest.approx({state: summary["device_time"][state] for state in ("busy", "down")})
+
+
+def by_message_type(sent: pl.DataFrame) -> list[tuple[str, int, int]]:
+    return sent.group_by("type").agg(pl.len(), pl.col("bytes").sum()).rows()
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_the_tables_have_their_columns(directory: RunDirectory, table: str) -> None:
+    content = directory.scan(table).collect()
+    assert content.columns == COLUMNS[table]
+    assert content.height > 0
+
+
+def test_the_graph_is_that_of_who_is_up(directory: RunDirectory) -> None:
+    graph = directory.scan("graph").collect()
+    assert sorted(graph["time"].unique()) == [0.0, 2.0, 4.0]
+    assert set(graph.filter(time=2.0).filter(pl.col("weight") > 0)["source"]) == {2, 3, 4, 5}
+    assert graph["weight"].is_between(0, 1).all()
+
+
+def test_the_report_is_there(directory: RunDirectory) -> None:
+    page = (directory.path / "report.html").read_text(encoding="utf-8")
+    assert directory.summary()["trace_hash"] in page
+
+
+def test_the_resolved_scenario_repeats_the_run(folder: Path, result: RunResult) -> None:
+    again = load_scenario(result.directory / "scenario.toml")
+    assert again == load(folder, DIGITS, *WORLD)
+    second = run_scenario(again, out=folder / "again", device="cpu")
+    assert second.directory.name == result.directory.name
+    assert second.summary["trace_hash"] == result.summary["trace_hash"]
+
+
+def test_a_second_run_replaces_the_first(folder: Path, result: RunResult) -> None:
+    before = result.directory.stat().st_ino
+    second = run(folder, DIGITS, *WORLD)
+    assert second.directory == result.directory
+    assert result.directory.stat().st_ino != before
+    assert [path.name for path in (folder / "runs").iterdir()] == [result.directory.name]
+
+
+def test_messages_need_not_be_kept(tmp_path: Path) -> None:
+    gossip = ("protocol.name=gossip", "run.duration=5 s")
+    kept = run(tmp_path, QUADRATIC, *gossip)
+    hashed = run(tmp_path, QUADRATIC, *gossip, "run.keep_messages=false")
+    assert hashed.summary["trace_hash"] == kept.summary["trace_hash"]
+    assert hashed.summary["messages"] == kept.summary["messages"]
+    events = RunDirectory.load(hashed.directory).scan("events").collect()
+    assert set(events["event"]) == {"start", "checksum"}
+
+
+def test_a_quadratic_is_judged_by_the_distance_to_its_optimum(tmp_path: Path) -> None:
+    summary = run(tmp_path, QUADRATIC, "run.compare_alone=true", "data.noise=0").summary
+    assert summary["accuracy"] == {"mean": None, "std": None, "worst_decile": None}
+    assert 0 < summary["distance"]["mean"] < 0.1
+    assert summary["better_than_alone"] == 0.0  # nobody is better than itself
+    assert summary["graph"] == {"l1": None, "edge_precision": None, "edge_recall": None}
