@@ -21,8 +21,9 @@ HEAD = """\
 
 `make bench` measures all of this and writes this page. **Read the ratios, not the rates**: a rate is true
 of one machine in one hour, and of how busy it was; the two sides of a ratio were measured in turns within
-the same minutes. Every rate is the median of {repetitions} repetitions, after one that doesn't count;
-every ratio is the median of the ratios of the repetitions. Time is wall time.
+the same minutes. Every rate is the median of {repetitions} repetitions, after one that doesn't count. A
+ratio is the median of the ratios of the repetitions, so on a busy machine it can differ from the quotient of
+the two medians. Time is wall time.
 
 {machine}"""
 

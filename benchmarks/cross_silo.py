@@ -1,7 +1,7 @@
 """The fidelity table of CoBo across silos: every method on the same clients, several seeds, as Markdown.
 
-Run with `python -m benchmarks.cross_silo --data-dir DIR [--model mlp] [--seeds 1 2 3]`; takes minutes (MLP) to
-hours (CNN). Each run's result directory is kept under --out, and a run whose directory is there already is not repeated.
+Run with `python -m benchmarks.cross_silo --data-dir DIR [--model mlp] [--seeds 1 2 3]`; minutes for the MLP,
+hours for the CNN. The result directory of each run is kept under --out; a run that has one is not repeated.
 """
 
 import argparse

@@ -100,7 +100,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
     if wall_s > 0:
         rows.append(
-            ("updates", f"{summary['engine']['jobs']:,} ({summary['engine']['jobs'] / wall_s:,.0f}/s)")
+            ("updates", f"{summary['engine']['updates']:,} ({summary['engine']['updates'] / wall_s:,.0f}/s)")
         )
     rows.append(("trace hash", str(summary["trace_hash"])))
     return rows

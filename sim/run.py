@@ -275,6 +275,7 @@ def summarise(
         },
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
+        "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
         "engine": {
             "jobs": statistics.jobs,
             "batches": statistics.batches,
@@ -320,7 +321,7 @@ def _graph(simulation: Simulation) -> dict[str, float | None]:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up
     if any(client.learner is not None and client.learner.weights_are_shares for client in up):
-        # Equal partners of a large cluster have small shares: what counts is a weight beside its row's largest.
+        # Partners in a large cluster have small shares: what counts is a weight beside its row's largest.
         largest: dict[int, float] = {}
         for (source, _), weight in weights.items():
             largest[source] = max(largest.get(source, 0.0), weight)
