@@ -11,8 +11,8 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     """The measure (accuracy, or distance) of each client trained on nothing but its own data, by client name.
 
     It starts from the same parameters and takes as many steps as it took in the simulation, with the same
-    batches and optimizer; when it takes them does not matter, so no world is needed. Clients without a step are
-    left out.
+    batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no
+    step are left out.
     """
     ran, settings = simulation.engine, simulation.settings
     engine = Engine(ran.data, seed=ran.seed, device=ran.device, way=ran.way)

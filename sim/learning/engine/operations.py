@@ -216,35 +216,33 @@ class SampleJob(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gradient(Operation):
+class _OnOneBatch(Operation):
+    """Something about the parameters and one batch of each client."""
+
+    kernel: Kernel
+    draw: Draw
+
+    def rows_at_once(self) -> int:
+        return self.draw.rows_at_once(self.kernel.architecture.numel)
+
+    def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
+        """Parameters [N, P], samples [N, B, ...] and targets [N, B]."""
+        clients, positions = self.draw.batches(nodes)
+        return gather_inputs(nodes, 0), *self.draw.subset.gather(clients, positions[:, 0])
+
+
+class Gradient(_OnOneBatch):
     """Gradient of the mean loss over one batch, [N, P]."""
 
-    kernel: Kernel
-    draw: Draw
-
-    def rows_at_once(self) -> int:
-        return self.draw.rows_at_once(self.kernel.architecture.numel)
-
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        clients, positions = self.draw.batches(nodes)
-        x, y = self.draw.subset.gather(clients, positions[:, 0])
-        return (self.kernel.gradients(gather_inputs(nodes, 0), x, y),)
+        return (self.kernel.gradients(*self.inputs(nodes)),)
 
 
-@dataclass(frozen=True)
-class Loss(Operation):
+class Loss(_OnOneBatch):
     """Mean loss over one batch (which may be a client's whole subset), as a scalar [N, 1]."""
 
-    kernel: Kernel
-    draw: Draw
-
-    def rows_at_once(self) -> int:
-        return self.draw.rows_at_once(self.kernel.architecture.numel)
-
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        clients, positions = self.draw.batches(nodes)
-        x, y = self.draw.subset.gather(clients, positions[:, 0])
-        return (self.kernel.losses(gather_inputs(nodes, 0), x, y)[:, None],)
+        return (self.kernel.losses(*self.inputs(nodes))[:, None],)
 
 
 def _column(values: list[float], dtype: torch.dtype, device: torch.device) -> Tensor:
