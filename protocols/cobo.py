@@ -31,8 +31,8 @@ Differences to the paper:
 - A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its
   weight is kept. A newcomer is given the initial weight (on the simplex: 0, and its share as soon as
   gradients agree).
-- If the last message of a pair's update is lost, its ends differ until their next update, which starts from
-  the newer of their two weights.
+- If a message of a pair's update is lost, its ends may differ until their next update, which starts from the
+  newer of their two weights.
 """
 
 from __future__ import annotations
@@ -42,22 +42,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import project_on_simplex, shared_uniform
 from protocols.rounds import RoundLearner, RoundModel
-from protocols.settings import PositiveDuration, default
+from protocols.settings import PositiveDuration, SettingError, default
 from protocols.vectors import Scalar, Vector
 
 
 @dataclass(frozen=True)
 class RoundGradient:
-    """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`."""
+    """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`.
+
+    `weight`, after `version` updates, is what the sender held before this one.
+    """
 
     gradient: Vector
     round: int
+    version: int
+    weight: float | Scalar
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,12 @@ class CoBoSettings(learner.Settings):
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for."""
 
+    @model_validator(mode="after")
+    def _exchange_fits_mode(self) -> CoBoSettings:
+        if self.mode == "synchronous" and self.exchange == "sampled":
+            raise SettingError("exchange", self.exchange, 'in rounds models go to all: must be "all"')
+        return self
+
 
 def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
     """Probability that a pair updates its weight in `iteration` (from 1 on), of `clients` clients in all."""
@@ -192,10 +203,6 @@ class CoBo(RoundLearner):
         else:
             await self.iterate()
 
-    def probability(self) -> float:
-        """Probability of a pair's update in this iteration."""
-        return pair_probability(self.settings, self.iterations + 1, len(self.pairs) + 1)
-
     # --- the weights ----------------------------------------------------------------------------------------
 
     def ascend(self, peer: str, product: Scalar) -> None:
@@ -222,22 +229,25 @@ class CoBo(RoundLearner):
         """One iteration of algorithm 1."""
         self.announce()
         received = await self.gather(self.settings.patience)
+        await self.update_sampled_pairs(received)
         models = {peer: model.params for peer, model in received.items()}
-        await self.update_sampled_pairs(models)
         update = await self.train(self.settings.local_steps, pulls=self.pulls(models))
         self.params = self.params + update
         self.round += 1
 
-    async def update_sampled_pairs(self, models: Mapping[str, Vector]) -> None:
+    async def update_sampled_pairs(self, received: Mapping[str, RoundModel]) -> None:
         """Exchange midpoint gradients with this round's sampled peers, and update the weights."""
-        probability, own = self.probability(), {}
-        for peer, model in models.items():
-            coin = shared_uniform(
-                self.surroundings.shared_seed, "pair", *sorted((self.name, peer)), self.round
-            )
-            if coin < probability:
-                own[peer] = await self.gradient((self.params + model) / 2)
-                self.tell(peer, RoundGradient(own[peer], self.round))
+        own: dict[str, Vector] = {}
+        for peer, model in received.items():
+            # Of coin, iteration and number of clients both ends must think alike, or one waits for the other
+            # in vain: so the round counts, not the client's own iterations, and the larger neighbourhood.
+            clients = max(self.degree, model.degree) + 1
+            pair = sorted((self.name, peer))
+            coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
+            if coin < pair_probability(self.settings, self.round + 1, clients):
+                own[peer] = await self.gradient((self.params + model.params) / 2)
+                held = self.pairs[peer]
+                self.tell(peer, RoundGradient(own[peer], self.round, held.version, held.weight))
         answers = await self.collect(
             RoundGradient,
             own,
@@ -246,6 +256,7 @@ class CoBo(RoundLearner):
         )
         self.discard(RoundGradient, lambda answer: answer.round <= self.round)
         for peer, answer in answers.items():
+            self.adopt(peer, answer.version, answer.weight)
             self.ascend(peer, self.dot(own[peer], answer.gradient))
 
     # --- asynchronous ---------------------------------------------------------------------------------------
@@ -257,7 +268,7 @@ class CoBo(RoundLearner):
         if self.settings.exchange == "all":
             for peer in self.peers:
                 self.tell(peer, LatestModel(self.params, self.now))
-        half = self.probability() / 2
+        half = pair_probability(self.settings, self.iterations + 1, len(self.pairs) + 1) / 2
         for peer in self.peers:
             if self.rng.random() < half:
                 self.spawn(self.update_pair(peer))
@@ -295,10 +306,16 @@ class CoBo(RoundLearner):
         finally:
             pair.asking = False
 
+    def heard(self, message: object, sender: str) -> bool:
+        """Models count from their arrival on: a handler may be busy with a gradient for long."""
+        if super().heard(message, sender):
+            return True
+        if isinstance(message, LatestModel | PairRequest):
+            self.remember(sender, message.params, message.time)
+        return isinstance(message, LatestModel)
+
     async def on_message(self, message: object, sender: str) -> object:
         match message:
-            case LatestModel(params, time):
-                self.remember(sender, params, time)
             case PairRequest():
                 return await self.answer_pair(message, sender)
             case PairResult():
@@ -311,7 +328,6 @@ class CoBo(RoundLearner):
         if self.now < pair.answering_until or (pair.asking and self.name < sender):
             return PairBusy()
         pair.answering_until = self.now + self.settings.patience
-        self.remember(sender, request.params, request.time)
         self.adopt(sender, request.version, request.weight)
         own, time = self.params, self.now
         gradient = await self.gradient((own + request.params) / 2)

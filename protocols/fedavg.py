@@ -64,7 +64,7 @@ class FedAvgSettings(learner.Settings):
     local_steps: PositiveInt | None = None
     """Training steps of a client in a round, instead of `local_epochs`."""
     local_epochs: PositiveInt = 1
-    """Passes of a client over its own samples in a round (E)."""
+    """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
     """How long the server waits for a client's answer; then the round goes on without it."""
     broadcast: Literal["sampled", "all"] = "sampled"

@@ -1,14 +1,16 @@
 """Gossip learning: push the model to a random peer; whoever receives one merges it with its own and trains.
 
-Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013), variant
-MU (merge, then update); Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to
-federated learning" (2019). Each client has its own timer and nobody waits for anybody:
+Hegedus, Danner and Jelasity, "Gossip learning as a decentralized alternative to federated learning" (2019),
+after Ormandi, Hegedus and Jelasity, "Gossip learning with linear models on fully distributed data" (2013).
+Each client has its own timer and nobody waits for anybody:
 
     every `period`: send (x_i, age_i) to one random peer
     on (x_j, age_j): x_i <- merge(x_i, x_j); age_i <- max(age_i, age_j); x_i <- x_i - eta g_i(x_i) ...
 
-Differences to the papers: models are sent whole (no subsampling or token account), and a client trains only
-when a model arrives, so one without peers stays at its initial model.
+Differences to the papers: models are sent whole (no subsampling or token account); a model is merged with the
+client's current one (2019), not with the one received before it (2013). A client trains only when a model
+arrives, so one without peers stays at its initial model; and one that is slower than its arrivals works off a
+growing queue of ever older models, until its mailbox is full (`mailbox_overflows` in the summary).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Compute(ABC):
     samples: int
     """Number of the client's own training samples."""
     steps_per_epoch: int
-    """Training steps that visit the client's own samples once."""
+    """Training steps of a pass over the client's own samples, without the last incomplete batch."""
 
     @abstractmethod
     def initial(self) -> Vector:
@@ -206,8 +206,22 @@ class Learner(Member):
         super().__init__(name, surroundings)
         self.compute = compute
         self.settings = settings
-        self.params = compute.initial()
+        self._params = compute.initial()
         self.iterations = 0
+
+    @property
+    def params(self) -> Vector:
+        """The current model, an immutable handle. Assign a new one; TypeError for anything else."""
+        return self._params
+
+    @params.setter
+    def params(self, value: Vector) -> None:
+        if type(value) is not type(self._params):
+            raise TypeError(
+                f"params must be a handle such as self.params + update, not {type(value).__name__}; "
+                "arithmetic on handles needs no numbers"
+            )
+        self._params = value
 
     # --- the method -----------------------------------------------------------------------------------------
 

@@ -33,6 +33,15 @@ class LearningSettings:
     sampling: str
 
 
+@dataclass
+class _Steps:
+    """Training steps that followed each other at one learning rate, perhaps begun with a fresh optimizer."""
+
+    steps: int
+    learning_rate: float
+    fresh_optimizer: bool
+
+
 class DeviceCompute(learner.Compute):
     """The computing of client number `client`, on its own data and device.
 
@@ -73,35 +82,34 @@ class DeviceCompute(learner.Compute):
         self._drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
         self._state: Vector | None = None
         self._steps_done = 0
+        self._taken: list[_Steps] = []
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._state, self._steps_done = None, 0
 
-    @property
-    def steps_taken(self) -> int:
-        """Training steps so far, over all lives."""
-        return self._drawn["train"]
-
     def initial(self) -> vectors.Vector:
         return self._initial
 
     def train_alone(self, engine: Engine) -> Vector | None:
-        """Parameters after as many steps as were taken so far, but alone; computed by another engine.
+        """Parameters after the steps taken so far, alone and from the start, computed by another engine.
 
-        From the start, with the same batches and optimizer, without pulls; None if no step was taken. Takes
-        no virtual time.
+        The same batches, learning rates and optimizer, without pulls, one model throughout; None if no step
+        was taken. Takes no virtual time.
         """
-        if not self.steps_taken:
+        if not self._taken:
             return None
-        params, state, done = engine.vector(self._initial.tensor()), None, 0
+        params, state, drawn, done = engine.vector(self._initial.tensor()), None, 0, 0
         kernel = engine.kernel(self.settings.architecture, self.settings.objective)
-        while done < self.steps_taken:
-            steps = min(_STEPS_AT_ONCE, self.steps_taken - done)
-            job = TrainJob(self.client, self._keys["train"], done, self.settings.learning_rate, done, ())
-            operation = engine.training(kernel, self.settings.optimizer, self._draw(steps))
-            params, state = engine.train(operation, params, job, state=state)
-            done += steps
+        for taken in self._taken:
+            if taken.fresh_optimizer:
+                state, done = None, 0
+            for first in range(0, taken.steps, _STEPS_AT_ONCE):
+                steps = min(_STEPS_AT_ONCE, taken.steps - first)
+                job = TrainJob(self.client, self._keys["train"], drawn, taken.learning_rate, done, ())
+                operation = engine.training(kernel, self.settings.optimizer, self._draw(steps))
+                params, state = engine.train(operation, params, job, state=state)
+                drawn, done = drawn + steps, done + steps
         return params
 
     async def train(
@@ -122,11 +130,13 @@ class DeviceCompute(learner.Compute):
         await self._take_time(steps * self.batch_size, self.settings.architecture.training_flops_per_sample)
         if fresh_optimizer:
             self.forget()
+        rate = self.settings.learning_rate if learning_rate is None else learning_rate
+        self._note_taken(steps, rate)
         job = TrainJob(
             self.client,
             self._keys["train"],
             self._advance("train", steps),
-            self.settings.learning_rate if learning_rate is None else learning_rate,
+            rate,
             self._steps_done,
             strengths,
         )
@@ -161,6 +171,16 @@ class DeviceCompute(learner.Compute):
         """Occupy the device for so many samples, a batch of which costs `share` of a training step's time."""
         steps = samples / self.batch_size * share
         await self.device.run(self.cost.seconds(steps=steps, flops=samples * flops_per_sample))
+
+    def _note_taken(self, steps: int, learning_rate: float) -> None:
+        """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""
+        fresh = self._steps_done == 0
+        last = self._taken[-1] if self._taken else None
+        resets = fresh and bool(self.settings.optimizer.slots)  # without a state there is nothing to reset
+        if last is not None and last.learning_rate == learning_rate and not resets:
+            last.steps += steps
+        else:
+            self._taken.append(_Steps(steps, learning_rate, fresh))
 
     def _advance(self, purpose: str, batches: int) -> int:
         first = self._drawn[purpose]

@@ -20,6 +20,8 @@ from sim.world.churn import ChurnEvent, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.network import SimulatedNetwork, type_name
 
+_OWN_METRICS = frozenset(("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent"))
+
 
 class Simulation:
     """Everything that a run consists of; `sim.build` makes it.
@@ -234,6 +236,10 @@ class Simulation:
 
     def observe(self, actor: str, name: str, value: float) -> None:
         """A value that a client reports: `iterations` is a count, of anything else the mean is recorded."""
+        if name in _OWN_METRICS:
+            raise ValueError(
+                f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
+            )
         if name != "iterations":
             self._window.add(actor, name, value)
         elif value in (self._next_evaluation, self.scenario.run.iterations):
@@ -315,8 +321,11 @@ class Simulation:
             assert client.learner is not None
             for peer, weight in (client.learner.weights() or {}).items():
                 target = self._by_name.get(peer)
-                if target is not None:
-                    self.metrics.graph(now, client.index, target.index, float(weight))
+                if target is None:
+                    raise ValueError(
+                        f"weights() of {client.name} names {peer!r}, which is no client; use names from peers"
+                    )
+                self.metrics.graph(now, client.index, target.index, float(weight))
 
     def _message(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
         self.trace.message(

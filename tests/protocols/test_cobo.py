@@ -245,3 +245,71 @@ def test_messages_of_a_pair_update_have_exact_sizes() -> None:
     message = PairRequest(np.zeros(3, dtype=np.float32), 1.0, 3, 0.5)  # type: ignore[arg-type]
     assert size(message) == len(Codec(PairRequest).encode(message))
     assert size(PairBusy()) == len(Codec(PairBusy).encode(PairBusy()))
+
+
+@pytest.mark.parametrize(
+    "topology",
+    ['{ kind = "erdos-renyi", probability = 0.5 }', '{ kind = "small-world", degree = 2, rewire = 0.5 }'],
+)
+@pytest.mark.parametrize("sampling", ["constant", "time-dependent", "mixed"])
+def test_rounds_go_on_where_clients_have_different_numbers_of_neighbours(
+    topology: str, sampling: str
+) -> None:
+    text = QUADRATIC.replace("count = 4", f"count = 7\ntopology = {topology}").replace("seed = 1", "seed = 3")
+    settings = ["protocol.name=cobo", "protocol.mode=synchronous", f"protocol.sampling={sampling}"]
+    # A round lasts 0.75 s, and each sampled pair may add as much; a wait in vain would last 1 min.
+    with ran(text, *settings, "run.duration=1 min", "run.evaluate_every=1 min") as simulation:
+        assert {len(client.learner.pairs) for client in simulation.clients} != {6}  # type: ignore[union-attr]
+        assert min(client.learner.iterations for client in simulation.clients) >= 20  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("sampling", ["constant", "time-dependent", "mixed"])
+def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sampling: str) -> None:
+    text = (
+        QUADRATIC + churn("join", 3, "20 s") + churn("crash", 2, "25 s") + churn("rejoin", 2, "40 s", "fresh")
+    )
+    settings = ["protocol.name=cobo", "protocol.mode=synchronous", f"protocol.sampling={sampling}"]
+    settings += [
+        "protocol.patience=4 s",
+        "protocol.sampling_scale=2.0",
+        "data.clusters=2",
+        "protocol.gamma=0.05",
+    ]
+    with ran(text, *settings, "run.duration=2 min", "run.evaluate_every=2 min") as simulation:
+        rounds = [client.learner.round for client in simulation.clients]  # type: ignore[union-attr]
+        assert max(rounds) - min(rounds) <= 1 and min(rounds) >= 40
+        weights = weight_matrix(simulation)
+        if sampling == "constant":  # every pair has met since
+            assert np.array_equal(weights, weights.T)
+
+
+def test_models_count_from_their_arrival_although_the_handler_is_busy() -> None:
+    """A straggler that computes gradients for others must not train with models that wait in its mailbox."""
+    text = QUADRATIC.replace("count = 4", "count = 6")
+    slow = "\n[[devices.override]]\nclients = [0]\nslowdown = 10\n"
+    with ran(
+        text + slow, "protocol.name=cobo", "run.duration=2 min", "run.evaluate_every=2 min"
+    ) as simulation:
+        learner = simulation.clients[0].learner
+        assert isinstance(learner, CoBo)
+        # Peers send every 0.5 s or, with gradients for others, a few times that; the wires take 0.25 s.
+        ages = [simulation.loop.time() - pair.model_time for pair in learner.pairs.values()]
+        assert max(ages) < 4
+
+
+def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_percent() -> None:
+    """At the default settings; the others gain the time of pair updates it delays, 1/n of a step each."""
+
+    def steps_of_the_others(slowdown: float) -> int:
+        text = QUADRATIC.replace("count = 4", "count = 80").replace("clusters = 1", "clusters = 8")
+        slow = f"\n[[devices.override]]\nclients = [0]\nslowdown = {slowdown}\n"
+        settings = ["protocol.name=cobo", "protocol.exchange=sampled", "run.keep_messages=false"]
+        with ran(text + slow, *settings, "run.duration=3 min", "run.evaluate_every=3 min") as simulation:
+            return sum(client.learner.iterations for client in simulation.clients[1:])  # type: ignore[union-attr]
+
+    assert steps_of_the_others(20.0) == pytest.approx(steps_of_the_others(1.0), rel=0.01)
+
+
+def test_models_in_rounds_go_to_all_peers() -> None:
+    with pytest.raises(ValueError, match="in rounds models go to all"):
+        CoBoSettings(mode="synchronous", exchange="sampled")

@@ -168,3 +168,32 @@ def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
         built.run()
         assert built.loop.time() == 2.0
         assert built.metrics.series("all", "alive").values[-1] == 0
+
+
+OWN = """
+from protocols.learner import Learner
+
+class Claims(Learner):
+    async def step(self):
+        await self.sleep(1)
+        self.observe("accuracy", 0.99)
+
+class Numbers(Learner):
+    async def step(self):
+        await self.sleep(1)
+        self.params = self.params.tensor()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("Claims", "choose another name"), ("Numbers", "params must be a handle")]
+)
+def test_what_would_falsify_the_observer_is_the_clients_own_failure(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    with simulation(tmp_path, QUADRATIC, f"protocol.name={path}:{name}") as built:
+        built.run()
+        assert len(built.supervisor.failures) == len(built.clients)
+        assert all(message in failure.error for failure in built.supervisor.failures)
