@@ -78,7 +78,8 @@ class Quantity:
         candidates = []
         for unit, factor in sorted(self.units.items(), key=lambda item: -item[1]):
             number = _shortest(float(Fraction(value) / factor))
-            if float(Fraction(number) * factor) == value:
+            exact = Fraction(number) * factor
+            if float(exact) == value and not (self.whole and exact.denominator != 1):
                 candidates.append((len(number), number.startswith("0."), f"{number} {unit}"))
         return min(candidates, key=lambda candidate: candidate[:2])[2]
 

@@ -67,8 +67,15 @@ def test_train_samples_have_one_owner_and_test_samples_fit_them(
         assert train.dtype == test.dtype == np.int64
         assert len(train) == options.get("samples_per_client", len(train)) > 0
         assert 0 < len(np.unique(test)) == len(test)
-        if make not in (iid, permuted_clusters):
+        # A client of a disjoint cluster is tested on its whole block, of which it may lack a class by chance.
+        if make not in (iid, permuted_clusters, disjoint_clusters):
             assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist())
+    if make is disjoint_clusters:
+        assert partition.clusters is not None
+        blocks: dict[int, set[int]] = {}
+        for cluster, train, test in zip(partition.clusters, partition.train, partition.test, strict=True):
+            blocks.setdefault(cluster, set()).update(TEN.train[train].tolist(), TEN.test[test].tolist())
+        assert sum(len(block) for block in blocks.values()) == len(set().union(*blocks.values()))
     again = make(TEN, clients, seed, **options)
     assert same(again.train, partition.train)
     assert same(again.test, partition.test)
