@@ -1,6 +1,6 @@
 """The fidelity table of CoBo across silos: every method on the same clients, several seeds, as Markdown.
 
-Run with `python -m benchmarks.cross_silo --data-dir DIR [--model mlp] [--seeds 1 2 3]`; minutes for the MLP,
+Run with `python -m benchmarks.cross_silo --data-dir DIR [--model cnn] [--seeds 1 2 3]`; minutes for the MLP,
 hours for the CNN. The result directory of each run is kept under --out; a run that has one is not repeated.
 """
 
@@ -18,7 +18,7 @@ SCENARIO = Path("scenarios/cobo_cross_silo.toml")
 LOCAL_STEPS = (
     10  # between two rounds of the averaging baselines, which then do as many steps in all as the others
 )
-MODELS = {"cnn": [], "mlp": ['model={name="mlp",hidden=[100]}', "run.iterations=600"]}
+MODELS = {"mlp": [], "cnn": ['model={name="cnn"}']}
 Overrides = Sequence[str]
 
 
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", choices=list(MODELS), default="cnn")
+    parser.add_argument("--model", choices=list(MODELS), default="mlp")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/cross-silo"))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from sim.build import build
+from sim.build.simulation import build
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.evaluation import measure_models
 from sim.scenario import Scenario, load_scenario
@@ -118,7 +118,7 @@ class Stopwatch:
 
 def run(chosen: Scenario) -> Run:
     """Build and run it; only the run is timed, without the measuring of models."""
-    with patch("sim.build.load_dataset", repeated):
+    with patch("sim.build.learning.load_dataset", repeated):
         simulation = build(chosen, device="cpu")
     measuring = Stopwatch(measure_models)
     with closing(simulation), patch("sim.simulation.measure_models", measuring):

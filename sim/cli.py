@@ -96,9 +96,9 @@ def check(
     """Check a scenario, its protocol and its data without running it."""
     scenario = _load(file, overrides, seed)
     with _endings(file):
-        from sim import build
+        from sim.build.simulation import check as check_parts
 
-        build.check(scenario, data_dir)
+        check_parts(scenario, data_dir)
     typer.echo(f"{file}: ok")
 
 
@@ -158,8 +158,8 @@ def _listing(what: Listing) -> dict[str, str]:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder.absolute()}; run this where your scenarios/ is")
         return {str(path): first_comment(path).partition("\n")[0] for path in sorted(folder.glob("*.toml"))}
-    from sim import settings_data
     from sim.explain import kinds_of
+    from sim.settings import data as settings_data
 
     if what is Listing.datasets:
         return dict(settings_data.DATASETS)

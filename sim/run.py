@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from sim.alone import train_alone
-from sim.build import build
+from sim.build.simulation import build
 from sim.results.metrics import (
     ALL,
     accuracy_summary,

@@ -18,9 +18,11 @@ from sim.errors import UserError
 from sim.explain import keys_of, problems, show
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits
-from sim.settings import Clients, Engine, ProtocolChoice, Run, Sections, Supervision, Training
-from sim.settings_data import Data, Model
-from sim.settings_world import Churn, Devices, Network
+from sim.settings.churn import Churn
+from sim.settings.data import Data, Model
+from sim.settings.devices import Devices
+from sim.settings.network import Network
+from sim.settings.sections import Clients, Engine, ProtocolChoice, Run, Sections, Supervision, Training
 
 if TYPE_CHECKING:
     from protocols.learner import Learner

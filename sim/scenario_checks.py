@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from protocols.settings import SettingError
-from sim.settings import Sections
-from sim.settings_data import (
+from sim.settings.data import (
     ClassesPerClient,
     DisjointClusters,
     ImageData,
@@ -13,7 +12,8 @@ from sim.settings_data import (
     PermutedClusters,
     QuadraticData,
 )
-from sim.settings_world import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
+from sim.settings.sections import Sections
+from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
 from sim.world.churn import ChurnEvent, validate_schedule
 
 

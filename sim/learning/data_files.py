@@ -11,7 +11,6 @@ import _codecs
 import gzip
 import http.client
 import lzma
-import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from sim.data_folder import FOLDER_VARIABLE, data_folder
 from sim.errors import UserError
 from sim.learning import vision
 
-FOLDER_VARIABLE = "COTERIE_DATA"
 _DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
 
 
@@ -52,7 +51,7 @@ def read_images(name: str, data_dir: Path | None, *, download: bool = True) -> I
     A set that is missing is downloaded into that folder. Raises UserError when that is not possible or not
     wanted, and for unreadable files; the message says where the files were looked for and what to put where.
     """
-    folder, chosen_by = _data_folder(data_dir)
+    folder, chosen_by = data_folder(data_dir)
     layout = _find(name, folder)
     failure = "not downloaded, as asked"
     if layout is None and download:
@@ -80,19 +79,6 @@ def read_images(name: str, data_dir: Path | None, *, download: bool = True) -> I
             f'data.name = "{name}": the files in {path} cannot be read ({type(error).__name__}: {error}); '
             "delete them, and put intact copies there"
         ) from error
-
-
-def _data_folder(data_dir: Path | None) -> tuple[Path, str]:
-    """The data folder and, for messages, who chose it; a folder that somebody named must exist."""
-    if data_dir is not None:
-        folder, chosen_by = Path(data_dir), "from --data-dir"
-    elif FOLDER_VARIABLE in os.environ:
-        folder, chosen_by = Path(os.environ[FOLDER_VARIABLE]), f"from {FOLDER_VARIABLE}"
-    else:
-        return Path("data"), f"the default; --data-dir or {FOLDER_VARIABLE} change it"
-    if not folder.is_dir():
-        raise UserError(f"data folder {folder} ({chosen_by}): no such folder; name an existing one")
-    return folder, chosen_by
 
 
 def _find(name: str, folder: Path) -> _Layout | None:

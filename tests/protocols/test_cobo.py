@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.cobo import CoBo, CoBoSettings, PairBusy, PairRequest, pair_probability
-from sim.build import build
+from sim.build.simulation import build
 from sim.scenario import load_scenario
 from sim.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, ran

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from protocols.learner import Learner
-from sim.build import build
+from sim.build.simulation import build
 from sim.scenario import load_scenario
 from sim.simulation import Simulation
 

@@ -6,7 +6,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.scenario import Scenario, digest, first_comment, load_scenario, to_toml
-from sim.settings_world import ConstantTime, UniformTime
+from sim.settings.distributions import ConstantTime, UniformTime
 from tests.scenario.texts import FULL, SMALL, changed, write
 
 

@@ -11,7 +11,7 @@ import sim
 from sim.protocol_loader import find_protocol, list_protocols
 from sim.reference import reference
 from sim.schema import scenario_schema
-from sim.settings import Sections
+from sim.settings.sections import Sections
 from tests.scenario.texts import FULL, SMALL, changed
 
 ROOT = Path(sim.__path__[0]).parent

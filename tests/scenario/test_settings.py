@@ -16,9 +16,12 @@ from protocols.settings import (
     Size,
     default,
 )
-from sim.settings import Clients, EvaluateEvery, Network, Run
-from sim.settings_data import Dirichlet, ImageData, Mapl
-from sim.settings_world import Complete, ConstantTime, Devices, LogNormalTime
+from sim.settings.data import Dirichlet, ImageData, Mapl
+from sim.settings.devices import Devices
+from sim.settings.distributions import ConstantTime, LogNormalTime
+from sim.settings.network import Network
+from sim.settings.sections import Clients, EvaluateEvery, Run
+from sim.settings.topology import Complete
 
 
 class Example(Settings):

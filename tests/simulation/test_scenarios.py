@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.build import build
+from sim.build.simulation import build
 from sim.scenario import load_scenario
 from sim.world.network import Counts
 

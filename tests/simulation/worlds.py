@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.build import build
+from sim.build.simulation import build
 from sim.run import RunResult, run_scenario
 from sim.scenario import Scenario, load_scenario
 from sim.simulation import Simulation

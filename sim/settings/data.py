@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from protocols.settings import SettingError, Settings
-from sim.settings_world import ShareBelowOne, exactly_one, kind_alone
+from sim.settings.shared import ShareBelowOne, exactly_one, kind_alone
 
 DATASETS: Mapping[str, str] = {
     "digits": "1,797 handwritten digits, 8x8 pixels as 64 numbers, 10 classes; built in",

@@ -1,4 +1,4 @@
-"""The sections of a scenario file; more of them are in `sim.settings_data` and `sim.settings_world`.
+"""A scenario file as a whole, and its short sections.
 
 Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
 """
@@ -22,26 +22,12 @@ from pydantic import (
 
 from actors.units import DURATION
 from protocols.settings import PositiveDuration, SettingError, Settings, Size, default
-from sim.settings_data import Data, ImageData, Model, QuadraticData
-from sim.settings_world import Churn, Devices, Network, ShareBelowOne, Topology
-
-__all__ = [
-    "Churn",
-    "Clients",
-    "Data",
-    "Devices",
-    "Engine",
-    "EvaluateEvery",
-    "ImageData",
-    "Model",
-    "Network",
-    "ProtocolChoice",
-    "QuadraticData",
-    "Run",
-    "Sections",
-    "Supervision",
-    "Training",
-]
+from sim.settings.churn import Churn
+from sim.settings.data import Data, Model
+from sim.settings.devices import Devices
+from sim.settings.network import Network
+from sim.settings.shared import ShareBelowOne
+from sim.settings.topology import Topology
 
 # Run ------------------------------------------------------------------------------------------------------
 

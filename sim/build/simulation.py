@@ -1,0 +1,160 @@
+"""Puts the parts of a simulation together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from protocols.learner import Learner, Server, ServerPlan, Surroundings
+from sim.build.churn import churn_events
+from sim.build.devices import cost_model, slowness
+from sim.build.learning import Learning, choose_device, load_learning
+from sim.build.membership import MembershipMaker
+from sim.build.names import client_name
+from sim.build.network import network_model
+from sim.build.topology import neighbour_lists
+from sim.clients import Client
+from sim.compute import DeviceCompute
+from sim.errors import UserError
+from sim.learning.engine import Engine, Vector
+from sim.scenario import Scenario
+from sim.simulation import Simulation
+from sim.world.churn import absent_at_start
+from sim.world.clock import VirtualLoop
+from sim.world.devices import Device
+from sim.world.membership import Membership
+from sim.world.network import SimulatedNetwork
+from sim.world.random import key, stream
+
+
+def check(scenario: Scenario, data_dir: Path | None = None) -> None:
+    """Build everything without running it; raises UserError for what a scenario file alone does not show."""
+    build(scenario, data_dir, "cpu").close()
+
+
+def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:
+    """A simulation at virtual time 0, ready to run. Raises UserError."""
+    learning = load_learning(scenario, data_dir, choose_device(device))
+    engine = Engine(
+        learning.data,
+        seed=scenario.run.seed,
+        device=learning.data.train.x.device,
+        way=scenario.engine.way,
+        deferred=scenario.engine.deferred,
+        pending_limit_bytes=scenario.engine.pending_limit,
+    )
+    return _Builder(scenario, learning, engine, data_dir).simulation()
+
+
+class _Builder:
+    """Makes the parts of one simulation, in the order in which they need each other."""
+
+    def __init__(
+        self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None
+    ) -> None:
+        self.scenario = scenario
+        self.learning = learning
+        self.engine = engine
+        self.data_dir = data_dir
+        self.seed = scenario.run.seed
+        self.names = [client_name(index) for index in range(scenario.clients.count)]
+        self.events = churn_events(scenario, learning.clusters, data_dir)
+        self.absent = [self.names[index] for index in absent_at_start(self.events)]
+        self.plans = self._server_plans()
+        up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
+        self.memberships = MembershipMaker(scenario, up, self.absent)
+        self.neighbours = self._neighbours()
+        self.initial = self._initial_parameters()
+        self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, data_dir))
+        self._set_server_links()
+
+    def simulation(self) -> Simulation:
+        """The finished simulation; if something is refused half-way, the loop is closed."""
+        try:
+            simulation = Simulation(
+                self.scenario, self.loop, self.network, self.engine, self.learning.settings, self.events
+            )
+            simulation.clusters = self.learning.clusters
+            simulation.clients = [
+                self._client(simulation, index, name) for index, name in enumerate(self.names)
+            ]
+            simulation.servers = [partial(self._server, simulation, plan) for plan in self.plans]
+            return simulation
+        except BaseException:
+            self.loop.close()
+            raise
+
+    def _server_plans(self) -> list[ServerPlan]:
+        protocol = self.scenario.protocol
+        try:
+            return protocol.learner.servers(protocol.settings, self.names, self.learning.clusters)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+    def _neighbours(self) -> dict[str, tuple[str, ...]]:
+        """Who may talk to whom. With servers, a client's only neighbour is its server."""
+        if self.plans:
+            served = {client: (plan.name,) for plan in self.plans for client in plan.clients}
+            return served | {plan.name: plan.clients for plan in self.plans}
+        lists = neighbour_lists(self.scenario)
+        return {
+            name: tuple([self.names[peer] for peer in peers])
+            for name, peers in zip(self.names, lists, strict=True)
+        }
+
+    def _set_server_links(self) -> None:
+        links = self.scenario.network.server
+        if links is not None:
+            for plan in self.plans:
+                self.network.set_link(plan.name, links.uplink, links.downlink)
+
+    def _initial_parameters(self) -> list[Vector]:
+        """Each client's x_0: the same vector for all, or each its own."""
+        shared = self.scenario.model.initialisation == "shared"
+
+        def draw(*names: str | int) -> Vector:
+            generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
+            return self.engine.vector(self.learning.settings.architecture.initial(generator))
+
+        if shared:
+            return [draw()] * len(self.names)
+        return [draw(index) for index in range(len(self.names))]
+
+    def _surroundings(self, simulation: Simulation, name: str, membership: Membership) -> Surroundings:
+        return Surroundings(
+            self.network,
+            membership,
+            self.neighbours[name],
+            stream(self.seed, "actor", name),
+            key(self.seed, "shared by all clients"),
+            partial(simulation.observe, name),
+        )
+
+    def _client(self, simulation: Simulation, index: int, name: str) -> Client:
+        device = Device(self.loop, slowness(self.scenario, index, self.data_dir), up=name not in self.absent)
+        compute = DeviceCompute(
+            self.engine,
+            self.learning.settings,
+            index,
+            device,
+            cost_model(self.scenario, index, self.data_dir),
+            self.initial[index],
+        )
+        membership = self.memberships.make(name, self.neighbours[name])
+        surroundings = self._surroundings(simulation, name, membership)
+        protocol = self.scenario.protocol
+
+        def fresh() -> Learner:
+            compute.forget()
+            return protocol.learner(name, surroundings, compute, protocol.settings)
+
+        return Client(index, name, compute, membership, fresh, up_at_start=name not in self.absent)
+
+    def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
+        surroundings = self._surroundings(
+            simulation, plan.name, self.memberships.make(plan.name, self.neighbours[plan.name])
+        )
+        return plan.kind(plan.name, surroundings, self.scenario.protocol.settings, self.initial[0])  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""What sections share: client lists, shares, and tables that may be written as a plain value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, NonNegativeInt, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from protocols.settings import SettingError, Settings
+
+ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Factor = Annotated[float, Field(gt=0)]
+
+
+def exactly_one(section: Settings, *keys: str) -> None:
+    """Raise unless exactly one of these optional keys is stated."""
+    stated = [key for key in keys if getattr(section, key) is not None]
+    if len(stated) != 1:
+        names = " or ".join(repr(key) for key in keys)
+        raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
+
+
+@dataclass(frozen=True, eq=False)  # annotations must be hashable, and a schema is not
+class Shorthand:
+    """Annotation of a table that may also be written as a plain value; `expand` makes the table of it."""
+
+    expand: Callable[[Any], Any]
+    schema: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, table: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [self.schema, handler(table)]}
+
+
+def kind_alone(*kinds: str) -> Shorthand:
+    """``topology = "ring"`` stands for ``{ kind = "ring" }``; for kinds without required settings."""
+    return Shorthand(
+        lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": list(kinds)}
+    )
+
+
+def constant(quantity: Any) -> Shorthand:
+    """A quantity where a distribution may stand is the constant distribution."""
+
+    def expand(value: Any) -> Any:
+        return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}
+
+    return Shorthand(expand, TypeAdapter(quantity).json_schema())
