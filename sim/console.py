@@ -93,6 +93,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(
         ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
     )
+    rows += _population_rows(summary["population"])
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
     rows.append(
@@ -103,4 +104,23 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("updates", f"{summary['engine']['updates']:,} ({summary['engine']['updates'] / wall_s:,.0f}/s)")
         )
     rows.append(("trace hash", str(summary["trace_hash"])))
+    return rows
+
+
+def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How newcomers caught up and how the others fared; nothing where nobody came or went."""
+    rows: list[tuple[str, str]] = []
+    if population is None:
+        return rows
+    if population["newcomers"]:
+        times = population["catch_up_seconds"]
+        took = f" after {text.duration(times['median'])} (median)" if times["median"] is not None else ""
+        caught_up = f"{population['caught_up']} of {population['newcomers']}"
+        rows.append(("newcomers", f"{caught_up} reached 90 % of the others' accuracy{took}"))
+    if population["departures"]:
+        times = population["recovery_seconds"]
+        took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
+        dip = f"accuracy fell by {text.share(population['deepest_dip'])} at most"
+        back = f"back after {population['recovered']} of {population['departures']}"
+        rows.append(("departures", f"{dip}; {back}{took}"))
     return rows

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
+import polars as pl
 import torch
 
 from sim.alone import train_alone
@@ -29,6 +30,7 @@ from sim.results.metrics import (
     share_better,
     time_to_target,
 )
+from sim.results.population import ARRIVALS, DEPARTURES, Happening, Population, panel_of
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
@@ -286,6 +288,7 @@ def summarise(
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
+        "population": _population(simulation) if is_accuracy else None,
         "failures": [str(failure) for failure in failures],
         "failure_traceback": failures[0].traceback if failures else None,
         "interrupted": interrupted,
@@ -313,6 +316,21 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
         "failed": churn.failed,
         "alive": len(simulation.clients_up),
     }
+
+
+def _population(simulation: Simulation) -> dict[str, Any] | None:
+    """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
+    names = {client.name: client.index for client in simulation.clients}
+    metrics = pl.DataFrame(simulation.metrics.to_table()).lazy()
+    panel = panel_of(metrics, "accuracy", list(names))
+    if panel is None:
+        return None
+    moves = [
+        Happening(time_s, names[actor], event)
+        for time_s, actor, event in simulation.trace.lifecycles
+        if actor in names and event in ARRIVALS + DEPARTURES
+    ]
+    return Population(panel).summary(moves)
 
 
 def _graph(simulation: Simulation) -> dict[str, float | None]:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import Series, value_at, worst_decile
+from sim.results.population import ARRIVALS, Panel
 from sim.results.style import BLUE, FAINT, GREEN, RED, blank, line
-from sim.results.view import ARRIVALS, Measure, Panel, RunView, evenly
+from sim.results.view import Measure, RunView, evenly
 
 MOST_POINTS = 600  # of a line
 MOST_CLIENT_LINES = 100

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from sim.results import text
+from sim.results.population import ARRIVALS, DEPARTURES
 from sim.results.style import ABSENT, BLUE, FAINT, GREEN, GREY, RED, SAND, TEMPLATE, blank
-from sim.results.view import ARRIVALS, DEPARTURES, RunView
+from sim.results.view import RunView
 
 MOST_GRAPH_ROWS = 120
 MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the report

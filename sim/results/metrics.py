@@ -212,31 +212,3 @@ def value_at(series: Series, time_s: float) -> float:
     """The last value recorded at or before `time_s`; 0 before the first."""
     position = int(np.searchsorted(series.times, time_s, side="right"))
     return float(series.values[position - 1]) if position else 0.0
-
-
-def catch_up_time(
-    newcomer: Series, incumbents: Series, joined_s: float, *, tolerance: float = 0.02
-) -> float | None:
-    """Seconds from joining until the newcomer is within `tolerance` of the incumbents; None if never."""
-    for time_s, value in zip(*newcomer, strict=True):
-        if time_s >= joined_s and value >= value_at(incumbents, time_s) - tolerance:
-            return float(time_s - joined_s)
-    return None
-
-
-def dip_and_recovery(survivors: Series, departed_s: float) -> tuple[float | None, float | None]:
-    """What a departure cost the survivors, whose mean accuracy is given.
-
-    Returns (depth of the dip below the last value before the departure, seconds until that value was reached
-    again or None if it never was). (0, 0) without a dip; (None, None) without an evaluation on both sides.
-    """
-    after = survivors.times > departed_s
-    if after.all() or not after.any():
-        return None, None
-    before = survivors.values[~after][-1]
-    times, values = survivors.times[after], survivors.values[after]
-    if values[0] >= before:
-        return 0.0, 0.0
-    back = np.flatnonzero(values >= before)
-    until = back[0] if back.size else len(values)
-    return float(before - values[:until].min()), float(times[back[0]] - departed_s) if back.size else None

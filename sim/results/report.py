@@ -18,10 +18,11 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import MOST_TIMELINE_CLIENTS, learned_graph, timeline
-from sim.results.metrics import EDGE_THRESHOLD, catch_up_time, dip_and_recovery
+from sim.results.metrics import EDGE_THRESHOLD
 from sim.results.page import document
+from sim.results.population import ARRIVALS, Happening, Panel, Population
 from sim.results.store import RunDirectory
-from sim.results.view import ARRIVALS, Happening, Panel, RunView
+from sim.results.view import RunView
 
 MOST_TABLE_ROWS = 200
 MOST_OPEN_ROWS = 30
@@ -159,42 +160,34 @@ def _moves(view: RunView) -> str:
     """What each arrival and departure meant for those concerned; needs accuracies."""
     if not view.moves or view.measure is None or not view.measure[0].is_share:
         return ""
-    panel = view.measure[1]
+    population = Population(view.measure[1])
     rows = []
     for move in view.moves[:MOST_TABLE_ROWS]:
-        consequence = _newcomer(panel, move) if move.event in ARRIVALS else _survivors(panel, move)
+        describe = _newcomer if move.event in ARRIVALS else _survivors
+        consequence = describe(population, move)
         rows.append([view.clients[move.client], move.event, text.duration(move.time_s), *consequence])
     heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
     lead = (
-        "Catch-up: time until a newcomer is within 2 points of the mean of those who were there before. "
+        "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
         "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
     )
     more = _more(len(view.moves), "events")
     return _section("Arrivals and departures", f"<p>{lead}</p>{_table(heads, rows, words=2)}{more}")
 
 
-def _newcomer(panel: Panel, move: Happening) -> list[str]:
-    before = panel.times < move.time_s
-    incumbents = (
-        ~np.isnan(panel.values[before][-1]) if before.any() else np.zeros(panel.values.shape[1], bool)
-    )
-    incumbents[move.client] = False
-    if not incumbents.any():
+def _newcomer(population: Population, move: Happening) -> list[str]:
+    if not population.has_incumbents(move):
         return [text.NOTHING] * 3
-    seconds = catch_up_time(panel.of(move.client), panel.mean_of(incumbents), move.time_s)
+    seconds = population.catch_up(move)
     return ["not reached" if seconds is None else text.duration(seconds), text.NOTHING, text.NOTHING]
 
 
-def _survivors(panel: Panel, move: Happening) -> list[str]:
-    after = panel.times > move.time_s
-    if after.all() or not after.any():
+def _survivors(population: Population, move: Happening) -> list[str]:
+    dip = population.dip(move.time_s)
+    if dip is None:
         return [text.NOTHING] * 3
-    survivors = ~np.isnan(panel.values[~after][-1]) & ~np.isnan(panel.values[after][0])
-    survivors[move.client] = False
-    if not survivors.any():
-        return [text.NOTHING] * 3
-    dip, recovery = dip_and_recovery(panel.mean_of(survivors), move.time_s)
-    return [text.NOTHING, text.share(dip), "not reached" if recovery is None else text.duration(recovery)]
+    back = "not reached" if dip.seconds is None else text.duration(dip.seconds)
+    return [text.NOTHING, text.share(dip.depth), back]
 
 
 def _traffic(view: RunView) -> str:

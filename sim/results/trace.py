@@ -62,6 +62,7 @@ class Trace:
         self._ids: dict[str, int] = {}
         self._sent: dict[str, list[int]] = {}
         self._entries = 0
+        self.lifecycles: list[tuple[float, str, str]] = []  # (time_s, actor, event)
 
     def __len__(self) -> int:
         """Number of entries recorded, stored or not."""
@@ -99,6 +100,7 @@ class Trace:
 
     def lifecycle(self, time_s: float, actor: str, event: str) -> None:
         """A client came or went: `event` is one of `LIFECYCLE_EVENTS`."""
+        self.lifecycles.append((time_s, actor, event))
         record = _RECORD.pack(time_s, _CODES[event], self._id(actor), _NONE, _NONE, 0, self._id(""))
         self._append(record, store=True)
 

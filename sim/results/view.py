@@ -11,11 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results.metrics import ALL, Series
+from sim.results.population import ARRIVALS, DEPARTURES, Happening, Panel, panel_of
 from sim.results.store import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
-
-ARRIVALS = ("join", "rejoin", "restarted")
-DEPARTURES = ("leave", "crash", "failed")
 
 
 @dataclass(frozen=True)
@@ -33,32 +31,6 @@ MEASURES = (
     Measure("distance", "distance to the own optimum", higher_is_better=False, is_share=False),
     Measure("loss", "test loss", higher_is_better=False, is_share=False),
 )
-
-
-class Panel(NamedTuple):
-    """One quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN where not measured."""
-
-    times: NDArray[np.float64]
-    values: NDArray[np.float64]
-
-    def of(self, client: int) -> Series:
-        """One client's measurements."""
-        measured = ~np.isnan(self.values[:, client])
-        return Series(self.times[measured], self.values[measured, client])
-
-    def mean_of(self, clients: NDArray[np.bool_]) -> Series:
-        """Mean over some clients, at the times at which any of them was measured."""
-        chosen = self.values[:, clients]
-        measured = ~np.isnan(chosen).all(axis=1)
-        return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
-
-
-class Happening(NamedTuple):
-    """A client came or went."""
-
-    time_s: float
-    client: int
-    event: str
 
 
 class Snapshot(NamedTuple):
@@ -124,16 +96,7 @@ class RunView:
 
     def panel(self, name: str) -> Panel | None:
         """One metric of all clients; None if it was never recorded."""
-        rows = self._directory.scan("metrics").filter(
-            (pl.col("name") == name) & pl.col("actor").is_in(list(self.clients)) & pl.col("value").is_finite()
-        )
-        frame = rows.select("time", "actor", "value").collect()
-        if frame.is_empty():
-            return None
-        times, row = np.unique(frame["time"].to_numpy(), return_inverse=True)
-        values = np.full((len(times), len(self.clients)), np.nan)
-        values[row, self._indices(frame["actor"])] = frame["value"].to_numpy()
-        return Panel(times, values)
+        return panel_of(self._directory.scan("metrics"), name, self.clients)
 
     @cached_property
     def bytes_sent(self) -> Series:

@@ -10,8 +10,6 @@ from sim.results.metrics import (
     Series,
     accuracy_summary,
     bytes_to_target,
-    catch_up_time,
-    dip_and_recovery,
     graph_summary,
     share_better,
     time_to_target,
@@ -199,23 +197,3 @@ def test_targets():
     assert bytes_to_target(accuracy, sent, 0.55) == 300.0
     assert bytes_to_target(accuracy, sent, 0.05) == 0.0
     assert bytes_to_target(accuracy, sent, 0.7) is None
-
-
-def test_catch_up_time():
-    incumbents = series((0, 0.2), (10, 0.75), (20, 0.75), (30, 0.8))
-    newcomer = series((10, 0.25), (20, 0.5), (30, 0.785))
-    assert catch_up_time(newcomer, incumbents, 8.0) == 22.0
-    assert catch_up_time(newcomer, incumbents, 8.0, tolerance=0.25) == 12.0
-    assert catch_up_time(newcomer, incumbents, 8.0, tolerance=0.0) is None
-    rejoined = series((0, 0.9), (30, 0.9))
-    assert catch_up_time(rejoined, incumbents, 25.0) == 5.0, "its former life does not count"
-
-
-def test_dip_and_recovery():
-    survivors = series((0, 0.5), (10, 0.75), (20, 0.625), (30, 0.5), (40, 0.75), (50, 0.25))
-    assert dip_and_recovery(survivors, 12.0) == (0.25, 28.0)  # the later fall to 0.25 is another story
-    assert dip_and_recovery(survivors, 10.0) == (0.25, 30.0)
-    assert dip_and_recovery(survivors, 0.0) == (0.0, 0.0)
-    assert dip_and_recovery(survivors, 40.0) == (0.5, None)
-    assert dip_and_recovery(survivors, 50.0) == (None, None)
-    assert dip_and_recovery(survivors, -1.0) == (None, None)

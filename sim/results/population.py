@@ -1,0 +1,162 @@
+"""What arrivals and departures meant: how fast newcomers caught up, and what it cost the others.
+
+Pure functions of what the observer recorded; the summary and the report both show them.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sim.results.metrics import Series, value_at
+
+ARRIVALS = ("join", "rejoin", "restarted")
+DEPARTURES = ("leave", "crash", "failed")
+CAUGHT_UP_SHARE = 0.9
+"""A newcomer has caught up at this share of the incumbents' mean accuracy."""
+
+
+class Happening(NamedTuple):
+    """A client came or went."""
+
+    time_s: float
+    client: int
+    event: str
+
+
+class Panel(NamedTuple):
+    """One quantity of all clients: `times` [T] in seconds, `values` [T, N], NaN where not measured."""
+
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def of(self, client: int) -> Series:
+        """One client's measurements."""
+        measured = ~np.isnan(self.values[:, client])
+        return Series(self.times[measured], self.values[measured, client])
+
+    def mean_of(self, clients: NDArray[np.bool_]) -> Series:
+        """Mean over some clients, at the times at which any of them was measured."""
+        chosen = self.values[:, clients]
+        measured = ~np.isnan(chosen).all(axis=1)
+        return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
+
+
+def panel_of(metrics: pl.LazyFrame, name: str, clients: Sequence[str]) -> Panel | None:
+    """One metric of all clients, from the long table of a run; None if it was never recorded."""
+    rows = metrics.filter(
+        (pl.col("name") == name) & pl.col("actor").is_in(list(clients)) & pl.col("value").is_finite()
+    )
+    frame = rows.select("time", "actor", "value").collect()
+    if frame.is_empty():
+        return None
+    times, row = np.unique(frame["time"].to_numpy(), return_inverse=True)
+    values = np.full((len(times), len(clients)), np.nan)
+    numbers = {client: number for number, client in enumerate(clients)}
+    column = [numbers[actor] for actor in frame["actor"]]
+    values[row, column] = frame["value"].to_numpy()
+    return Panel(times, values)
+
+
+class Dip(NamedTuple):
+    """What a departure cost those who stayed.
+
+    depth: how far their mean fell below its last value before; seconds: from the departure until that value
+    was reached again, None if it never was.
+    """
+
+    depth: float
+    seconds: float | None
+
+
+def catch_up_time(newcomer: Series, incumbents: Series, joined_s: float) -> float | None:
+    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None."""
+    for time_s, value in zip(*newcomer, strict=True):
+        if time_s >= joined_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
+            return float(time_s - joined_s)
+    return None
+
+
+def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
+    """From the survivors' mean accuracy; no dip is (0, 0). None without an evaluation on both sides."""
+    after = survivors.times > departed_s
+    if after.all() or not after.any():
+        return None
+    before = survivors.values[~after][-1]
+    times, values = survivors.times[after], survivors.values[after]
+    if values[0] >= before:
+        return Dip(0.0, 0.0)
+    back = np.flatnonzero(values >= before)
+    until = back[0] if back.size else len(values)
+    seconds = float(times[back[0]] - departed_s) if back.size else None
+    return Dip(float(before - values[:until].min()), seconds)
+
+
+class Population:
+    """Newcomers and survivors of one run, by the accuracies in `panel`."""
+
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+        self._incumbents = lru_cache(maxsize=None)(self._incumbents_since)
+
+    def has_incumbents(self, arrival: Happening) -> bool:
+        """Whether anybody was measured before this arrival, so that there is something to catch up with."""
+        return self._incumbents(*self._place(arrival)) is not None
+
+    def catch_up(self, arrival: Happening) -> float | None:
+        """Seconds until the newcomer had caught up with those who were there before; None if it never did."""
+        incumbents = self._incumbents(*self._place(arrival))
+        if incumbents is None:
+            return None
+        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s)
+
+    def dip(self, departed_s: float) -> Dip | None:
+        """What the departures between two evaluations, the first at `departed_s`, cost those who stayed."""
+        after = self._panel.times > departed_s
+        if after.all() or not after.any():
+            return None
+        survivors = ~np.isnan(self._panel.values[~after][-1]) & ~np.isnan(self._panel.values[after][0])
+        return dip_and_recovery(self._panel.mean_of(survivors), departed_s) if survivors.any() else None
+
+    def summary(self, moves: Sequence[Happening]) -> dict[str, Any]:
+        """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
+        arrivals = [move for move in moves if move.event in ARRIVALS and self.has_incumbents(move)]
+        catch_ups = [seconds for move in arrivals if (seconds := self.catch_up(move)) is not None]
+        first_s: dict[int, float] = {}  # of the departures between two evaluations, which are one event
+        for move in moves:
+            if move.event in DEPARTURES:
+                first_s.setdefault(int(np.searchsorted(self._panel.times, move.time_s)), move.time_s)
+        dips = [dip for departed_s in first_s.values() if (dip := self.dip(departed_s)) is not None]
+        recoveries = [dip.seconds for dip in dips if dip.seconds is not None]
+        return {
+            "newcomers": len(arrivals),
+            "caught_up": len(catch_ups),
+            "catch_up_seconds": _median_and_max(catch_ups),
+            "departures": len(dips),
+            "recovered": len(recoveries),
+            "recovery_seconds": _median_and_max(recoveries),
+            "deepest_dip": max([dip.depth for dip in dips], default=None),
+        }
+
+    def _place(self, arrival: Happening) -> tuple[int, int | None]:
+        """The last evaluation before the arrival, and the newcomer where that evaluation still saw it."""
+        before = int(np.searchsorted(self._panel.times, arrival.time_s)) - 1
+        seen = before >= 0 and not np.isnan(self._panel.values[before, arrival.client])
+        return before, arrival.client if seen else None
+
+    def _incumbents_since(self, before: int, without: int | None) -> Series | None:
+        if before < 0:
+            return None
+        incumbents = ~np.isnan(self._panel.values[before])
+        if without is not None:
+            incumbents[without] = False
+        return self._panel.mean_of(incumbents) if incumbents.any() else None
+
+
+def _median_and_max(seconds: Sequence[float]) -> dict[str, float | None]:
+    if not seconds:
+        return {"median": None, "max": None}
+    return {"median": float(np.median(seconds)), "max": float(max(seconds))}

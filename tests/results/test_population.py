@@ -1,0 +1,111 @@
+"""What arrivals and departures meant."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sim.results.metrics import Series
+from sim.results.population import (
+    Happening,
+    Panel,
+    Population,
+    catch_up_time,
+    dip_and_recovery,
+    panel_of,
+)
+
+NAN = np.nan
+
+
+def series(*points: tuple[float, float]) -> Series:
+    times, values = zip(*points, strict=True)
+    return Series(np.array(times, dtype=float), np.array(values, dtype=float))
+
+
+def test_catch_up_is_to_nine_tenths_of_the_incumbents_mean() -> None:
+    incumbents = series((0, 0.25), (10, 0.75), (20, 0.75), (30, 0.8))
+    assert catch_up_time(series((10, 0.25), (20, 0.5), (30, 0.75)), incumbents, 8.0) == 22.0
+    assert catch_up_time(series((10, 0.25), (20, 0.68), (30, 0.75)), incumbents, 8.0) == 12.0
+    assert catch_up_time(series((10, 0.25), (20, 0.67), (30, 0.71)), incumbents, 8.0) is None
+    rejoined = series((0, 0.9), (30, 0.9))
+    assert catch_up_time(rejoined, incumbents, 25.0) == 5.0, "its former life does not count"
+
+
+def test_dip_and_recovery() -> None:
+    survivors = series((0, 0.5), (10, 0.75), (20, 0.625), (30, 0.5), (40, 0.75), (50, 0.25))
+    assert dip_and_recovery(survivors, 12.0) == (0.25, 28.0)  # the later fall to 0.25 is another story
+    assert dip_and_recovery(survivors, 10.0) == (0.25, 30.0)
+    assert dip_and_recovery(survivors, 0.0) == (0.0, 0.0)
+    assert dip_and_recovery(survivors, 40.0) == (0.5, None)
+    assert dip_and_recovery(survivors, 50.0) is None
+    assert dip_and_recovery(survivors, -1.0) is None
+
+
+# Clients 0 and 1 stay, 2 crashes at 12 s, 3 joins at 15 s and is never as good, 4 joins at 25 s.
+PANEL = Panel(
+    np.array([0.0, 10.0, 20.0, 30.0, 40.0]),
+    np.array(
+        [
+            [0.25, 0.25, 0.25, NAN, NAN],
+            [0.5, 0.75, 1.0, NAN, NAN],
+            [0.5, 0.5, NAN, 0.0, NAN],
+            [0.75, 0.5, NAN, 0.25, 0.5],
+            [0.75, 0.75, NAN, 0.25, 0.75],
+        ]
+    ),
+)
+MOVES = [Happening(12.0, 2, "crash"), Happening(15.0, 3, "join"), Happening(25.0, 4, "join")]
+
+
+def test_summary_of_a_population() -> None:
+    population = Population(PANEL)
+    assert population.catch_up(MOVES[1]) is None
+    # Incumbents of client 4: 0, 1 and 3, with means 0.5 at 30 s and 0.583 at 40 s.
+    assert population.catch_up(MOVES[2]) == 5.0
+    assert population.dip(12.0) == (0.125, 18.0)  # from 0.625 to 0.5 at 20 s, and back at 30 s
+    assert population.summary(MOVES) == {
+        "newcomers": 2,
+        "caught_up": 1,
+        "catch_up_seconds": {"median": 5.0, "max": 5.0},
+        "departures": 1,
+        "recovered": 1,
+        "recovery_seconds": {"median": 18.0, "max": 18.0},
+        "deepest_dip": 0.125,
+    }
+
+
+def test_departures_between_two_evaluations_are_one() -> None:
+    moves = [Happening(12.0, 2, "crash"), Happening(13.0, 4, "leave")]
+    assert Population(PANEL).summary(moves)["departures"] == 1
+
+
+def test_who_comes_back_is_not_its_own_incumbent() -> None:
+    panel = Panel(np.array([0.0, 10.0]), np.array([[0.5, 1.0], [0.5, 0.5]]))
+    back = Happening(6.0, 1, "rejoin")
+    assert Population(panel).catch_up(back) == 4.0, "0.5 is as good as client 0; with its former self: 0.75"
+    assert not Population(panel).has_incumbents(Happening(-1.0, 1, "join")), "nobody was there before"
+    alone = Panel(np.array([0.0, 10.0]), np.array([[0.5], [0.25]]))
+    assert not Population(alone).has_incumbents(Happening(6.0, 0, "rejoin"))
+
+
+@pytest.mark.parametrize("moves", [[], [Happening(45.0, 0, "crash")]])
+def test_nothing_to_measure(moves: list[Happening]) -> None:
+    assert Population(PANEL).summary(moves) == {
+        "newcomers": 0,
+        "caught_up": 0,
+        "catch_up_seconds": {"median": None, "max": None},
+        "departures": 0,
+        "recovered": 0,
+        "recovery_seconds": {"median": None, "max": None},
+        "deepest_dip": None,
+    }
+
+
+def test_panel_of_a_long_table() -> None:
+    rows = [(0.0, "b", "accuracy", 0.5), (1.0, "a", "accuracy", 0.25), (1.0, "all", "accuracy", 9.0)]
+    frame = pl.DataFrame(rows, schema=["time", "actor", "name", "value"], orient="row").lazy()
+    panel = panel_of(frame, "accuracy", ["a", "b"])
+    assert panel is not None
+    assert panel.times.tolist() == [0.0, 1.0]
+    np.testing.assert_array_equal(panel.values, [[NAN, 0.5], [0.25, NAN]])
+    assert panel_of(frame, "loss", ["a", "b"]) is None
