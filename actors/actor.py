@@ -21,7 +21,13 @@ class Actor:
     """
 
     collected: ClassVar[tuple[type, ...]] = ()
-    """Message classes that wait in the mailbox for `collect` instead of going to `on_message`."""
+    """Message classes that wait in the mailbox for `collect` instead of going to `on_message`; a subclass
+    adds to those of its bases."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        inherited = [kind for base in cls.__mro__[1:] for kind in vars(base).get("collected", ())]
+        cls.collected = tuple(dict.fromkeys([*inherited, *cls.collected]))
 
     def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
         self.name = name

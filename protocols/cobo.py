@@ -186,9 +186,23 @@ class CoBo(RoundLearner):
         settings: CoBoSettings,
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
-        count = len(self.surroundings.neighbours)
-        initial = 1.0 if self.settings.domain == "box" else 1.0 / max(1, count)
-        self.pairs = {peer: Pair(initial) for peer in self.surroundings.neighbours}
+        initial = 1.0 if self.settings.domain == "box" else 1.0 / max(1, len(self.peers))
+        self.pairs = {peer: Pair(initial) for peer in self.peers}
+
+    def pair(self, peer: str) -> Pair:
+        """What is known of `peer`; one that was not there at the start begins as a newcomer."""
+        pair = self.pairs.get(peer)
+        if pair is None:
+            pair = self.pairs[peer] = Pair(1.0 if self.settings.domain == "box" else 0.0)
+        return pair
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """The model of one that is gone pulls no more; on the simplex its share is the others' again."""
+        super().peer_changed(peer, up)
+        if not up and peer in self.pairs:
+            self.pairs[peer].model = None
+            if self.settings.domain == "simplex":
+                self.pairs[peer].weight = 0.0
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return {peer: pair.weight for peer, pair in self.pairs.items()}
@@ -207,21 +221,21 @@ class CoBo(RoundLearner):
 
     def ascend(self, peer: str, product: Scalar) -> None:
         """One projected gradient step on the weight of `peer` (eq. 4)."""
-        pair = self.pairs[peer]
+        pair = self.pair(peer)
         pair.version += 1
         moved = pair.weight + self.settings.gamma * product
         if self.settings.domain == "box":
             assert not isinstance(moved, float)
             pair.weight = moved.clip(0.0, 1.0)
             return
-        row = {name: float(other.weight) for name, other in self.pairs.items()}
+        row = {name: float(self.pair(name).weight) for name in self.peers}
         row[peer] = float(moved)
         for name, weight in zip(row, project_on_simplex(list(row.values())), strict=True):
-            self.pairs[name].weight = float(weight)
+            self.pair(name).weight = float(weight)
 
     def pulls(self, models: Mapping[str, Vector]) -> list[tuple[float | Scalar, Vector]]:
         """Proximal pulls rho w_ik/2 ||x - x_k||^2 towards the given models."""
-        return [(self.settings.rho * self.pairs[peer].weight, model) for peer, model in models.items()]
+        return [(self.settings.rho * self.pair(peer).weight, model) for peer, model in models.items()]
 
     # --- synchronous ----------------------------------------------------------------------------------------
 
@@ -246,7 +260,7 @@ class CoBo(RoundLearner):
             coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
             if coin < pair_probability(self.settings, self.round + 1, clients):
                 own[peer] = await self.gradient((self.params + model.params) / 2)
-                held = self.pairs[peer]
+                held = self.pair(peer)
                 self.tell(peer, RoundGradient(own[peer], self.round, held.version, held.weight))
         answers = await self.collect(
             RoundGradient,
@@ -268,7 +282,7 @@ class CoBo(RoundLearner):
         if self.settings.exchange == "all":
             for peer in self.peers:
                 self.tell(peer, LatestModel(self.params, self.now))
-        half = pair_probability(self.settings, self.iterations + 1, len(self.pairs) + 1) / 2
+        half = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1) / 2
         for peer in self.peers:
             if self.rng.random() < half:
                 self.spawn(self.update_pair(peer))
@@ -277,7 +291,7 @@ class CoBo(RoundLearner):
         """The last model received from each peer that is believed to be up."""
         latest = {}
         for peer in self.peers:
-            pair = self.pairs[peer]
+            pair = self.pair(peer)
             if pair.model is not None:
                 self.observe("staleness", self.now - pair.model_time)
                 latest[peer] = pair.model
@@ -285,7 +299,7 @@ class CoBo(RoundLearner):
 
     async def update_pair(self, peer: str) -> None:
         """Ask one peer for its gradient at our midpoint, and agree on a new weight."""
-        pair = self.pairs[peer]
+        pair = self.pair(peer)
         if pair.asking or self.now < pair.answering_until:
             return
         pair.asking = True
@@ -302,7 +316,6 @@ class CoBo(RoundLearner):
                 self.tell(peer, PairResult(pair.version, pair.weight, product))
         except (PeerUnavailable, RemoteError):
             self.suspect(peer)
-            pair.model = None
         finally:
             pair.asking = False
 
@@ -310,7 +323,7 @@ class CoBo(RoundLearner):
         """Models count from their arrival on: a handler may be busy with a gradient for long."""
         if super().heard(message, sender):
             return True
-        if isinstance(message, LatestModel | PairRequest):
+        if isinstance(message, LatestModel | PairRequest) and self.is_peer(sender):
             self.remember(sender, message.params, message.time)
         return isinstance(message, LatestModel)
 
@@ -324,7 +337,7 @@ class CoBo(RoundLearner):
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairBusy:
         """Gradient at the midpoint with the asker. When both ask at once, the first one by name goes on."""
-        pair = self.pairs[sender]
+        pair = self.pair(sender)
         if self.now < pair.answering_until or (pair.asking and self.name < sender):
             return PairBusy()
         pair.answering_until = self.now + self.settings.patience
@@ -335,7 +348,7 @@ class CoBo(RoundLearner):
 
     def take_result(self, result: PairResult, sender: str) -> None:
         """The asker has computed the pair's new weight."""
-        pair = self.pairs[sender]
+        pair = self.pair(sender)
         pair.answering_until = -math.inf
         if result.version <= pair.version:
             return  # overtaken by a later update
@@ -347,12 +360,12 @@ class CoBo(RoundLearner):
 
     def adopt(self, peer: str, version: int, weight: float | Scalar) -> None:
         """Take over a weight that has seen more updates; on the simplex each row is its client's own."""
-        pair = self.pairs[peer]
+        pair = self.pair(peer)
         if self.settings.domain == "box" and version > pair.version:
             pair.weight, pair.version = weight, version
 
     def remember(self, peer: str, params: Vector, time: float) -> None:
         """Keep the latest model of a peer."""
-        pair = self.pairs[peer]
+        pair = self.pair(peer)
         if pair.model is None or time >= pair.model_time:
             pair.model, pair.model_time = params, time

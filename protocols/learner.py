@@ -7,6 +7,7 @@ that a learner knows is in its own fields, came in a message, or was handed to i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
@@ -17,9 +18,10 @@ from actors.actor import Actor
 from actors.message import PeerUnavailable
 from actors.transport import Transport
 from protocols import settings as base
-from protocols.vectors import Scalar, Vector
+from protocols.vectors import Scalar, Vector, mix
 
 _TIMELESS_STEPS_MAX = 1_000
+_ATTEMPTS_TO_START = 3
 _SEEK_AFTER_S = 1.0
 _SEEK_TIMES_MAX = 24  # the last one after half a year
 
@@ -92,6 +94,29 @@ class AreYouThere:
 
 
 @dataclass(frozen=True)
+class ModelWanted:
+    """From a newcomer: asks for the receiver's model."""
+
+
+@dataclass(frozen=True)
+class CurrentModel:
+    """The sender's model, for a newcomer."""
+
+    params: Vector
+
+
+@dataclass(frozen=True)
+class NewcomersStart:
+    """What a client that comes later starts from: the mean of the models of `peers` random peers.
+
+    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
+    """
+
+    peers: int = 0
+    patience: float = 10.0
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """Everything that a learner or a server is given by whoever runs it.
 
@@ -106,10 +131,13 @@ class Surroundings:
     rng: np.random.Generator
     shared_seed: int
     observe: Callable[[str, float], None]
+    newcomers: NewcomersStart = NewcomersStart()
 
 
 class Member(Actor):
-    """An actor that knows its peers: the common base of learners and servers."""
+    """An actor that knows its peers and has a model: the common base of learners and servers."""
+
+    params: Vector
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         super().__init__(name, surroundings.transport)
@@ -126,6 +154,12 @@ class Member(Actor):
     def peers(self) -> list[str]:
         """Names of the peers that this client believes to be up, sorted; a belief, not the truth."""
         return self.membership.peers
+
+    def is_peer(self, name: str) -> bool:
+        """Whether `name` is among `peers`."""
+        peers = self.peers
+        place = bisect_left(peers, name)
+        return place < len(peers) and peers[place] == name
 
     def pick_peer(self) -> str:
         """One peer at random; PeerUnavailable when there is none."""
@@ -161,6 +195,9 @@ class Member(Actor):
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self.membership.heard_from(sender)
+        if isinstance(message, ModelWanted):
+            self.tell(sender, CurrentModel(self.params))
+            return True
         return isinstance(message, AreYouThere) or self.membership.on_message(message, sender)
 
     def peer_changed(self, peer: str, up: bool) -> None:
@@ -199,6 +236,9 @@ class Learner(Member):
     """
 
     Settings: ClassVar[type[base.Settings]] = Settings
+    collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
+    newcomer = False
+    """Whether this client came later than the others, without a model of its own."""
 
     def __init__(
         self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
@@ -222,6 +262,28 @@ class Learner(Member):
                 "arithmetic on handles needs no numbers"
             )
         self._params = value
+
+    async def on_start(self) -> None:
+        if self.newcomer:
+            await self.start_from_peers()
+
+    async def start_from_peers(self) -> None:
+        """Start from the mean of some random peers' models, as far as the scenario says so.
+
+        If none of those that were asked answers, others are asked, and after that this client starts from its
+        own initial model. `models_at_start` tells the observer how many answered.
+        """
+        wanted = self.surroundings.newcomers
+        if not wanted.peers:
+            return
+        models: dict[str, CurrentModel] = {}
+        for _ in range(_ATTEMPTS_TO_START):
+            asked = self.gossip(ModelWanted(), wanted.peers)
+            models = await self.collect(CurrentModel, asked, timeout=wanted.patience)
+            if models:
+                self.params = mix([(1 / len(models), model.params) for model in models.values()])
+                break
+        self.observe("models_at_start", len(models))
 
     # --- the method -----------------------------------------------------------------------------------------
 

@@ -30,6 +30,12 @@ class Client:
     up: bool = False
     leaving: asyncio.Task[None] | None = None
 
+    def newcomer(self) -> Learner:
+        """A fresh learner that comes after the others."""
+        learner = self.fresh()
+        learner.newcomer = True
+        return learner
+
     @property
     def device(self) -> Device:
         """What it computes on."""

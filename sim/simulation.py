@@ -111,7 +111,7 @@ class Simulation:
 
     def _start(self, client: Client, make: Callable[[], Learner], event: str) -> None:
         """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
-        makers = [client.fresh, make]  # the last one once, then always the first
+        makers = [client.newcomer, make]  # the last one once, then always the first
 
         def factory() -> Learner:
             client.learner = (makers.pop() if len(makers) > 1 else makers[0])()
@@ -131,7 +131,7 @@ class Simulation:
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         self.churn.joined += 1
-        self._start(client, client.fresh, "join")
+        self._start(client, client.newcomer, "join")
         self._announce(client)
 
     def _rejoin(self, index: int, event: ChurnEvent) -> None:
@@ -145,7 +145,7 @@ class Simulation:
     def _come_back(self, client: Client, event: ChurnEvent) -> None:
         kept = client.learner if event.state == "keep" else None
         self.churn.rejoined += 1
-        self._start(client, client.fresh if kept is None else lambda: kept, "rejoin")
+        self._start(client, client.newcomer if kept is None else lambda: kept, "rejoin")
         self._announce(client)
 
     def _announce(self, client: Client) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from protocols.learner import Learner, Server, ServerPlan, Surroundings
+from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
 from sim.build.churn import churn_events
 from sim.build.devices import cost_model, slowness
 from sim.build.learning import Learning, choose_device, load_learning
@@ -20,6 +20,7 @@ from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.engine import Engine, Vector
 from sim.scenario import Scenario
+from sim.settings.sections import FreshStart, MeanStart, PeerStart
 from sim.simulation import Simulation
 from sim.world.churn import absent_at_start
 from sim.world.clock import VirtualLoop
@@ -48,12 +49,21 @@ def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto"
     return _Builder(scenario, learning, engine, data_dir).simulation()
 
 
+def newcomers_start(scenario: Scenario) -> NewcomersStart:
+    """What newcomers start from."""
+    match scenario.clients.newcomers:
+        case FreshStart():
+            return NewcomersStart()
+        case PeerStart(patience=patience):
+            return NewcomersStart(1, patience)
+        case MeanStart(peers=peers, patience=patience):
+            return NewcomersStart(peers, patience)
+
+
 class _Builder:
     """Makes the parts of one simulation, in the order in which they need each other."""
 
-    def __init__(
-        self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None
-    ) -> None:
+    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None) -> None:
         self.scenario = scenario
         self.learning = learning
         self.engine = engine
@@ -131,6 +141,7 @@ class _Builder:
             stream(self.seed, "actor", name),
             key(self.seed, "shared by all clients"),
             partial(simulation.observe, name),
+            newcomers_start(self.scenario),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:

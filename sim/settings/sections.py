@@ -26,7 +26,7 @@ from sim.settings.churn import Churn
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
-from sim.settings.shared import ShareBelowOne
+from sim.settings.shared import ShareBelowOne, kind_alone
 from sim.settings.topology import Topology
 
 # Run ------------------------------------------------------------------------------------------------------
@@ -118,6 +118,36 @@ class Run(Settings):
         return self
 
 
+class FreshStart(Settings):
+    """Newcomers start from the initial model."""
+
+    kind: Literal["fresh"]
+
+
+class PeerStart(Settings):
+    """Newcomers start from the model of a random peer."""
+
+    kind: Literal["peer"]
+    patience: PositiveDuration = default("10 s")
+    """How long a newcomer waits for the answer, before it asks another peer; the third time is the last."""
+
+
+class MeanStart(Settings):
+    """Newcomers start from the mean of the models of some random peers."""
+
+    kind: Literal["mean"]
+    peers: PositiveInt = 5
+    """How many are asked."""
+    patience: PositiveDuration = default("10 s")
+    """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times."""
+
+
+Newcomers = Annotated[
+    Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")],
+    kind_alone("fresh", "peer", "mean"),
+]
+
+
 class Clients(Settings):
     """The clients and who knows whom."""
 
@@ -125,6 +155,8 @@ class Clients(Settings):
     """Number of clients, those that join later included."""
     topology: Topology = default("complete")
     """Who may talk to whom: a kind, or a table with its settings."""
+    newcomers: Newcomers = default("fresh")
+    """What a client that joins, or comes back without its state, starts from."""
 
 
 # Training ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.actor import Actor
 from actors.message import PeerUnavailable, RemoteError
 from tests.actors.world import (
     Client,
@@ -106,14 +107,12 @@ def test_an_actor_is_freed_by_reference_counting(ending: str) -> None:
 
 @pytest.mark.usefixtures("without_gc")
 def test_messages_are_freed_as_soon_as_they_are_handled() -> None:
-    class Echo(Client):
-        collected = ()
-
+    class Echo(Actor):
         async def on_message(self, message: object, sender: str) -> object:
             return message
 
     async def main(world: World) -> None:
-        world.supervisor.start(Echo("server", world))
+        world.supervisor.start(lambda: Echo("server", world.transport))
         client = world.client("client")
         other = world.client("other")
 

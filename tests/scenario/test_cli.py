@@ -32,6 +32,15 @@ SUMMARY: dict[str, Any] = {
     "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "alive": 3},
     "accuracy": {"mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "better_than_alone": 0.75,
+    "population": {
+        "newcomers": 2,
+        "caught_up": 1,
+        "catch_up_seconds": {"median": 5.0, "max": 5.0},
+        "departures": 3,
+        "recovered": 2,
+        "recovery_seconds": {"median": 12.0, "max": 18.0},
+        "deepest_dip": 0.125,
+    },
     "graph": {"l1": 0.125, "edge_precision": 1.0, "edge_recall": None},
     "messages": {
         "sent": 1200,
@@ -178,6 +187,8 @@ def test_the_table_of_results() -> None:
         f"{text.share(0.75)} of the clients",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
+        f"1 of 2 reached 90 % of the others' accuracy after {text.duration(5.0)} (median)",
+        f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost",
         f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
         "450 (225/s)",
@@ -190,10 +201,11 @@ def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
         "accuracy": {"mean": None, "std": None, "worst_decile": None},
         "better_than_alone": None,
+        "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
     }
     table = rendered(SUMMARY | nothing)
-    for part in ("accuracy", "alone", "graph"):
+    for part in ("accuracy", "alone", "graph", "newcomers", "departures"):
         assert part not in table
 
 
