@@ -30,7 +30,7 @@ def test_newcomers_ask_as_many_peers_as_they_are_told_to(kind: str, asked: int) 
 
 def test_a_newcomer_starts_from_the_mean_of_its_peers_models() -> None:
     with ran(LATE, *ends("2.6 s"), "clients.newcomers=mean") as world:
-        # Its question is heard at 2.25 s, after four steps, and answered at 2.5 s; its first step ends at 3 s.
+        # Its question is heard at 2.25 s, after four steps, and answered at 2.5 s; it steps at 3 s.
         np.testing.assert_allclose(params(world)[3], after_steps(world, 4)[:3].mean(axis=0), rtol=1e-5)
 
 

@@ -1,0 +1,91 @@
+"""Every protocol survives that 30 % of its clients crash at once while as many newcomers arrive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sim.run import run_scenario
+from sim.scenario import load_scenario
+
+SCENARIO = """\
+# Do the survivors recover, and do newcomers catch up, when a third of the clients is replaced?
+[run]
+seed = 1
+duration = "60 s"
+evaluate_every = "3 s"
+keep_messages = false
+
+[clients]
+count = 26
+
+[data]
+name = "digits"
+partition = { kind = "permuted-clusters", clusters = 2, samples_per_client = 48 }
+test_samples = 100
+
+[model]
+name = "logistic-regression"
+
+[training]
+learning_rate = 0.1
+batch_size = 8
+
+[protocol]
+name = "local"
+
+[network]
+latency = { kind = "lognormal", median = "50 ms", sigma = 0.5 }
+uplink = "10 Mbit/s"
+downlink = "50 Mbit/s"
+loss = 0.01
+
+[devices]
+step_time = { kind = "lognormal", median = "200 ms", sigma = 0.3 }
+
+[[churn]]
+at = "30 s"
+event = "crash"
+clients = [0, 1, 2, 10, 11, 12]
+
+[[churn]]
+at = "30 s"
+event = "join"
+clients = [20, 21, 22, 23, 24, 25]
+"""
+VARIANTS = {
+    "local": [],
+    "gossip": ["protocol.name=gossip"],
+    "D-PSGD": ["protocol.name=dpsgd", "protocol.mode=synchronous", "protocol.patience=2 s"],
+    "AD-PSGD": ["protocol.name=dpsgd", "protocol.mode=asynchronous", "protocol.patience=2 s"],
+    "FedAvg": ["protocol.name=fedavg", "protocol.patience=5 s"],
+    "oracle": ["protocol.name=oracle", "protocol.patience=5 s"],
+    "CoBo in rounds": ["protocol.name=cobo", "protocol.mode=synchronous", "protocol.patience=2 s"],
+    "CoBo": ["protocol.name=cobo", "protocol.mode=asynchronous", "protocol.patience=2 s"],
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_survivors_recover_and_newcomers_catch_up(variant: str, tmp_path: Path) -> None:
+    lived_through(tmp_path, *VARIANTS[variant])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("membership", ["all-knowing"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_under_every_kind_of_membership(variant: str, membership: str, tmp_path: Path) -> None:
+    lived_through(tmp_path, *VARIANTS[variant], f"network.membership={membership}")
+
+
+def lived_through(folder: Path, *overrides: str) -> None:
+    path = folder / "replaced.toml"
+    path.write_text(SCENARIO)
+    summary = run_scenario(load_scenario(path, overrides), out=folder).summary
+    clients, population = summary["clients"], summary["population"]
+    assert summary["failures"] == []
+    assert (clients["initial"], clients["crashed"], clients["joined"], clients["alive"]) == (20, 6, 6, 20)
+    assert (population["newcomers"], population["caught_up"]) == (6, 6)
+    assert 0 < population["catch_up_seconds"]["max"] <= 30
+    assert (population["departures"], population["recovered"]) == (1, 1)
+    assert population["deepest_dip"] < 0.1
