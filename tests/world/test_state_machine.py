@@ -1,0 +1,253 @@
+"""Random worlds, driven step by step beside a simple model of what may happen in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from actors.actor import Actor
+from actors.message import Envelope, PeerUnavailable
+from actors.supervisor import Supervisor
+from sim.world.clock import VirtualLoop
+from sim.world.distributions import Constant, LogNormal, Uniform
+from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.partitions import Partition
+
+NAMES = ("a", "b", "c", "d")
+PATIENCE_S = 3.0
+FATES = ("delivered", "lost", "dropped")
+nodes = st.sampled_from(NAMES)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A message that is told; `token` tells it apart from all others."""
+
+    token: int
+    load: bytes
+
+
+@dataclass(frozen=True)
+class Question:
+    """A message that is asked."""
+
+    token: int
+
+
+class Node(Actor):
+    """Takes notes, and answers questions after a while."""
+
+    async def on_message(self, message: object, sender: str) -> object:
+        if isinstance(message, Question):
+            await self.sleep(0.05)
+            return Question(-message.token)
+        return None
+
+
+def partitions() -> st.SearchStrategy[Partition]:
+    """Cuts within the first twenty seconds, in both directions or in one."""
+    sides = st.integers(1, len(NAMES) - 1).map(lambda k: (NAMES[:k], NAMES[k:]))
+    times = st.tuples(st.integers(0, 80), st.integers(1, 40)).map(lambda t: (t[0] / 4, (t[0] + t[1]) / 4))
+    return st.builds(
+        lambda side, time, both: Partition(
+            *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]})
+        ),
+        sides,
+        times,
+        st.booleans(),
+    )
+
+
+def models() -> st.SearchStrategy[NetworkModel]:
+    return st.builds(
+        NetworkModel,
+        latency=st.sampled_from([Constant(0.0), Constant(0.125), Uniform(0.05, 0.4), LogNormal(0.2, 1.0)]),
+        uplink_bps=st.sampled_from([None, 8_000.0]),
+        downlink_bps=st.sampled_from([None, 4_000.0]),
+        link=st.sampled_from(["reliable", "datagram"]),
+        loss=st.sampled_from([0.0, 0.4]),
+        partitions=st.lists(partitions(), max_size=2).map(tuple),
+        backlog=st.sampled_from([1, 10_000]),
+    )
+
+
+class World(RuleBasedStateMachine):
+    """A network with actors; beside it a model: who is up, and which messages are on their way since when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = VirtualLoop()
+        self.up: set[str] = set()
+        self.leaving: set[str] = set()
+        self.sent: dict[int, tuple[float, str, str]] = {}
+        self.fates: Counter[tuple[int, str]] = Counter()
+        self.asked: list[asyncio.Task[str]] = []
+        self.tokens = 0
+
+    @initialize(model=models(), seed=st.integers(0, 3))
+    def begin(self, model: NetworkModel, seed: int) -> None:
+        self.model = model
+        self.network = SimulatedNetwork(self.loop, seed, model, self.observed)
+        self.supervisor = Supervisor(self.network)
+
+    # --- what the model says --------------------------------------------------------------------------------
+
+    def observed(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+        """The network's account of one message, compared with what may happen."""
+        assert time_s == self.loop.time() and size_bytes > 0
+        token = getattr(envelope.message, "token", None)
+        sender, receiver = envelope.sender, envelope.receiver
+        assert token is not None, "an answer or a note"
+        if event == "sent":
+            self.sent[token] = (time_s, sender, receiver)
+            return
+        since_s, *pair = self.sent[token]
+        assert pair == [sender, receiver]
+        self.fates[token, event] += 1
+        assert sum(self.fates[token, fate] for fate in FATES) == 1, "a message has one fate"
+        if event == "delivered":
+            assert receiver in self.up, "nothing reaches the dead"
+            assert time_s >= since_s + self.least_s(size_bytes), "nothing is faster than its latency"
+            assert not self.cut(sender, receiver, since_s) and not self.cut(sender, receiver, time_s)
+        elif event == "lost":
+            cut = self.cut(sender, receiver, since_s) or self.cut(sender, receiver, time_s)
+            datagram_loss = self.model.link == "datagram" and self.model.loss > 0
+            assert cut if reason == "partition" else datagram_loss
+        elif reason in ("down", "unknown"):
+            assert receiver not in self.up - self.leaving
+
+    def least_s(self, size_bytes: int) -> float:
+        """Neither latency nor transfer can be shorter, up to rounding."""
+        latency = self.model.latency
+        shortest_s = {Constant: "value", Uniform: "low"}.get(type(latency))
+        rates_bps = [bps for bps in (self.model.uplink_bps, self.model.downlink_bps) if bps is not None]
+        transfer_s = 8 * size_bytes / min(rates_bps) if rates_bps else 0.0
+        return (getattr(latency, shortest_s) if shortest_s else 0.0) + transfer_s * (1 - 1e-9)
+
+    def cut(self, sender: str, receiver: str, time_s: float) -> bool:
+        for cut in self.model.partitions:
+            if cut.start_s <= time_s < cut.end_s:
+                sides = [[name in group for group in cut.groups] for name in (sender, receiver)]
+                if any(sides[0]) and any(sides[1]) and sides[0] != sides[1]:
+                    return True
+                if sender in cut.sources and receiver in cut.targets:
+                    return True
+        return False
+
+    @invariant()
+    def everything_adds_up(self) -> None:
+        if not hasattr(self, "network"):
+            return
+        counts = self.network.counts
+        assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
+        assert counts.sent == len(self.sent)
+        assert counts.in_flight == len(self.sent) - sum(self.fates.values())
+        for fate in FATES:
+            assert getattr(counts, fate) == sum(n for (_, what), n in self.fates.items() if what == fate)
+        assert self.supervisor.failures == []
+
+    # --- what may happen ------------------------------------------------------------------------------------
+
+    @rule(eighths=st.integers(1, 24))
+    def time_passes(self, eighths: int) -> None:
+        self.run(eighths / 8)
+
+    @rule(name=nodes)
+    def joins(self, name: str) -> None:
+        if name not in self.up:
+            self.up.add(name)
+            self.now(lambda: self.supervisor.start(lambda: Node(name, self.network)))
+
+    @rule(name=nodes)
+    def crashes(self, name: str) -> None:
+        if name in self.up:
+            self.up.remove(name)
+            self.now(lambda: self.supervisor.kill(name))
+
+    @rule(name=nodes)
+    def leaves(self, name: str) -> None:
+        if name in self.up - self.leaving:
+            self.leaving.add(name)
+            self.now(lambda: self.loop.create_task(self.leave(name)))
+
+    async def leave(self, name: str) -> None:
+        await self.supervisor.stop(name)
+        self.up.discard(name)
+        self.leaving.discard(name)
+
+    @rule(sender=nodes, receiver=nodes, load=st.sampled_from([0, 50, 2_000]), count=st.integers(1, 3))
+    def tells(self, sender: str, receiver: str, load: int, count: int) -> None:
+        if sender in self.up and sender != receiver:
+            for _ in range(count):
+                note = Note(self.token(), bytes(load))
+                self.now(lambda note=note: self.supervisor.running[sender].tell(receiver, note))
+
+    @rule(sender=nodes, receiver=nodes)
+    def asks(self, sender: str, receiver: str) -> None:
+        if sender in self.up and sender != receiver:
+            actor, question = self.supervisor.running[sender], Question(self.token())
+            self.now(lambda: self.asked.append(actor.spawn(self.ask(actor, receiver, question))))
+
+    async def ask(self, actor: Actor, peer: str, question: Question) -> str:
+        asked_s = self.loop.time()
+        try:
+            answer = await actor.ask(peer, question, timeout=PATIENCE_S)
+        except PeerUnavailable:
+            assert self.loop.time() == asked_s + PATIENCE_S
+            return "none"
+        assert answer.token == -question.token
+        assert self.loop.time() - asked_s <= PATIENCE_S
+        return "answered"
+
+    def token(self) -> int:
+        self.tokens += 1
+        return self.tokens
+
+    def now(self, happening: Any) -> None:
+        """Something happens inside the loop, and everything else of this instant."""
+        self.loop.call_soon(happening)
+        self.run(0.0)
+
+    def run(self, seconds: float) -> None:
+        self.loop.run_until(self.loop.time() + seconds)
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "network"):
+                self.run(PATIENCE_S)
+                assert not self.leaving
+                assert all(task.done() for task in self.asked), "nobody waits for ever"
+                self.run(1e6)
+                self.everything_adds_up()
+                assert self.network.counts.in_flight == 0
+                self.network.observe = None
+                self.loop.run_until_complete(self.supervisor.drain())
+        finally:
+            self.loop.shutdown()
+
+
+def drive(worlds: int) -> None:
+    checked = settings(
+        max_examples=worlds,
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    run_state_machine_as_test(World, settings=checked)
+
+
+def test_random_worlds_do_nothing_that_a_simple_model_forbids() -> None:
+    drive(100)
+
+
+@pytest.mark.slow
+def test_many_random_worlds_do_nothing_that_a_simple_model_forbids() -> None:
+    drive(2_000)
