@@ -96,6 +96,11 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows += _population_rows(summary["population"])
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
+    membership = summary["membership"]
+    if membership["sent"]:
+        share = text.share(membership["bytes"] / messages["bytes"])
+        counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
+        rows.append(("of them membership", counted))
     rows.append(
         ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
     )

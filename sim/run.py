@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 import torch
 
+from protocols.learner import AreYouThere
 from sim.alone import train_alone
 from sim.build.simulation import build
 from sim.results.metrics import (
@@ -37,6 +38,8 @@ from sim.results.trace import first_difference
 from sim.scenario import Scenario, digest, to_toml
 from sim.simulation import Simulation
 from sim.world.clock import Deadlock
+from sim.world.membership import MembershipMessage
+from sim.world.network import Counts
 
 Progress = Callable[[float, float, float | None, int, int, float], object]
 """progress(virtual_s, duration_s, mean_accuracy, clients_up, messages, updates_per_wall_s)."""
@@ -275,6 +278,7 @@ def summarise(
             "in_flight": counts.in_flight,
             "bytes": counts.bytes,
         },
+        "membership": _membership_traffic(counts),
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
         "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
@@ -316,6 +320,14 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
         "failed": churn.failed,
         "alive": len(simulation.clients_up),
     }
+
+
+def _membership_traffic(counts: Counts) -> dict[str, int]:
+    """The part of the messages by which clients learn of each other."""
+    # A set: a dataclass with slots is made twice, and both are subclasses.
+    names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
+    totals = [total for name, total in counts.by_type.items() if name in names]
+    return {"sent": sum(sent for sent, _ in totals), "bytes": sum(size for _, size in totals)}
 
 
 def _population(simulation: Simulation) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from sim.settings.data import (
     PermutedClusters,
     QuadraticData,
 )
+from sim.settings.membership import Bootstrap
 from sim.settings.sections import Sections
 from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
 from sim.world.churn import ChurnEvent, validate_schedule
@@ -40,6 +41,12 @@ def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: i
 
 def _topology(sections: Sections) -> Iterator[SettingError]:
     clients = sections.clients.count
+    if isinstance(sections.network.membership, Bootstrap) and sections.clients.topology.kind != "complete":
+        problem = (
+            f'chooses peers among all clients, but clients.topology = "{sections.clients.topology.kind}" '
+            'does not let everybody talk to everybody: must be another kind, or the topology "complete"'
+        )
+        yield SettingError("network.membership.kind", "bootstrap", problem)
     match sections.clients.topology:
         case Ring() as ring if clients < 3:
             yield SettingError(

@@ -18,6 +18,7 @@ from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, schedule
 from sim.world.clock import VirtualLoop
+from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork, type_name
 
 _OWN_METRICS = frozenset(("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent"))
@@ -97,15 +98,23 @@ class Simulation:
 
     def _begin(self) -> None:
         for make in self.servers:
-            self.supervisor.start(make)
+            self._start_server(self.supervisor.start(make))
         for client in self.clients:
             if client.up_at_start:
                 self._start(client, client.fresh, "start")
+                assert client.learner is not None
+                client.membership.start(client.learner.tell)
         schedule(
             self.loop,
             self.events,
             {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
         )
+
+    def _start_server(self, actor: Actor) -> None:
+        assert isinstance(actor, Server)
+        membership = actor.membership
+        assert isinstance(membership, Membership)
+        membership.start(actor.tell)
 
     # --- the clients' lives ---------------------------------------------------------------------------------
 
@@ -206,6 +215,8 @@ class Simulation:
         if client is None:
             if event in ("failed", "restarted"):
                 self.trace.lifecycle(time_s, name, event)
+            if event == "restarted":
+                self._start_server(self.supervisor.running[name])
             return
         if event == "failed":
             self.churn.failed += 1

@@ -2,26 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from sim.scenario import Scenario
+from sim.settings import membership as kinds
+from sim.world.active_membership import Bootstrapped, SamplingSettings, Swim
+from sim.world.failure_detection import SwimSettings
 from sim.world.membership import AllKnowing, Announced, Directory, Membership
+from sim.world.random import stream
 
 
 class MembershipMaker:
     """Makes the membership of each actor of a run, and what they share."""
 
-    def __init__(self, scenario: Scenario, up: Sequence[str], absent: Sequence[str]) -> None:
+    def __init__(
+        self, scenario: Scenario, loop: asyncio.AbstractEventLoop, up: Sequence[str], absent: Sequence[str]
+    ) -> None:
         """`up`, `absent`: who is there at the start, and who comes later."""
         self._settings = scenario.network.membership
+        self._seed = scenario.run.seed
+        self._loop = loop
+        self._up = up
         self._absent = absent
         self._directory = Directory(up)
 
     def make(self, name: str, neighbours: Sequence[str]) -> Membership:
         """The view that `name` has of its neighbours in the topology."""
-        match self._settings.kind:
-            case "all-knowing":
+        match self._settings:
+            case kinds.AllKnowing():
                 return AllKnowing(name, neighbours, self._directory)
-            case "announce":
+            case kinds.Announce():
                 return Announced(name, neighbours, self._absent)
-        raise AssertionError(f"no membership is called {self._settings.kind!r}")
+            case kinds.Swim() as swim:
+                return Swim(name, neighbours, self._absent, self._loop, self._seed, _swim(swim))
+            case kinds.Bootstrap() as bootstrap:
+                contacts = self._contacts(name, bootstrap.contacts)
+                return Bootstrapped(name, contacts, self._loop, self._seed, _sampling(bootstrap))
+
+    def _contacts(self, name: str, count: int) -> list[str]:
+        """Whom a client knows at first: some of those that are there at the start."""
+        rng = stream(self._seed, "contacts", name)
+        chosen: dict[str, None] = {}
+        others = len(self._up) - (name in self._up)
+        while len(chosen) < min(count, others):
+            contact = self._up[int(rng.integers(len(self._up)))]
+            if contact != name:
+                chosen[contact] = None
+        return list(chosen)
+
+
+def _swim(settings: kinds.Swim) -> SwimSettings:
+    return SwimSettings(
+        settings.period,
+        settings.timeout,
+        settings.proxies,
+        settings.suspicion,
+        settings.news_per_message,
+        reconnect_s=settings.reconnect,
+    )
+
+
+def _sampling(settings: kinds.Bootstrap) -> SamplingSettings:
+    detection = settings.detection
+    return SamplingSettings(
+        settings.view,
+        settings.shuffle,
+        settings.shuffle_every,
+        _swim(detection) if isinstance(detection, kinds.Swim) else None,
+    )

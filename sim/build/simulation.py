@@ -74,10 +74,10 @@ class _Builder:
         self.absent = [self.names[index] for index in absent_at_start(self.events)]
         self.plans = self._server_plans()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
-        self.memberships = MembershipMaker(scenario, up, self.absent)
         self.neighbours = self._neighbours()
         self.initial = self._initial_parameters()
         self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.memberships = MembershipMaker(scenario, self.loop, up, self.absent)
         self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, data_dir))
         self._set_server_links()
 

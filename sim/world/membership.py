@@ -1,4 +1,7 @@
-"""Membership: which of its topology neighbours a client believes to be up, and how it learns of changes."""
+"""Membership: whom a client believes to be up, and how it learns of changes.
+
+Here are the kinds that send nothing by themselves; `sim.world.active_membership` has those that do.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,38 @@ Tell = Callable[[str, object], object]
 """An actor's verb: `tell(peer, message)` sends the message and does not wait."""
 
 
+class MembershipMessage:
+    """Base class of the messages by which clients learn of each other; they are counted apart."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(MembershipMessage):
     """I am up: sent to all topology neighbours on a join and on a rejoin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Goodbye:
+class Goodbye(MembershipMessage):
     """I am leaving: sent to all topology neighbours on a graceful leave. A crash sends nothing."""
 
 
 class Membership(ABC):
-    """One client's view of its neighbourhood.
+    """One client's view of who is there.
 
     The client calls `heard_from` for every message that reaches it, answers included, and then gives it to
-    `on_message` unless it is an answer. `on_change(peer, up)`, where set, is called when a single peer has
-    been added to `peers` or taken out.
+    `on_message` unless it is an answer. `on_change(peer, up)`, where set, is called when a peer has come
+    up or gone down, as far as this client knows.
     """
 
-    def __init__(self, name: str, neighbours: Iterable[str], absent: Iterable[str] = ()) -> None:
-        """`absent`: the neighbours that are known not to be there yet, all others are believed to be up."""
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.neighbours = tuple(sorted(set(neighbours)))
-        if name in self.neighbours:
-            raise ValueError(f"{name} cannot be its own neighbour")
         self.on_change: Callable[[str, bool], None] | None = None
-        self._peers: list[str]
-        self._missing: set[str]  # the neighbours that are not among the peers; never iterated over
-        self._believe_down(name for name in absent if name in self.neighbours)
-
-    def __repr__(self) -> str:
-        kind, up = type(self).__name__, len(self._peers)
-        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
 
     @property
+    @abstractmethod
     def peers(self) -> list[str]:
-        """The neighbours believed to be up, sorted. A change makes a new list, so one that was read stays."""
-        return self._peers
+        """The peers believed to be up, sorted. A change makes a new list, so one that was read stays."""
 
     @abstractmethod
     def heard_from(self, sender: str) -> None:
@@ -62,6 +60,10 @@ class Membership(ABC):
         """`peer` did not answer in time."""
 
     @abstractmethod
+    def start(self, tell: Tell) -> None:
+        """This client is there from the start of the run, like all that are not known to be absent."""
+
+    @abstractmethod
     def join(self, tell: Tell) -> None:
         """This client comes up, for the first time or again; whatever it believed before is out of date."""
 
@@ -72,6 +74,35 @@ class Membership(ABC):
     @abstractmethod
     def crash(self) -> None:
         """This client is gone without a word (its actor can't say so: whoever crashes it calls this)."""
+
+    def _report(self, peer: str, up: bool) -> None:
+        if self.on_change is not None:
+            self.on_change(peer, up)
+
+
+class Neighbourhood(Membership):
+    """A membership among fixed neighbours: those of the topology."""
+
+    def __init__(self, name: str, neighbours: Iterable[str], absent: Iterable[str] = ()) -> None:
+        """`absent`: the neighbours that are known not to be there yet, all others are believed to be up."""
+        super().__init__(name)
+        self.neighbours = tuple(sorted(set(neighbours)))
+        if name in self.neighbours:
+            raise ValueError(f"{name} cannot be its own neighbour")
+        self._peers: list[str]
+        self._missing: set[str]  # the neighbours that are not among the peers; never iterated over
+        self._believe_down(name for name in absent if name in self.neighbours)
+
+    def __repr__(self) -> str:
+        kind, up = type(self).__name__, len(self._peers)
+        return f"<{kind} of {self.name}, {up} of {len(self.neighbours)} neighbours up>"
+
+    @property
+    def peers(self) -> list[str]:
+        return self._peers
+
+    def start(self, tell: Tell) -> None:
+        """Nothing to do: the others know."""
 
     def _believe_down(self, names: Iterable[str]) -> None:
         """Start afresh: all neighbours are up but these."""
@@ -84,19 +115,17 @@ class Membership(ABC):
         self._missing.remove(peer)
         self._peers = self._peers.copy()
         insort(self._peers, peer)
-        if self.on_change is not None:
-            self.on_change(peer, True)
+        self._report(peer, True)
 
     def _remove(self, peer: str) -> None:
         if peer not in self._peers:
             return
         self._missing.add(peer)
         self._peers = [other for other in self._peers if other != peer]
-        if self.on_change is not None:
-            self.on_change(peer, False)
+        self._report(peer, False)
 
 
-class Announced(Membership):
+class Announced(Neighbourhood):
     """Peers tell one another (the scenario's "announce"), and silence is the only sign of a crash.
 
     A client that comes up knows nothing of who is: it believes all its neighbours to be up until they say
@@ -171,7 +200,7 @@ class Directory:
         return [member for other, member in self._members.items() if other != name and other in self._up]
 
 
-class AllKnowing(Membership):
+class AllKnowing(Neighbourhood):
     """Everybody knows at once who is up (the scenario's "all-knowing"), from a shared directory.
 
     Suspicions and late messages change nothing: the directory is right and they can be wrong.

@@ -32,6 +32,7 @@ SUMMARY: dict[str, Any] = {
     "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "alive": 3},
     "accuracy": {"mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "better_than_alone": 0.75,
+    "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
         "caught_up": 1,
@@ -190,6 +191,7 @@ def test_the_table_of_results() -> None:
         f"1 of 2 reached 90 % of the others' accuracy after {text.duration(5.0)} (median)",
         f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost",
+        f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
         f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
         "450 (225/s)",
         "abc123",

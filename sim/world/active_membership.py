@@ -1,0 +1,191 @@
+"""Memberships that find out by themselves who is there: SWIM among fixed neighbours, and peer sampling.
+
+Both live in the client that they belong to, and spend its network: every message is sent in its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sim.world.failure_detection import ALIVE, DEAD, FailureDetector, SwimSettings
+from sim.world.membership import Membership, Neighbourhood, Tell
+from sim.world.peer_sampling import Cyclon
+from sim.world.random import Draws
+
+
+class Swim(Neighbourhood):
+    """The neighbours of the topology, watched by SWIM (the scenario's "swim").
+
+    A suspected peer remains one until it is declared dead.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        neighbours: Iterable[str],
+        absent: Iterable[str],
+        loop: asyncio.AbstractEventLoop,
+        seed: int,
+        settings: SwimSettings,
+    ) -> None:
+        super().__init__(name, neighbours, absent)
+        self._lived = False
+        self._detector = FailureDetector(name, loop, Draws(seed, "swim", name), settings, self._changed)
+        for peer in self.neighbours:
+            # Whoever is absent comes with incarnation 0, which is higher than this.
+            self._detector.watch(peer, *((DEAD, -1) if peer in self._missing else (ALIVE, 0)))
+
+    def heard_from(self, sender: str) -> None:
+        self._detector.heard_from(sender)
+
+    def on_message(self, message: object, sender: str) -> bool:
+        return self._detector.receive(message, sender)
+
+    def suspect(self, peer: str) -> None:
+        self._detector.suspect(peer)
+
+    def start(self, tell: Tell) -> None:
+        self._lived = True
+        self._detector.start(tell)
+
+    def join(self, tell: Tell) -> None:
+        if self._lived:
+            self._detector.come_back(tell)
+        else:
+            self._lived = True
+            self._detector.introduce(tell)
+
+    def leave(self, tell: Tell) -> None:
+        self._detector.leave(tell)
+
+    def crash(self) -> None:
+        self._detector.stop()
+
+    def _changed(self, peer: str, up: bool) -> None:
+        if up:
+            self._add(peer)
+        else:
+            self._remove(peer)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone.
+
+    banned_s: how long a client that was declared dead is kept out of the view, while others still pass its
+    name on.
+    """
+
+    view: int = 20
+    shuffle: int = 8
+    shuffle_every_s: float = 5.0
+    detection: SwimSettings | None = None
+    banned_s: float = 60.0
+
+
+class Bootstrapped(Membership):
+    """A random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
+
+    `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
+    not for peers that leave the view in exchange for others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        contacts: Sequence[str],
+        loop: asyncio.AbstractEventLoop,
+        seed: int,
+        settings: SamplingSettings,
+    ) -> None:
+        super().__init__(name)
+        self._loop = loop
+        self._banned_s = settings.banned_s
+        self._banned_until_s: dict[str, float] = {}
+        self._peers: list[str] | None = None  # None: the view has changed since
+        self._detector = (
+            None
+            if settings.detection is None
+            else FailureDetector(name, loop, Draws(seed, "swim", name), settings.detection, self._declared)
+        )
+        self._cyclon = Cyclon(
+            name,
+            loop,
+            Draws(seed, "cyclon", name),
+            contacts,
+            view_size=settings.view,
+            shuffle_size=settings.shuffle,
+            every_s=settings.shuffle_every_s,
+            changed=self._view_changed,
+            refused=self._is_banned,
+        )
+        self._view_changed()
+
+    def __repr__(self) -> str:
+        return f"<Bootstrapped of {self.name}, {len(self._cyclon.view)} in view>"
+
+    @property
+    def peers(self) -> list[str]:
+        if self._peers is None:
+            self._peers = sorted(self._cyclon.view)
+        return self._peers
+
+    def heard_from(self, sender: str) -> None:
+        if self._banned_until_s.pop(sender, None) is not None:
+            self._report(sender, True)
+        if self._detector is not None:
+            self._detector.heard_from(sender)
+
+    def on_message(self, message: object, sender: str) -> bool:
+        return self._cyclon.receive(message, sender) or (
+            self._detector is not None and self._detector.receive(message, sender)
+        )
+
+    def suspect(self, peer: str) -> None:
+        if self._detector is not None:
+            self._detector.suspect(peer)
+        else:
+            self._declared(peer, False)
+
+    def start(self, tell: Tell) -> None:
+        self._cyclon.start(tell, at_once=False)
+        if self._detector is not None:
+            self._detector.start(tell)
+
+    def join(self, tell: Tell) -> None:
+        self._banned_until_s.clear()
+        self._cyclon.start_anew(tell)
+        if self._detector is not None:
+            self._detector.come_back(tell)
+
+    def leave(self, tell: Tell) -> None:
+        if self._detector is not None:
+            self._detector.leave(tell)
+        self._cyclon.stop()
+
+    def crash(self) -> None:
+        if self._detector is not None:
+            self._detector.stop()
+        self._cyclon.stop()
+
+    def _declared(self, peer: str, up: bool) -> None:
+        if up:
+            return  # it comes back into the view when it shuffles
+        self._banned_until_s[peer] = self._loop.time() + self._banned_s
+        self._cyclon.remove(peer)
+        self._report(peer, False)
+
+    def _is_banned(self, name: str) -> bool:
+        until_s = self._banned_until_s.get(name)
+        if until_s is not None and until_s <= self._loop.time():
+            del self._banned_until_s[name]
+            return False
+        return until_s is not None
+
+    def _view_changed(self) -> None:
+        """Watch whoever is in the view, and nobody else."""
+        self._peers = None
+        if self._detector is not None:
+            self._detector.watch_only(self._cyclon.view)

@@ -1,0 +1,175 @@
+"""SWIM: how fast it finds the dead, and how it spares the living."""
+
+from __future__ import annotations
+
+import math
+from statistics import mean
+
+import pytest
+
+from sim.world.active_membership import Swim
+from sim.world.distributions import Constant
+from sim.world.failure_detection import SwimPing, SwimSettings
+from sim.world.network import NetworkModel
+from sim.world.partitions import Partition
+from sim.world.random import Draws
+from tests.world.members import Members
+
+NAMES = [f"m{number:02}" for number in range(30)]
+
+
+def group(
+    names: list[str] = NAMES,
+    *,
+    absent: tuple[str, ...] = (),
+    model: NetworkModel | None = None,
+    seed: int = 1,
+    **settings: float,
+) -> Members:
+    def make(name: str, loop: object) -> Swim:
+        others = [other for other in names if other != name]
+        return Swim(name, others, absent, loop, seed, SwimSettings(**settings))  # type: ignore[arg-type]
+
+    return Members(names, make, model)
+
+
+def suspicions(members: Members, peer: str) -> list[float]:
+    """Filled with the times at which anybody comes to suspect `peer` by its own ping."""
+    times: list[float] = []
+    for member in members.members.values():
+        detector = member._detector  # type: ignore[attr-defined]
+        original = detector.suspect
+
+        def suspect(name: str, original: object = original) -> None:
+            if name == peer:
+                times.append(members.loop.time())
+            original(name)  # type: ignore[operator]
+
+        detector.suspect = suspect
+    return times
+
+
+def test_nobody_is_declared_dead_who_is_not() -> None:
+    members = group()
+    members.start()
+    members.run(120.0)
+    assert members.happened == []
+
+
+def test_the_first_suspicion_comes_when_the_paper_expects_it() -> None:
+    """Section 3.1: a member is pinged in a period with probability p = 1 - (1 - 1/m)^m, by m = n - 1 others.
+
+    So the first period in which somebody pings the dead one is, on average, the 1/p-th: e / (e - 1) periods
+    for large n. That counts periods that all begin together, and members picked at random. Here each member's
+    periods begin at a time of its own, and it pings all others in turn: t periods after the crash each of the
+    others has pinged the dead one with probability t / m, nobody has with probability (1 - t / m)^m, and the
+    first ping comes after the integral of that, m / (m + 1) periods (or was on its way at the crash). One
+    period later, when its own is over, the pinger suspects.
+    """
+    n, waits_s, offsets = len(NAMES), [], Draws(1, "crashes")
+    for trial in range(300):
+        members = group(seed=trial)
+        members.start()
+        crash_s = 3.0 + offsets.uniform()
+        members.run(crash_s)
+        victim = NAMES[trial % n]
+        times = suspicions(members, victim)
+        members.crash(victim)
+        while not times:
+            members.run(members.loop.time() + 0.1)
+        waits_s.append(times[0] - crash_s)
+    latency_s, m = 0.01, n - 1
+    assert mean(waits_s) == pytest.approx(m / (m + 1) + 1.0 - latency_s, rel=0.06)
+    assert max(waits_s) < 2 * m + 1, "section 4.3: the worst case of pinging in turn"
+
+
+def test_a_crash_is_known_to_all_in_logarithmic_time() -> None:
+    members = group(suspicion_periods=3.0)
+    members.start()
+    members.run(20.0)
+    members.crash("m05")
+    members.run(60.0)
+    told_s = [time_s for time_s, _, peer, up in members.happened if peer == "m05" and not up]
+    assert len(told_s) == len(NAMES) - 1
+    assert {peer for _, _, peer, _ in members.happened} == {"m05"}
+    assert max(told_s) - min(told_s) <= 2 * math.log2(len(NAMES))
+
+
+def test_who_leaves_is_known_at_once_and_who_comes_back_too() -> None:
+    members = group()
+    members.start()
+    members.run(10.0)
+    members.leave("m03")
+    members.run(20.0)
+    assert members.who_knows("m03", up=True) == []
+    members.join("m03")
+    members.run(32.0)
+    assert members.who_knows("m03", up=False) == []
+
+
+def test_who_joins_late_is_watched_like_all_others() -> None:
+    members = group(absent=("m07",))
+    members.start(*[name for name in NAMES if name != "m07"])
+    members.run(10.0)
+    assert len(members.who_knows("m07", up=True)) == 0
+    members.join("m07")
+    members.run(25.0)
+    assert members.who_knows("m07", up=False) == []
+    members.crash("m07")
+    members.run(60.0)
+    assert members.who_knows("m07", up=True) == []
+
+
+def test_losses_kill_nobody() -> None:
+    members = group(model=NetworkModel(Constant(0.01), link="datagram", loss=0.1))
+    members.start()
+    members.run(120.0)
+    assert members.network.counts.lost > 500
+    assert members.happened == [], "some are suspected, but all refute it"
+
+
+def test_a_peer_that_a_protocol_suspects_refutes_it() -> None:
+    members = group()
+    members.start()
+    members.run(10.0)
+    members.members["m00"].suspect("m01")
+    assert members.members["m00"]._detector._members["m01"].timer is not None  # type: ignore[attr-defined]
+    members.run(30.0)
+    assert members.happened == []
+
+
+def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
+    cut = Partition(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
+    members = group(model=NetworkModel(Constant(0.01), partitions=(cut,)), reconnect_s=5.0)
+    members.start()
+    members.run(40.0)
+    assert all(len(member.peers) == 14 for member in members.members.values())
+    members.run(70.0)
+    assert all(len(member.peers) == 29 for member in members.members.values())
+
+
+def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
+    one_way = Partition(0.0, 1e6, sources=("m00",), targets=("m01",))
+    members = group(NAMES[:5], model=NetworkModel(Constant(0.01), partitions=(one_way,)))
+    members.start()
+    members.run(100.0)
+    assert members.network.counts.by_type["SwimPingRequest"][0] > 30
+    assert members.happened == []
+
+
+def test_the_silent_keep_nothing_running() -> None:
+    members = group(NAMES[:3])
+    members.start()
+    members.run(5.3)
+    for name in NAMES[:3]:
+        members.crash(name)
+    sent = members.network.counts.sent
+    members.run(100.0)
+    assert members.network.counts.sent == sent
+    members.members["m00"].on_message(SwimPing(1, ()), "m01")  # late, for one that is down
+    assert members.network.counts.sent == sent
+
+
+def test_a_period_must_have_room_for_the_timeout() -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        SwimSettings(period_s=0.2, timeout_s=0.2)

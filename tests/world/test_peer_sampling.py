@@ -1,0 +1,130 @@
+"""Cyclon: views stay random, connected and fresh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import mean, pstdev
+
+import networkx as nx
+import pytest
+
+from sim.world.active_membership import Bootstrapped, SamplingSettings
+from sim.world.failure_detection import SwimSettings
+from sim.world.random import Draws, stream
+from tests.world.members import Members
+
+
+def overlay(count: int, *, detection: bool = False, seed: int = 1, **settings: float) -> Members:
+    names = [f"m{number:04}" for number in range(count)]
+    chosen = SamplingSettings(detection=SwimSettings() if detection else None, **settings)  # type: ignore[arg-type]
+
+    def make(name: str, loop: object) -> Bootstrapped:
+        rng = stream(seed, "contacts", name)
+        contacts = [names[number] for number in rng.choice(count, 4, replace=False) if names[number] != name]
+        return Bootstrapped(name, contacts[:3], loop, seed, chosen)  # type: ignore[arg-type]
+
+    return Members(names, make)
+
+
+def graph(members: Members) -> nx.DiGraph:
+    """Who of those that are up has whom of them in its view."""
+    found = nx.DiGraph()
+    found.add_nodes_from(sorted(members.up))
+    for name in sorted(members.up):
+        found.add_edges_from((name, peer) for peer in members.members[name].peers if peer in members.up)
+    return found
+
+
+def survives(count: int, deviation: float) -> None:
+    """In-degrees narrowly around the view's size, as published, and 30 % of the clients crashing at once."""
+    members = overlay(count)
+    members.start()
+    members.run(250.0)  # 50 shuffles of each
+    before = graph(members)
+    degrees = [degree for _, degree in before.in_degree()]
+    assert mean(degrees) == pytest.approx(20, abs=0.5), "all views are full"
+    # A random graph of this out-degree has in-degrees with a deviation of sqrt(20) = 4.5; the fewer they are,
+    # the more entries of a shuffle are known already, and the nearer it comes to that.
+    assert pstdev(degrees) < deviation
+    assert min(degrees) >= 8
+    draws = Draws(1, "victims")
+    for name in sorted(members.up, key=lambda _: draws.uniform())[: 3 * count // 10]:
+        members.crash(name)
+    assert nx.is_weakly_connected(graph(members))
+    members.run(500.0)
+    after = graph(members)
+    assert nx.is_strongly_connected(after)
+    pointed_at = Counter(peer for name in members.up for peer in members.members[name].peers)
+    assert not [name for name in pointed_at if name not in members.up], "the dead have left all views"
+    assert mean(degree for _, degree in after.in_degree()) > 18
+
+
+def test_the_overlay_survives_that_a_third_crashes() -> None:
+    survives(300, 4.0)
+
+
+@pytest.mark.slow
+def test_a_large_overlay_survives_that_a_third_crashes() -> None:
+    survives(1_000, 3.0)
+
+
+def test_views_are_never_too_large_and_never_contain_oneself() -> None:
+    members = overlay(40, view=6, shuffle=4)
+    members.start()
+    for second in range(1, 120):
+        members.run(float(second))
+        for name, member in members.members.items():
+            assert len(member.peers) <= 6 and name not in member.peers
+            assert member.peers == sorted(set(member.peers))
+
+
+def test_views_keep_changing() -> None:
+    members = overlay(100)
+    members.start()
+    members.run(100.0)
+    before = {name: set(member.peers) for name, member in members.members.items()}
+    members.run(400.0)
+    kept = [len(before[name] & set(member.peers)) for name, member in members.members.items()]
+    assert mean(kept) == pytest.approx(20 * 20 / 99, abs=1.0), "as many as two random views share"
+
+
+def test_a_newcomer_is_soon_known_and_knows() -> None:
+    members = overlay(100)
+    late = "m0099"
+    members.start(*[name for name in members.members if name != late])
+    members.run(100.0)
+    assert graph(members).has_node(late) is False
+    members.join(late)
+    members.run(160.0)
+    assert len(members.members[late].peers) == 20
+    assert graph(members).in_degree(late) >= 8
+
+
+def test_the_dead_leave_views_sooner_with_swim() -> None:
+    gone_s = {}
+    for detection in (False, True):
+        members = overlay(60, detection=detection, shuffle_every_s=20.0)
+        members.start()
+        members.run(400.0)
+        members.crash("m0007")
+        while members.who_knows("m0007", up=True):
+            members.run(members.loop.time() + 1.0)
+        gone_s[detection] = members.loop.time() - 400.0
+    assert gone_s[True] < 40 < gone_s[False]
+
+
+def test_who_left_and_comes_back_is_a_peer_again() -> None:
+    members = overlay(30, detection=True)
+    members.start()
+    members.run(50.0)
+    members.leave("m0003")
+    members.run(80.0)
+    assert members.who_knows("m0003", up=True) == []
+    members.join("m0003")
+    members.run(130.0)
+    assert len(members.who_knows("m0003", up=True)) >= 8
+
+
+def test_a_shuffle_must_fit_into_a_view() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        overlay(5, view=4, shuffle=5)
