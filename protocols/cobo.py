@@ -258,7 +258,7 @@ class CoBo(RoundLearner):
             clients = max(self.degree, model.degree) + 1
             pair = sorted((self.name, peer))
             coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
-            if coin < pair_probability(self.settings, self.round + 1, clients):
+            if model.partner and coin < pair_probability(self.settings, self.round + 1, clients):
                 own[peer] = await self.gradient((self.params + model.params) / 2)
                 held = self.pair(peer)
                 self.tell(peer, RoundGradient(own[peer], self.round, held.version, held.weight))

@@ -6,7 +6,7 @@ no global barrier: two clients without a common neighbour may be several rounds 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from protocols import learner
@@ -15,12 +15,17 @@ from protocols.vectors import Vector
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The sender's parameters at the start of `round`, at `time` (s), and how many neighbours it counts."""
+    """The sender's parameters at the start of `round`, at `time` (s), and how many neighbours it counts.
+
+    `partner`: whether the sender takes the receiver for a partner in this round, and so waits for it. It does
+    not when the receiver is new to it, or not among its peers although it is among the receiver's.
+    """
 
     params: Vector
     round: int
     degree: int
     time: float
+    partner: bool = True
 
 
 class RoundLearner(learner.Learner):
@@ -85,7 +90,7 @@ class RoundLearner(learner.Learner):
             # It is new to us, or has lost what we sent, being down or cut off. It would wait for our next
             # round, and we, perhaps, for it.
             self.told |= {sender}
-            self.tell(sender, self.announced)
+            self.tell(sender, replace(self.announced, partner=sender in self.partners))
         return done
 
     def peer_changed(self, peer: str, up: bool) -> None:

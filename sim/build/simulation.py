@@ -20,6 +20,7 @@ from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.engine import Engine, Vector
 from sim.scenario import Scenario
+from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
 from sim.simulation import Simulation
 from sim.world.churn import absent_at_start
@@ -73,6 +74,7 @@ class _Builder:
         self.events = churn_events(scenario, learning.clusters, data_dir)
         self.absent = [self.names[index] for index in absent_at_start(self.events)]
         self.plans = self._server_plans()
+        self._refuse_samples_with_servers()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
         self.neighbours = self._neighbours()
         self.initial = self._initial_parameters()
@@ -103,6 +105,14 @@ class _Builder:
             return protocol.learner.servers(protocol.settings, self.names, self.learning.clusters)
         except ValueError as error:
             raise UserError(str(error)) from None
+
+    def _refuse_samples_with_servers(self) -> None:
+        if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
+            raise UserError(
+                'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
+                f'protocol.name = "{self.scenario.protocol.name}" each talks to its server only; must be one '
+                "of announce, all-knowing, swim"
+            )
 
     def _neighbours(self) -> dict[str, tuple[str, ...]]:
         """Who may talk to whom. With servers, a client's only neighbour is its server."""

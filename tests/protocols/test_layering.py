@@ -102,7 +102,7 @@ def test_the_world_knows_nothing_of_learning() -> None:
 
 
 def test_learning_knows_nothing_of_the_world_but_its_random_numbers() -> None:
-    own = ("sim.learning", "sim.world.random", "sim.errors")
+    own = ("sim.learning", "sim.world.random", "sim.errors", "sim.data_folder")
     assert (
         found(
             lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own)],

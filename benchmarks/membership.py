@@ -1,0 +1,96 @@
+"""What membership alone costs: clients that do nothing but know each other, by SWIM and Cyclon together."""
+
+import gc
+import multiprocessing
+import resource
+import time
+from typing import NamedTuple
+
+from actors.supervisor import Supervisor
+from benchmarks.measuring import Effort, Say, table
+from protocols.learner import Member, Surroundings
+from sim.world.active_membership import Bootstrapped, SamplingSettings
+from sim.world.clock import VirtualLoop
+from sim.world.distributions import LogNormal
+from sim.world.failure_detection import SwimSettings
+from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.random import stream
+
+SECONDS = 60.0  # of virtual time
+CONTACTS = 3
+CRASHED_SHARE = 0.1
+
+TEXT = """\
+N actors without any training for {seconds:g} virtual seconds: each has a view of 20 others that it exchanges
+by Cyclon every 5 s, and pings one of them per second by SWIM; half-way {share:.0%} of them crash. Latency is
+lognormal (median 50 ms). One run each, in a process of its own, whose peak memory is given; making the actors
+is counted."""
+
+
+class Cost(NamedTuple):
+    """Wall seconds, messages, peak memory of the process, and entries of views that are dead at the end."""
+
+    seconds: float
+    messages: int
+    peak_bytes: int
+    dead_peers: int
+
+
+def run(count: int) -> Cost:
+    """One run of `count` clients, in this process."""
+    gc.disable()
+    started = time.perf_counter()
+    loop = VirtualLoop()
+    network = SimulatedNetwork(loop, 1, NetworkModel(LogNormal(0.05, 0.5)))
+    supervisor = Supervisor(network)
+    names = [f"client-{number}" for number in range(count)]
+    settings = SamplingSettings(detection=SwimSettings())
+
+    def begin(name: str) -> Member:
+        rng = stream(1, "actor", name)
+        contacts = [names[int(number)] for number in rng.integers(count, size=CONTACTS)]
+        known = [contact for contact in dict.fromkeys(contacts) if contact != name]
+        membership = Bootstrapped(name, known, loop, 1, settings)
+        surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
+        member = Member(name, surroundings)
+        supervisor.start(member)
+        membership.start(member.tell)
+        return member
+
+    members: list[Member] = []
+    loop.call_soon(lambda: members.extend(begin(name) for name in names))
+    loop.run_until(SECONDS / 2)
+    crashed = set(names[:: round(1 / CRASHED_SHARE)])
+    for member in members:
+        if member.name in crashed:
+            member.membership.crash()  # type: ignore[attr-defined]
+            supervisor.kill(member.name)
+    loop.run_until(SECONDS)
+    alive = [member for member in members if member.name not in crashed]
+    dead = sum(peer in crashed for member in alive for peer in member.peers)
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Cost(seconds, network.counts.sent, peak, dead)
+
+
+def measure(effort: Effort, say: Say) -> str:
+    """The section on membership, in Markdown."""
+    rows = []
+    for count in effort.sizes(100, 1_000, 10_000):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            cost = pool.apply(run, (count,))
+        rate = cost.messages / cost.seconds
+        rows.append(
+            [
+                f"{count:,}",
+                f"{cost.seconds:.1f}",
+                f"{cost.messages:,}",
+                f"{rate:,.0f}",
+                f"{cost.peak_bytes / 2**20:,.0f}",
+                f"{cost.dead_peers:,}",
+            ]
+        )
+        say(f"membership, {count:,} clients: {cost.seconds:.1f} s, {cost.messages:,} messages")
+    head = ["clients", "wall time, s", "messages", "messages/s", "peak memory, MiB", "dead peers in views"]
+    text = TEXT.format(seconds=SECONDS, share=CRASHED_SHARE)
+    return "\n\n".join(["## Membership: SWIM and Cyclon", text, table(head, rows)])
