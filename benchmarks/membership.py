@@ -13,7 +13,8 @@ from sim.world.active_membership import Bootstrapped, SamplingSettings
 from sim.world.clock import VirtualLoop
 from sim.world.distributions import LogNormal
 from sim.world.failure_detection import SwimSettings
-from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.links import LinkModel, NetworkModel
+from sim.world.network import SimulatedNetwork
 from sim.world.random import stream
 
 SECONDS = 60.0  # of virtual time
@@ -41,7 +42,7 @@ def run(count: int) -> Cost:
     gc.disable()
     started = time.perf_counter()
     loop = VirtualLoop()
-    network = SimulatedNetwork(loop, 1, NetworkModel(LogNormal(0.05, 0.5)))
+    network = SimulatedNetwork(loop, 1, NetworkModel(LinkModel(LogNormal(0.05, 0.5))))
     supervisor = Supervisor(network)
     names = [f"client-{number}" for number in range(count)]
     settings = SamplingSettings(detection=SwimSettings())

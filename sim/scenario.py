@@ -153,8 +153,12 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
     protocol, topology = _table(raw, "protocol"), _table(_table(raw, "clients"), "topology")
     if isinstance(protocol.get("name"), str):
         protocol["name"] = absolute_name(protocol["name"], path.parent)
-    if isinstance(topology.get("file"), str):
-        topology["file"] = str(find_file(topology["file"], path.parent))
+    network = _table(raw, "network")
+    classes = network.get("class")
+    connections = [network, *(classes if isinstance(classes, list) else ())]
+    for table in (topology, *(_table(each, "latency") for each in connections if isinstance(each, dict))):
+        if isinstance(table.get("file"), str):
+            table["file"] = str(find_file(table["file"], path.parent))
 
 
 def _protocol(choice: ProtocolChoice, folder: Path, stated: Iterable[str] | None) -> Protocol:

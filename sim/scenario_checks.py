@@ -12,7 +12,10 @@ from sim.settings.data import (
     PermutedClusters,
     QuadraticData,
 )
+from sim.settings.groups import Groups, client_numbers
+from sim.settings.latency import PositionLatency
 from sim.settings.membership import Bootstrap
+from sim.settings.network import Network
 from sim.settings.sections import Sections
 from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
 from sim.world.churn import ChurnEvent, validate_schedule
@@ -24,6 +27,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _data(sections)
     yield from _model(sections)
     yield from _client_numbers(sections)
+    yield from _places(sections)
     yield from _churn(sections)
 
 
@@ -101,11 +105,7 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
         mentioned.append((f"devices.override.{i}.clients", override.clients))
     for i, slowdown in enumerate(sections.devices.slowdown):
         mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
-    for i, cut in enumerate(sections.network.partition):
-        mentioned += [(f"network.partition.{i}.from", cut.sources), (f"network.partition.{i}.to", cut.to)]
-        mentioned += [
-            (f"network.partition.{i}.groups.{j}", group) for j, group in enumerate(cut.groups or ())
-        ]
+    mentioned += _on_network(sections.network)
     for i, event in enumerate(sections.churn):
         mentioned.append((f"churn.{i}.clients", event.clients))
     last = sections.clients.count - 1
@@ -114,6 +114,34 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
             yield SettingError(
                 key, clients, f"there is no client {unknown[0]}; must be numbers from 0 to {last}"
             )
+
+
+def _on_network(network: Network) -> Iterator[tuple[str, Sequence[int]]]:
+    """The lists of clients in the network's sections, each with its key."""
+    grouped: list[tuple[str, Groups | None]] = []
+    for i, cut in enumerate(network.partition):
+        yield f"network.partition.{i}.from", client_numbers(cut.sources or ())
+        yield f"network.partition.{i}.to", client_numbers(cut.to or ())
+        grouped.append((f"network.partition.{i}.groups", cut.groups))
+    for i, kind in enumerate(network.classes):
+        grouped += [(f"network.class.{i}.inside", kind.inside), (f"network.class.{i}.across", kind.across)]
+    for key, groups in grouped:
+        if groups is not None and groups != "clusters":
+            yield from ((f"{key}.{j}", client_numbers(group)) for j, group in enumerate(groups))
+
+
+def _places(sections: Sections) -> Iterator[SettingError]:
+    """Where the clients are must be said for each or for none."""
+    network = sections.network
+    latencies = {"network.latency": network.latency} | {
+        f"network.class.{i}.latency": kind.latency for i, kind in enumerate(network.classes)
+    }
+    for key, latency in latencies.items():
+        if isinstance(latency, PositionLatency) and latency.places is not None:
+            stated, clients = len(latency.places), sections.clients.count
+            if stated != clients:
+                problem = f"must be one place for each client, clients.count = {clients}, not {stated}"
+                yield SettingError(f"{key}.places", latency.places, problem)
 
 
 def _churn(sections: Sections) -> Iterator[SettingError]:

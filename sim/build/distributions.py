@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sim.world.distributions import Constant, Distribution, LogNormal, Uniform
+from sim.world.distributions import Constant, Distribution, LogNormal, Normal, Pareto, Uniform
 
 
 def distribution(settings: Any) -> Distribution:
@@ -12,6 +12,10 @@ def distribution(settings: Any) -> Distribution:
             return Constant(settings.value)
         case "uniform":
             return Uniform(settings.low, settings.high)
+        case "normal":
+            return Normal(settings.mean, settings.sigma, settings.low)
         case "lognormal":
             return LogNormal(settings.median, settings.sigma)
+        case "pareto":
+            return Pareto(settings.minimum, settings.shape)
     raise AssertionError(f"no distribution is called {settings.kind!r}")

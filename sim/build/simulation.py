@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
+from sim.build.actors import Actors
 from sim.build.churn import churn_events
 from sim.build.devices import cost_model, slowness
 from sim.build.learning import Learning, choose_device, load_learning
@@ -80,7 +81,9 @@ class _Builder:
         self.initial = self._initial_parameters()
         self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.memberships = MembershipMaker(scenario, self.loop, up, self.absent)
-        self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, data_dir))
+        servers = [plan.name for plan in self.plans]
+        actors = Actors(self.seed, self.names, servers, learning.clusters)
+        self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, actors, data_dir))
         self._set_server_links()
 
     def simulation(self) -> Simulation:

@@ -2,15 +2,18 @@
 
 The way of a message from one actor to another:
 
-1. *Sent.*  `SimulatedNetwork.fate` decides at once whether it is lost and how long the wires will hold it.
+1. *Sent.*  `SimulatedNetwork.fate` decides at once whether it is lost, how long the wires will hold it, and
+   whether it is doubled.  What the connection is like is found in `NetworkModel` (sim.world.links).
 2. *Transfer.*  Between each ordered pair of names there is one connection, whose messages pass one after the
    other.  The connections share the senders' uplinks and the receivers' downlinks max-min fairly
-   (sim.world.bandwidth).  Where both are unlimited a transfer takes no time.
+   (sim.world.bandwidth), and may have a limit of their own.  Without any limit a transfer takes no time.
 3. *Wires.*  Behind the transfer the message is on its way for its latency, whatever becomes of its sender.
 4. *Arrival.*  It is delivered if the receiver is up and not cut off from the sender.
 
 Every message ends exactly once: delivered, lost (by the network) or dropped (for want of a living sender or
-receiver, or of room).  Until then it is in flight.  Times are virtual seconds; sizes are encoded bytes.
+receiver, or of room).  Until then it is in flight.  A copy that the network makes of a datagram is a message
+of its own: sent when the network makes it, behind the transfer (the event says "duplicate"), counted with its
+bytes, and ended like any other.  Times are virtual seconds; sizes are encoded bytes.
 """
 
 import asyncio
@@ -24,50 +27,13 @@ from actors.codec import size as encoded_size
 from actors.message import Envelope
 from actors.transport import Transport
 from sim.world.bandwidth import Link, SharedLinks, Transfer
-from sim.world.distributions import Constant, Distribution
-from sim.world.partitions import Partition, Partitions
+from sim.world.links import LinkModel, NetworkModel
+from sim.world.partitions import Partitions
 from sim.world.random import Draws
 
 # Called with (event, time_s, envelope, size_bytes, reason); event is "sent", "delivered", "lost", "dropped".
+# The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
 Observer = Callable[[str, float, Envelope, int, str], None]
-
-
-@dataclass(frozen=True)
-class NetworkModel:
-    """What the network is like; `SimulatedNetwork.set_link` makes exceptions for single actors.
-
-    latency: seconds from the end of a message's transfer to its arrival, drawn for each message.
-    uplink_bps, downlink_bps: each actor's bandwidth in bits per second, None for unlimited.
-    link: "reliable" links repeat what is lost and keep the order of each pair's messages, as TCP does; a
-        "datagram" that is lost is gone, and it may overtake an earlier one.
-    loss: probability that a message (or its repetition) is lost.
-    rto_s: what each repetition adds to the latency, in seconds.  Repetitions take no bandwidth.
-    partitions: times at which some names are cut off from others; what is sent, or would arrive, across a cut
-        is lost.
-    backlog: messages of one pair that may wait for the transfer of earlier ones; more are dropped.
-    """
-
-    latency: Distribution
-    uplink_bps: float | None = None
-    downlink_bps: float | None = None
-    link: Literal["reliable", "datagram"] = "reliable"
-    loss: float = 0.0
-    rto_s: float = 0.2
-    partitions: tuple[Partition, ...] = ()
-    backlog: int = 10_000
-
-    def __post_init__(self) -> None:
-        if self.link not in ("reliable", "datagram"):
-            raise ValueError(f'link must be "reliable" or "datagram", got {self.link!r}')
-        if not 0 <= self.loss < 1:
-            raise ValueError(f"loss must be a probability in [0, 1), got {self.loss!r}")
-        if not 0 <= self.rto_s < math.inf:
-            raise ValueError(f"rto_s must be finite and not negative, got {self.rto_s!r} s")
-        if self.backlog < 1:
-            raise ValueError(f"backlog must be at least 1, got {self.backlog!r}")
-        for name, bps in (("uplink", self.uplink_bps), ("downlink", self.downlink_bps)):
-            if bps is not None and not bps > 0:
-                raise ValueError(f"{name} must be positive, or None for unlimited; got {bps!r} bit/s")
 
 
 @dataclass(slots=True)
@@ -79,6 +45,7 @@ class Counts:
     lost: int = 0
     dropped: int = 0
     in_flight: int = 0
+    duplicated: int = 0  # of those sent: the copies that the network made
     bytes: int = 0  # of all sent messages
     by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
@@ -90,17 +57,32 @@ class _Message:
     size_bytes: int
     delay_s: float  # that the wires will add behind the transfer
     loss_reason: str  # empty: not lost
+    copy_delay_s: float | None = None  # that the wires will add for a copy, if there will be one
+
+
+class Chances:
+    """What is random about one connection: each has its own stream, and is None where it needs none."""
+
+    __slots__ = ("copies", "duplicates", "latency", "loss", "reorders")
+
+    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
+        self.latency = link.latency_draws(seed, "latency", pair)
+        self.loss = link.loss.on(seed, pair)
+        self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
+        self.copies = link.latency_draws(seed, "latency of copies", pair) if link.duplicate else None
+        self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
 
 
 class Wire:
     """The one-way connection of an ordered pair of names."""
 
-    __slots__ = ("arrival_s", "arriving", "latency", "loss", "pair", "queue", "transfer")
+    __slots__ = ("arrival_s", "arriving", "chances", "link", "pair", "queue", "transfer", "way")
 
-    def __init__(self, pair: tuple[str, str], latency: Draws | None, loss: Draws | None) -> None:
+    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
-        self.latency = latency  # None where the latency is constant
-        self.loss = loss  # None where nothing is ever lost
+        self.link = link
+        self.chances = Chances(pair, link, seed) if link.random else None
+        self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
         self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
         self.arrival_s = -math.inf  # the latest arrival that is set, and the messages that arrive then
@@ -108,7 +90,7 @@ class Wire:
 
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""
-        return self.latency is None and self.loss is None and self.queue is None and not self.arriving
+        return self.chances is None and self.queue is None and not self.arriving
 
 
 class SimulatedNetwork(Transport):
@@ -127,8 +109,6 @@ class SimulatedNetwork(Transport):
         self._loop = loop
         self._seed = seed
         self._model = model
-        self._reliable = model.link == "reliable"
-        self._constant_s = model.latency.value if isinstance(model.latency, Constant) else math.nan
         self._partitions = Partitions(model.partitions)
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was ever attached
@@ -136,7 +116,8 @@ class SimulatedNetwork(Transport):
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}
-        self._limited = model.uplink_bps is not None or model.downlink_bps is not None
+        self._limited = model.limited
+        self._at_uplink_bytes: dict[str, int] = {}  # of each sender, where that is limited
         self._busy: dict[Transfer, Wire] = {}
 
     def __repr__(self) -> str:
@@ -189,55 +170,77 @@ class SimulatedNetwork(Transport):
         wire = self._wires.get(pair)
         if wire is None:
             wire = self._wires[pair] = self._new_wire(pair)
-        delay_s, loss_reason = self.fate(wire)
-        message = _Message(envelope, size_bytes, delay_s, loss_reason)
+        message = _Message(envelope, size_bytes, *self.fate(wire))
         self._count_sent(message)
-        if loss_reason == "partition":  # no connection comes about, so there is nothing to transfer
+        if message.loss_reason == "partition":  # no connection comes about, so there is nothing to transfer
             self._end(message, "lost", "partition")
         elif self._limited:
             self._enqueue(wire, message)
         else:
             self._depart(wire, message)
 
-    def fate(self, wire: Wire) -> tuple[float, str]:
+    def fate(self, wire: Wire) -> tuple[float, str, float | None]:
         """Decide what becomes of a message that is sent now.
 
-        Returns how long the wires hold it (seconds, behind its transfer) and why it is lost ("": it is not).
-        Only what nobody can know yet is left to `_arrive`: whether the receiver is up then, and the pair not
-        cut.  The draws are made for a lost message too, so that a partition shifts no other's latency.
+        Returns how long the wires hold it (seconds, behind its transfer), why it is lost ("": it is not), and
+        how long they hold a copy of it (None: there is none).  Only what nobody can know yet is left to
+        `_arrive`: whether the receiver is up then, and the pair not cut.  The draws are made for a lost
+        message too, so that a partition shifts no other's latency.
         """
-        model = self._model
-        delay_s = self._constant_s if wire.latency is None else model.latency.sample(wire.latency)
-        loss_reason = ""
-        if wire.loss is not None:
-            u = wire.loss.uniform()
-            if self._reliable:
-                # How often in a row it is lost is geometric; by inversion, as 1 - u is uniform in (0, 1].
-                delay_s += model.rto_s * int(math.log(1 - u) / math.log(model.loss))
-            elif u < model.loss:
-                loss_reason = "loss"
-        if self._partitions.cut(*wire.pair, self._loop.time()):
+        link, chances, now_s = wire.link, wire.chances, self._loop.time()
+        loss_reason, copy_delay_s = "", None
+        if chances is None:
+            delay_s = link.latency_s(wire.pair, now_s, None)
+        else:
+            delay_s = link.latency_s(wire.pair, now_s, chances.latency)
+            if chances.loss is not None:
+                if link.reliable:
+                    delay_s += link.rto_s * chances.loss.repetitions(now_s, link.rto_s)
+                elif chances.loss.lost(now_s):
+                    loss_reason = "loss"
+            if chances.reorders is not None and chances.reorders.uniform() < link.reorder:
+                delay_s += link.reorder_s
+            if chances.duplicates is not None and chances.duplicates.uniform() < link.duplicate:
+                copy_delay_s = link.latency_s(wire.pair, now_s, chances.copies)
+        if self._partitions.cut(*wire.pair, now_s):
             loss_reason = "partition"
-        return delay_s, loss_reason
+        return delay_s, loss_reason, copy_delay_s
 
     def _enqueue(self, wire: Wire, message: _Message) -> None:
         """Transfer a message, now or after those of the same pair that are still waiting."""
-        if wire.queue is not None:
-            if len(wire.queue) > self._model.backlog:
-                self._end(message, "dropped", "backlog")
-            else:
-                wire.queue.append(message)
-        elif all(link.capacity_bps == math.inf for link in self._links(*wire.pair)):
+        wire.way = wire.way or self._way(wire)
+        if wire.queue is not None and len(wire.queue) > self._model.backlog:
+            self._end(message, "dropped", "backlog")
+        elif wire.queue is None and all(link.capacity_bps == math.inf for link in wire.way):
             self._depart(wire, message)
+        elif self._model.uplink_queue_bytes is not None and not self._find_room(message):
+            self._end(message, "dropped", "uplink queue")
+        elif wire.queue is not None:
+            wire.queue.append(message)
         else:
             wire.queue = deque((message,))
             self._start_transfer(wire, message)
-            if self._reliable and wire.pair[1] not in self._deliver:
+            if wire.link.reliable and wire.pair[1] not in self._deliver:
                 # Nobody answers; the sender notices after the latency, and spends its uplink on others.
                 self._loop.call_at(self._loop.time() + message.delay_s, self._refuse, wire)
 
+    def _find_room(self, message: _Message) -> bool:
+        """Put a message into its sender's uplink queue, if it has room there or is alone."""
+        limit_bytes = self._model.uplink_queue_bytes
+        assert limit_bytes is not None
+        sender = message.envelope.sender
+        there_bytes = self._at_uplink_bytes.get(sender, 0)
+        if there_bytes and there_bytes + message.size_bytes > limit_bytes:
+            return False
+        self._at_uplink_bytes[sender] = there_bytes + message.size_bytes
+        return True
+
+    def _leave_room(self, message: _Message) -> None:
+        if self._model.uplink_queue_bytes is not None:
+            self._at_uplink_bytes[message.envelope.sender] -= message.size_bytes
+
     def _start_transfer(self, wire: Wire, message: _Message) -> None:
-        transfer = self._shared.start(8 * message.size_bytes, self._links(*wire.pair), self._transferred)
+        transfer = self._shared.start(8 * message.size_bytes, wire.way, self._transferred)
         wire.transfer = transfer
         self._busy[transfer] = wire
 
@@ -245,6 +248,7 @@ class SimulatedNetwork(Transport):
         wire = self._busy.pop(transfer)
         assert wire.queue is not None
         message = wire.queue.popleft()
+        self._leave_room(message)
         if wire.queue:
             self._start_transfer(wire, wire.queue[0])
         else:
@@ -261,6 +265,7 @@ class SimulatedNetwork(Transport):
         wire = self._busy.pop(transfer)
         messages, wire.queue, wire.transfer = wire.queue, None, None
         for message in messages or ():
+            self._leave_room(message)
             self._end(message, "dropped", reason)
 
     def _depart(self, wire: Wire, message: _Message) -> None:
@@ -269,8 +274,13 @@ class SimulatedNetwork(Transport):
             self._end(message, "lost", message.loss_reason)
             return
         arrival_s = self._loop.time() + message.delay_s
-        if not self._reliable:
+        if not wire.link.reliable:
             self._loop.call_at(arrival_s, self._arrive, [message])
+            if message.copy_delay_s is not None:
+                copy = _Message(message.envelope, message.size_bytes, message.copy_delay_s, "")
+                self.counts.duplicated += 1
+                self._count_sent(copy, "duplicate")
+                self._loop.call_at(self._loop.time() + copy.delay_s, self._arrive, [copy])
             return
         if arrival_s > wire.arrival_s:
             wire.arrival_s = arrival_s
@@ -299,7 +309,7 @@ class SimulatedNetwork(Transport):
 
     # -- Bookkeeping
 
-    def _count_sent(self, message: _Message) -> None:
+    def _count_sent(self, message: _Message, reason: Literal["", "duplicate"] = "") -> None:
         counts = self.counts
         counts.sent += 1
         counts.in_flight += 1
@@ -311,7 +321,7 @@ class SimulatedNetwork(Transport):
         of_type[0] += 1
         of_type[1] += message.size_bytes
         if self.observe is not None:
-            self.observe("sent", self._loop.time(), message.envelope, message.size_bytes, "")
+            self.observe("sent", self._loop.time(), message.envelope, message.size_bytes, reason)
 
     def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -332,20 +342,23 @@ class SimulatedNetwork(Transport):
             self.observe(event, self._loop.time(), message.envelope, message.size_bytes, reason)
 
     def _new_wire(self, pair: tuple[str, str]) -> Wire:
-        model = self._model
-        latency = None if isinstance(model.latency, Constant) else Draws(self._seed, "latency", *pair)
-        loss = Draws(self._seed, "loss", *pair) if model.loss else None
-        return Wire(pair, latency, loss)
+        return Wire(pair, self._model.link_of(pair), self._seed)
+
+    def _way(self, wire: Wire) -> tuple[Link, ...]:
+        """What a connection's transfers pass: uplink, downlink, and a limit of its own if it has one."""
+        bps = wire.link.bandwidth_bps
+        own = () if bps is None else (Link(f"{wire.pair[0]} to {wire.pair[1]}", bps),)
+        return (*self._links(*wire.pair), *own)
 
     def _links(self, sender: str, receiver: str) -> tuple[Link, Link]:
         """The uplink of the one and the downlink of the other."""
         uplink = self._uplinks.get(sender)
         if uplink is None:
-            uplink = Link(f"uplink of {sender}", _capacity_bps(self._model.uplink_bps))
+            uplink = Link(f"uplink of {sender}", _capacity_bps(self._model.bandwidths_of(sender)[0]))
             self._uplinks[sender] = uplink
         downlink = self._downlinks.get(receiver)
         if downlink is None:
-            downlink = Link(f"downlink of {receiver}", _capacity_bps(self._model.downlink_bps))
+            downlink = Link(f"downlink of {receiver}", _capacity_bps(self._model.bandwidths_of(receiver)[1]))
             self._downlinks[receiver] = downlink
         return uplink, downlink
 

@@ -1,4 +1,4 @@
-"""Scheduled partitions: times at which some names cannot reach some others."""
+"""Scheduled partitions: times at which some names cannot reach some others, once or again and again."""
 
 import math
 from collections import Counter
@@ -12,6 +12,7 @@ class Partition:
 
     `groups`: names of different groups cannot reach each other, in either direction; names in no group reach
     everybody.  `sources` and `targets`: what a source sends to a target is cut; the way back stays open.
+    With a period the cut flaps: it is there for the first `cut_share` of each `period_s` from the start on.
     Raises ValueError when the description is not exactly one of these.
     """
 
@@ -20,12 +21,21 @@ class Partition:
     groups: tuple[tuple[str, ...], ...] = ()
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    period_s: float = math.inf
+    cut_share: float = 1.0
 
     def __post_init__(self) -> None:
         if not (0 <= self.start_s < self.end_s):
             raise ValueError(
                 f"partition: 0 <= start < end is needed, got {self.start_s!r} s and {self.end_s!r} s"
             )
+        if not self.period_s > 0 or not 0 < self.cut_share <= 1:
+            raise ValueError(
+                f"partition: a positive period and a share of it in (0, 1] are needed, "
+                f"got {self.period_s!r} s and {self.cut_share!r}"
+            )
+        if self.period_s == math.inf and self.cut_share != 1:
+            raise ValueError("partition: without a period the cut is whole")
         if bool(self.groups) == bool(self.sources or self.targets):
             raise ValueError("partition: give either groups, or sources and targets")
         if bool(self.sources) != bool(self.targets):
@@ -51,9 +61,7 @@ class Partitions:
             not self._first_start_s <= time_s < self._last_end_s
         ):  # asked twice for every message, and mostly over here
             return False
-        return any(
-            cut.start_s <= time_s < cut.end_s and cut.separates(sender, receiver) for cut in self._cuts
-        )
+        return any(cut.is_on(time_s) and cut.separates(sender, receiver) for cut in self._cuts)
 
 
 class _Cut:
@@ -62,10 +70,17 @@ class _Cut:
     def __init__(self, partition: Partition) -> None:
         self.start_s = partition.start_s
         self.end_s = partition.end_s
+        self._period_s = partition.period_s
+        self._cut_s = partition.period_s * partition.cut_share  # of each period
         self._one_way = bool(partition.sources)
         self._sources = frozenset(partition.sources)
         self._targets = frozenset(partition.targets)
         self._group_of = {name: number for number, group in enumerate(partition.groups) for name in group}
+
+    def is_on(self, time_s: float) -> bool:
+        if not self.start_s <= time_s < self.end_s:
+            return False
+        return self._period_s == math.inf or (time_s - self.start_s) % self._period_s < self._cut_s
 
     def separates(self, sender: str, receiver: str) -> bool:
         if self._one_way:

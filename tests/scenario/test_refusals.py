@@ -13,6 +13,7 @@ from tests.scenario.texts import SMALL, changed, write
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
 RATES = 'write a number and one of bit/s, kbit/s, Mbit/s, Gbit/s, B/s, kB/s, MB/s, GB/s, such as "10 Mbit/s"'
 CHURN = '\n[[churn]]\nat = "{at}"\nevent = "{event}"\nclients = [{clients}]\n'
+LATENCIES = "constant, uniform, normal, lognormal, pareto, matrix, positions, trace"
 CUT = "\n[[network.partition]]\n"
 
 
@@ -64,13 +65,12 @@ BAD = {
         f"network.latency = \"-20 ms\": '-20 ms' must be 0 or more; {UNITS}",
     ),
     "unknown distribution": (
-        edited('latency = "20 ms"', 'latency = { kind = "normal", mean = "1 s" }'),
-        'network.latency.kind = "normal": must be one of constant, uniform, lognormal; '
-        "did you mean 'lognormal'?",
+        edited('latency = "20 ms"', 'latency = { kind = "log-normal", mean = "1 s" }'),
+        f"network.latency.kind = \"log-normal\": must be one of {LATENCIES}; did you mean 'lognormal'?",
     ),
     "distribution without its kind": (
         edited('latency = "20 ms"', 'latency = { median = "1 s", sigma = 0.5 }'),
-        "network.latency.kind: is missing; must be one of constant, uniform, lognormal",
+        f"network.latency.kind: is missing; must be one of {LATENCIES}",
     ),
     "incomplete distribution": (
         edited('latency = "20 ms"', 'latency = { kind = "lognormal", median = "1 s" }'),
@@ -99,7 +99,7 @@ BAD = {
     ),
     "cut without sides": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
-        "network.partition.0.groups: state 'groups' (two-way cut), or both 'from' and 'to' (one-way)",
+        "network.partition.0.to: state both 'from' and 'to'",
     ),
     "cut of an unknown client": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\ngroups = [[0], [1, 4]]\n',

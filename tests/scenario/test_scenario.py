@@ -6,7 +6,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.scenario import Scenario, digest, first_comment, load_scenario, to_toml
-from sim.settings.distributions import ConstantTime, UniformTime
+from sim.settings.distributions import ConstantBandwidth, ConstantTime, UniformTime
 from tests.scenario.texts import FULL, SMALL, changed, write
 
 
@@ -21,8 +21,8 @@ def test_a_scenario_is_plain_numbers(small: Path) -> None:
     assert scenario.question == "Does a small scenario load?\nIt should."
     assert scenario.path == small
     assert scenario.run.duration == 60.0
-    assert scenario.network.uplink == 1e7
-    assert scenario.network.downlink is None
+    assert scenario.network.uplink == ConstantBandwidth(value="10 Mbit/s")
+    assert scenario.network.downlink.value is None  # type: ignore[union-attr]
     assert scenario.protocol.name == "gossip"
     assert scenario.protocol.learner.__name__ == "Gossip"
     assert scenario.protocol.settings.period == 0.5  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ def test_the_resolved_scenario_states_defaults_and_keeps_units(small: Path) -> N
     resolved = to_toml(load_scenario(small))
     assert resolved.startswith("# Does a small scenario load?\n# It should.\n")
     assert 'retransmission_delay = "200 ms"' in resolved
-    assert 'downlink = "unlimited"' in resolved
+    assert '[network.downlink]\nkind = "constant"\nvalue = "unlimited"\n' in resolved
     assert 'pending_limit = "512 MB"' in resolved
     assert "local_steps = 1" in resolved
 

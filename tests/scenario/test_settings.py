@@ -116,7 +116,7 @@ def test_shorthands_stand_for_tables() -> None:
     links = {"uplink": "unlimited", "downlink": "1 kbit/s"}
     network = Network.model_validate({"latency": "20 ms", **links})
     assert network.latency == ConstantTime(value="20 ms")  # type: ignore[arg-type]
-    assert (network.uplink, network.downlink) == (None, 1000.0)
+    assert (network.uplink.value, network.downlink.value) == (None, 1000.0)  # type: ignore[union-attr]
     table = {"kind": "lognormal", "median": "20 ms", "sigma": 0.5}
     assert isinstance(Network.model_validate({"latency": table, **links}).latency, LogNormalTime)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from actors.message import Envelope
 from sim.world.clock import VirtualLoop
 from sim.world.distributions import Constant
+from sim.world.links import LinkModel, NetworkModel
 from sim.world.membership import Membership
-from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.network import SimulatedNetwork
 
 
 class Members:
@@ -21,7 +22,7 @@ class Members:
         model: NetworkModel | None = None,
     ) -> None:
         self.loop = VirtualLoop()
-        self.network = SimulatedNetwork(self.loop, 1, model or NetworkModel(Constant(0.01)))
+        self.network = SimulatedNetwork(self.loop, 1, model or NetworkModel(LinkModel(Constant(0.01))))
         self.members = {name: make(name, self.loop) for name in names}
         self.happened: list[tuple[float, str, str, bool]] = []
         self.up: set[str] = set()

@@ -143,6 +143,23 @@ def test_an_end_reaches_transfers_two_links_away(loop: VirtualLoop) -> None:
     assert ends == [("ax", 2.0), ("by", 3.0), ("bx", 3.5)]  # ... 3 until 3.0 (2 left), then 4
 
 
+def test_three_transfers_over_two_tight_links(loop: VirtualLoop) -> None:
+    # b holds x and z to 3 bit/s each, which leaves 9 of a to y.
+    log = Log(loop, a=12.0, b=6.0)
+    log.start(0.0, "x", 12.0, "a", "b")  # 3 until 2.0 (6 left), then 6: a shared with y, and all of b
+    log.start(0.0, "y", 27.0, "a")  # 9 until 2.0 (9 left), 6 until 3.0 (3 left), then 12
+    log.start(0.0, "z", 6.0, "b")  # 3 until 2.0
+    assert log.run() == [("z", 2.0), ("x", 3.0), ("y", 3.25)]
+
+
+def test_a_third_transfer_comes_to_an_uplink_of_which_one_receiver_takes_little(loop: VirtualLoop) -> None:
+    log = Log(loop, up=8.0, slow=2.0, d1=100.0, d2=100.0)
+    log.start(0.0, "p", 8.0, "up", "slow")  # 2 bit/s throughout
+    log.start(0.0, "q", 12.0, "up", "d1")  # 6 until 1.0 (6 left), then 3 until 3.0
+    log.start(1.0, "r", 15.0, "up", "d2")  # 3 until 3.0 (9 left), 6 until 4.0 (3 left), then 8
+    assert log.run() == [("q", 3.0), ("p", 4.0), ("r", 4.375)]
+
+
 def test_a_cancelled_transfer_leaves_its_share(loop: VirtualLoop) -> None:
     log = Log(loop, up=8.0, d1=100.0, d2=100.0)
     log.start(0.0, "x", 16.0, "up", "d1")

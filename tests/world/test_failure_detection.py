@@ -10,7 +10,8 @@ import pytest
 from sim.world.active_membership import Swim
 from sim.world.distributions import Constant
 from sim.world.failure_detection import SwimPing, SwimSettings
-from sim.world.network import NetworkModel
+from sim.world.links import LinkModel, NetworkModel
+from sim.world.loss import IndependentLoss
 from sim.world.partitions import Partition
 from sim.world.random import Draws
 from tests.world.members import Members
@@ -121,7 +122,7 @@ def test_who_joins_late_is_watched_like_all_others() -> None:
 
 
 def test_losses_kill_nobody() -> None:
-    members = group(model=NetworkModel(Constant(0.01), link="datagram", loss=0.1))
+    members = group(model=NetworkModel(LinkModel(Constant(0.01), reliable=False, loss=IndependentLoss(0.1))))
     members.start()
     members.run(120.0)
     assert members.network.counts.lost > 500
@@ -140,7 +141,7 @@ def test_a_peer_that_a_protocol_suspects_refutes_it() -> None:
 
 def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
     cut = Partition(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
-    members = group(model=NetworkModel(Constant(0.01), partitions=(cut,)), reconnect_s=5.0)
+    members = group(model=NetworkModel(LinkModel(Constant(0.01)), partitions=(cut,)), reconnect_s=5.0)
     members.start()
     members.run(40.0)
     assert all(len(member.peers) == 14 for member in members.members.values())
@@ -150,7 +151,7 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
 
 def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
     one_way = Partition(0.0, 1e6, sources=("m00",), targets=("m01",))
-    members = group(NAMES[:5], model=NetworkModel(Constant(0.01), partitions=(one_way,)))
+    members = group(NAMES[:5], model=NetworkModel(LinkModel(Constant(0.01)), partitions=(one_way,)))
     members.start()
     members.run(100.0)
     assert members.network.counts.by_type["SwimPingRequest"][0] > 30

@@ -1,7 +1,7 @@
 """The network: exact times of arrival, what is lost and dropped and why, and counts that always add up."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,79 +11,12 @@ from hypothesis import strategies as st
 from actors.codec import size
 from actors.message import Envelope
 from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant, Distribution, LogNormal, Uniform
-from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.distributions import Constant, LogNormal, Uniform
+from sim.world.links import NetworkModel
+from sim.world.loss import GilbertElliott, IndependentLoss
+from sim.world.network import SimulatedNetwork
 from sim.world.partitions import Partition, Partitions
-from sim.world.random import Draws
-
-
-@dataclass(frozen=True)
-class Note:
-    """A message of a chosen number and a payload."""
-
-    number: int
-    payload: bytes = b""
-
-
-def number_of(envelope: Envelope) -> int:
-    assert isinstance(envelope.message, Note)
-    return envelope.message.number
-
-
-UNIT_BYTES = size(Envelope("a", "b", Note(0)))  # of a note without payload, between names of one letter
-
-
-@dataclass(frozen=True)
-class Scripted(Distribution):
-    """Gives out the listed values."""
-
-    values: list[float] = field(default_factory=list)
-
-    def sample(self, draws: Draws) -> float:
-        return self.values.pop(0)
-
-    def mean(self) -> float:
-        raise NotImplementedError
-
-
-class World:
-    """A network of the names a to e, all attached, whose events are written down."""
-
-    def __init__(
-        self, loop: VirtualLoop | None = None, seed: int = 0, names: str = "abcde", **model: Any
-    ) -> None:
-        self.loop = loop or VirtualLoop()
-        model.setdefault("latency", Constant(0.25))
-        self.network = SimulatedNetwork(self.loop, seed, NetworkModel(**model), self.observe)
-        self.received: list[tuple[float, str, int]] = []  # time, receiver, number
-        self.events: list[tuple[float, str, int, str]] = []  # time, event, number, reason
-        for name in names:
-            self.attach(name)
-
-    def observe(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
-        assert time_s == self.loop.time()
-        assert size_bytes == size(envelope)
-        self.events.append((time_s, event, number_of(envelope), reason))
-
-    def attach(self, name: str) -> None:
-        def deliver(envelope: Envelope) -> None:
-            assert envelope.receiver == name
-            self.received.append((self.loop.time(), name, number_of(envelope)))
-
-        self.network.attach(name, deliver)
-
-    def at(self, time_s: float, call: Callable[..., object], *args: object) -> None:
-        self.loop.call_at(time_s, call, *args)
-
-    def send(self, time_s: float, pair: str, number: int, payload: bytes = b"") -> None:
-        self.at(time_s, self.network.send, Envelope(pair[0], pair[1], Note(number, payload)))
-
-    def run(self, until_s: float = 1e6) -> "World":
-        self.loop.run_until(until_s)
-        return self
-
-    def ends(self) -> list[tuple[float, str, int, str]]:
-        return [event for event in self.events if event[1] != "sent"]
+from tests.world.networks import UNIT_BYTES, Note, Scripted, World, network_model, number_of
 
 
 @pytest.fixture
@@ -198,14 +131,14 @@ def test_messages_sent_at_once_keep_their_order_where_ties_are_shuffled(shuffle_
 
 
 def test_a_datagram_may_overtake() -> None:
-    world = World(latency=Scripted([4.0, 1.0]), link="datagram")
+    world = World(latency=Scripted([4.0, 1.0]), reliable=False)
     world.send(0.0, "ab", 0)
     world.send(1.0, "ab", 1)
     assert world.run().received == [(2.0, "b", 1), (4.0, "b", 0)]
 
 
 def test_a_reliable_link_repeats_what_is_lost() -> None:
-    world = World(loss=0.5, rto_s=16.0)
+    world = World(loss=IndependentLoss(0.5), rto_s=16.0)
     for number in range(4000):
         world.send(1000.0 * number, "ab", number)
     world.run(1e9)
@@ -219,7 +152,9 @@ def test_a_reliable_link_repeats_what_is_lost() -> None:
 
 def test_a_lost_datagram_is_gone_and_has_taken_its_transfer() -> None:
     numbers = range(1000, 3000)  # all of one encoded length
-    world = World(uplink_bps=8.0 * size(Envelope("a", "b", Note(1000))), link="datagram", loss=0.25)
+    world = World(
+        uplink_bps=8.0 * size(Envelope("a", "b", Note(1000))), reliable=False, loss=IndependentLoss(0.25)
+    )
     for number in numbers:
         world.send(0.0, "ab", number)
     world.run()
@@ -247,7 +182,7 @@ def test_latencies_of_a_pair_do_not_depend_on_other_traffic_and_on_losses() -> N
     assert arrivals("cdef") == alone
     cut = Partition(3500.0, 5500.0, groups=(("a",), ("b",)))
     assert arrivals("", partitions=(cut,)) == alone[:4] + alone[6:]
-    survivors = arrivals("c", link="datagram", loss=0.5)
+    survivors = arrivals("c", reliable=False, loss=IndependentLoss(0.5))
     assert 0 < len(survivors) < 20
     assert set(survivors) < set(alone)
 
@@ -280,45 +215,6 @@ def test_a_cut_loses_what_is_sent_or_arrives_across_it(
     world = World(partitions=(Partition(1.0, 2.0, groups=(("a", "c"), ("b",))),))
     world.send(sent_s, "ab", 1)
     assert world.run().ends() == [end]
-
-
-def test_groups_are_cut_from_each_other_and_not_from_the_rest() -> None:
-    cuts = Partitions([Partition(0.0, 1.0, groups=(("a", "b"), ("c",)))])
-    assert [s + r for s in "abcd" for r in "abcd" if cuts.cut(s, r, 0.5)] == ["ac", "bc", "ca", "cb"]
-
-
-def test_a_one_way_cut_leaves_the_way_back() -> None:
-    cuts = Partitions([Partition(0.0, 1.0, sources=("a", "b"), targets=("c",))])
-    assert [s + r for s in "abcd" for r in "abcd" if cuts.cut(s, r, 0.5)] == ["ac", "bc"]
-
-
-def test_partitions_may_overlap_in_time() -> None:
-    cuts = Partitions(
-        [
-            Partition(0.0, 2.0, sources=("a",), targets=("b",)),
-            Partition(1.0, 3.0, groups=(("a", "b"), ("c",))),
-        ]
-    )
-    assert [cuts.cut("a", "b", time_s) for time_s in (0.0, 1.5, 2.0)] == [True, True, False]
-    assert [cuts.cut("a", "c", time_s) for time_s in (0.0, 1.5, 2.0, 3.0)] == [False, True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"start_s": 2.0, "end_s": 2.0, "groups": (("a",), ("b",))}, "start < end"),
-        ({"start_s": -1.0, "end_s": 2.0, "groups": (("a",), ("b",))}, "start < end"),
-        ({}, "either groups, or"),
-        ({"groups": (("a",),), "targets": ("b",)}, "either groups, or"),
-        ({"sources": ("a",)}, "both sources and targets"),
-        ({"groups": (("a",), ())}, "none may be empty"),
-        ({"groups": (("a",),)}, "at least two groups"),
-        ({"groups": (("a", "b"), ("a",))}, "'a' is named 2 times"),
-    ],
-)
-def test_refused_partitions(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        Partition(**{"start_s": 0.0, "end_s": 1.0, **settings})
 
 
 # -- Those who are not there
@@ -404,7 +300,7 @@ def test_an_upload_to_one_who_comes_in_time_goes_through(unit: float) -> None:
 
 
 def test_a_datagram_to_nobody_is_sent_in_full(unit: float) -> None:
-    world = World(uplink_bps=unit, link="datagram")
+    world = World(uplink_bps=unit, reliable=False)
     world.network.detach("b")
     world.send(0.0, "ab", 1)
     assert world.run().ends() == [(1.25, "dropped", 1, "down")]
@@ -438,7 +334,7 @@ def test_going_twice_is_harmless_and_coming_twice_is_not() -> None:
 
 def test_counts_by_type() -> None:
     loop = VirtualLoop()
-    network = SimulatedNetwork(loop, 0, NetworkModel(latency=Constant(0.5)))
+    network = SimulatedNetwork(loop, 0, network_model(latency=Constant(0.5)))
     network.attach("b", lambda envelope: None)
     envelopes = [
         Envelope("a", "b", Note(1)),
@@ -480,9 +376,6 @@ def test_a_quiet_network_keeps_nothing_of_past_pairs(unit: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"loss": 1.0}, "loss must be"),
-        ({"loss": -0.1}, "loss must be"),
-        ({"link": "pigeon"}, "'pigeon'"),
         ({"rto_s": -1.0}, "rto_s must be"),
         ({"uplink_bps": 0.0}, "uplink must be positive"),
         ({"downlink_bps": -1.0}, "downlink must be positive"),
@@ -491,7 +384,7 @@ def test_a_quiet_network_keeps_nothing_of_past_pairs(unit: float) -> None:
 )
 def test_refused_settings(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        NetworkModel(latency=Constant(0.1), **settings)
+        network_model(**settings)
 
 
 # -- Whatever happens
@@ -506,7 +399,8 @@ class Auditor:
         self.network = SimulatedNetwork(self.loop, 0, model, self.observe)
         self.cuts = Partitions(model.partitions)
         self.up: dict[str, bool] = {}
-        self.sent_s: dict[int, float] = {}  # number -> time of the messages that have not ended
+        self.sent_s: dict[int, float] = {}  # number -> time when the message, not a copy of it, was sent
+        self.under_way: Counter[int] = Counter()  # number -> the message and a copy that have not ended
         self.ended = {"delivered": 0, "lost": 0, "dropped": 0}
         self.last_delivered: dict[tuple[str, str], int] = {}
         self.numbers = 0
@@ -533,28 +427,37 @@ class Auditor:
     def observe(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
         number = number_of(envelope)
         if event == "sent":
-            assert number not in self.sent_s
-            self.sent_s[number] = time_s
+            if reason == "duplicate":
+                assert self.model.link.duplicate
+                assert self.under_way[number] == 1
+            else:
+                assert (reason, number in self.sent_s) == ("", False)
+                self.sent_s[number] = time_s
+            self.under_way[number] += 1
         else:
-            sent_s = self.sent_s.pop(number)  # KeyError: it ended twice
+            sent_s = self.sent_s[number]
+            assert self.under_way[number] > 0  # else it ended twice
+            self.under_way[number] -= 1
             self.ended[event] += 1
             assert bool(reason) == (event != "delivered")
             if event == "delivered":
                 self.check_delivery(envelope, size_bytes, sent_s, time_s)
         counts = self.network.counts
         assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
-        assert counts.in_flight == len(self.sent_s)
+        assert counts.in_flight == self.under_way.total()
+        assert counts.sent - counts.duplicated == len(self.sent_s)
         assert (counts.delivered, counts.lost, counts.dropped) == tuple(self.ended.values())
 
     def check_delivery(self, envelope: Envelope, size_bytes: int, sent_s: float, time_s: float) -> None:
         pair = (envelope.sender, envelope.receiver)
-        speeds_bps = [bps for bps in (self.model.uplink_bps, self.model.downlink_bps) if bps is not None]
+        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
+        speeds_bps = [bps for bps in limits_bps if bps is not None]
         shortest_s = 0.125 + (8 * size_bytes / min(speeds_bps) if speeds_bps else 0.0)
         assert time_s >= sent_s + shortest_s - 1e-9
         assert self.up[envelope.receiver]
         assert not self.cuts.cut(*pair, sent_s)
         assert not self.cuts.cut(*pair, time_s)
-        if self.model.link == "reliable":
+        if self.model.link.reliable:
             assert number_of(envelope) > self.last_delivered.get(pair, 0)
             self.last_delivered[pair] = number_of(envelope)
 
@@ -563,12 +466,19 @@ class Auditor:
 
 
 models = st.builds(
-    NetworkModel,
+    lambda datagrams, **others: network_model(**datagrams, **others),
     latency=st.sampled_from([Constant(0.125), Uniform(0.125, 1.0)]),
+    bandwidth_bps=st.sampled_from([None, 1500.0]),
     uplink_bps=st.sampled_from([None, 500.0, 2000.0]),
     downlink_bps=st.sampled_from([None, 1000.0, 2000.0]),
-    link=st.sampled_from(["reliable", "datagram"]),
-    loss=st.sampled_from([0.0, 0.3]),
+    datagrams=st.sampled_from(
+        [
+            {"reliable": True},
+            {"reliable": False},
+            {"reliable": False, "duplicate": 0.5, "reorder": 0.5, "reorder_s": 0.5},
+        ]
+    ),
+    loss=st.sampled_from([IndependentLoss(), IndependentLoss(0.3), GilbertElliott(2.0, 1.0)]),
     rto_s=st.just(0.5),
     partitions=st.sampled_from(
         [
@@ -581,6 +491,7 @@ models = st.builds(
         ]
     ),
     backlog=st.sampled_from([1, 100]),
+    uplink_queue_bytes=st.sampled_from([None, 1, 500]),
 )
 names = st.sampled_from("abcd")
 happenings = st.one_of(
@@ -605,5 +516,4 @@ def test_every_message_ends_once_and_rightly(
             auditor.loop.call_at(eighths / 8, getattr(auditor, kind), *args)
     auditor.loop.run_until(1e6)
     assert auditor.network.counts.in_flight == 0
-    assert not auditor.sent_s
     auditor.loop.close()

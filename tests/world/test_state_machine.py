@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
 from sim.world.clock import VirtualLoop
 from sim.world.distributions import Constant, LogNormal, Uniform
-from sim.world.network import NetworkModel, SimulatedNetwork
+from sim.world.links import NetworkModel
+from sim.world.loss import GilbertElliott, IndependentLoss
+from sim.world.network import SimulatedNetwork
 from sim.world.partitions import Partition
+from tests.world.networks import network_model
 
 NAMES = ("a", "b", "c", "d")
 PATIENCE_S = 3.0
@@ -41,40 +45,55 @@ class Question:
     token: int
 
 
+@dataclass(frozen=True)
+class Reply:
+    """An answer; a question that the network doubles is answered twice, each time by another token."""
+
+    token: int
+    question: int
+
+
+answers = count(1)
+
+
 class Node(Actor):
     """Takes notes, and answers questions after a while."""
 
     async def on_message(self, message: object, sender: str) -> object:
         if isinstance(message, Question):
             await self.sleep(0.05)
-            return Question(-message.token)
+            return Reply(-next(answers), message.token)
         return None
 
 
 def partitions() -> st.SearchStrategy[Partition]:
-    """Cuts within the first twenty seconds, in both directions or in one."""
+    """Cuts within the first twenty seconds, in both directions or in one; some of them flap."""
     sides = st.integers(1, len(NAMES) - 1).map(lambda k: (NAMES[:k], NAMES[k:]))
     times = st.tuples(st.integers(0, 80), st.integers(1, 40)).map(lambda t: (t[0] / 4, (t[0] + t[1]) / 4))
     return st.builds(
-        lambda side, time, both: Partition(
-            *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]})
+        lambda side, time, both, flapping: Partition(
+            *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]}), **flapping
         ),
         sides,
         times,
         st.booleans(),
+        st.sampled_from([{}, {"period_s": 2.0, "cut_share": 0.25}]),
     )
 
 
 def models() -> st.SearchStrategy[NetworkModel]:
+    tricks = {"duplicate": 0.3, "reorder": 0.3, "reorder_s": 1.0}
     return st.builds(
-        NetworkModel,
+        lambda kind, **others: network_model(**kind, **others),
+        kind=st.sampled_from([{}, {"reliable": False}, {"reliable": False, **tricks}]),
         latency=st.sampled_from([Constant(0.0), Constant(0.125), Uniform(0.05, 0.4), LogNormal(0.2, 1.0)]),
         uplink_bps=st.sampled_from([None, 8_000.0]),
         downlink_bps=st.sampled_from([None, 4_000.0]),
-        link=st.sampled_from(["reliable", "datagram"]),
-        loss=st.sampled_from([0.0, 0.4]),
+        bandwidth_bps=st.sampled_from([None, 2_000.0]),
+        loss=st.sampled_from([IndependentLoss(), IndependentLoss(0.4), GilbertElliott(3.0, 1.0)]),
         partitions=st.lists(partitions(), max_size=2).map(tuple),
         backlog=st.sampled_from([1, 10_000]),
+        uplink_queue_bytes=st.sampled_from([None, 2_100]),
     )
 
 
@@ -87,6 +106,7 @@ class World(RuleBasedStateMachine):
         self.up: set[str] = set()
         self.leaving: set[str] = set()
         self.sent: dict[int, tuple[float, str, str]] = {}
+        self.copied: set[int] = set()
         self.fates: Counter[tuple[int, str]] = Counter()
         self.asked: list[asyncio.Task[str]] = []
         self.tokens = 0
@@ -105,35 +125,43 @@ class World(RuleBasedStateMachine):
         token = getattr(envelope.message, "token", None)
         sender, receiver = envelope.sender, envelope.receiver
         assert token is not None, "an answer or a note"
+        if reason == "duplicate":
+            assert self.model.link.duplicate > 0 and token not in self.copied
+            self.copied.add(token)
+            return
         if event == "sent":
+            assert token not in self.sent
             self.sent[token] = (time_s, sender, receiver)
             return
         since_s, *pair = self.sent[token]
         assert pair == [sender, receiver]
         self.fates[token, event] += 1
-        assert sum(self.fates[token, fate] for fate in FATES) == 1, "a message has one fate"
+        fates = sum(self.fates[token, fate] for fate in FATES)
+        assert fates <= 1 + (token in self.copied), "a message has one fate, and its copy another"
         if event == "delivered":
             assert receiver in self.up, "nothing reaches the dead"
             assert time_s >= since_s + self.least_s(size_bytes), "nothing is faster than its latency"
             assert not self.cut(sender, receiver, since_s) and not self.cut(sender, receiver, time_s)
         elif event == "lost":
             cut = self.cut(sender, receiver, since_s) or self.cut(sender, receiver, time_s)
-            datagram_loss = self.model.link == "datagram" and self.model.loss > 0
+            datagram_loss = not self.model.link.reliable and self.model.link.loss.rate > 0
             assert cut if reason == "partition" else datagram_loss
         elif reason in ("down", "unknown"):
             assert receiver not in self.up - self.leaving
 
     def least_s(self, size_bytes: int) -> float:
         """Neither latency nor transfer can be shorter, up to rounding."""
-        latency = self.model.latency
+        latency = self.model.link.latency
         shortest_s = {Constant: "value", Uniform: "low"}.get(type(latency))
-        rates_bps = [bps for bps in (self.model.uplink_bps, self.model.downlink_bps) if bps is not None]
+        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
+        rates_bps = [bps for bps in limits_bps if bps is not None]
         transfer_s = 8 * size_bytes / min(rates_bps) if rates_bps else 0.0
         return (getattr(latency, shortest_s) if shortest_s else 0.0) + transfer_s * (1 - 1e-9)
 
     def cut(self, sender: str, receiver: str, time_s: float) -> bool:
         for cut in self.model.partitions:
-            if cut.start_s <= time_s < cut.end_s:
+            into_s = (time_s - cut.start_s) % cut.period_s
+            if cut.start_s <= time_s < cut.end_s and into_s < cut.period_s * cut.cut_share:
                 sides = [[name in group for group in cut.groups] for name in (sender, receiver)]
                 if any(sides[0]) and any(sides[1]) and sides[0] != sides[1]:
                     return True
@@ -147,8 +175,8 @@ class World(RuleBasedStateMachine):
             return
         counts = self.network.counts
         assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
-        assert counts.sent == len(self.sent)
-        assert counts.in_flight == len(self.sent) - sum(self.fates.values())
+        assert (counts.sent, counts.duplicated) == (len(self.sent) + len(self.copied), len(self.copied))
+        assert counts.in_flight == counts.sent - sum(self.fates.values())
         for fate in FATES:
             assert getattr(counts, fate) == sum(n for (_, what), n in self.fates.items() if what == fate)
         assert self.supervisor.failures == []
@@ -182,10 +210,10 @@ class World(RuleBasedStateMachine):
         self.up.discard(name)
         self.leaving.discard(name)
 
-    @rule(sender=nodes, receiver=nodes, load=st.sampled_from([0, 50, 2_000]), count=st.integers(1, 3))
-    def tells(self, sender: str, receiver: str, load: int, count: int) -> None:
+    @rule(sender=nodes, receiver=nodes, load=st.sampled_from([0, 50, 2_000]), times=st.integers(1, 3))
+    def tells(self, sender: str, receiver: str, load: int, times: int) -> None:
         if sender in self.up and sender != receiver:
-            for _ in range(count):
+            for _ in range(times):
                 note = Note(self.token(), bytes(load))
                 self.now(lambda note=note: self.supervisor.running[sender].tell(receiver, note))
 
@@ -202,7 +230,7 @@ class World(RuleBasedStateMachine):
         except PeerUnavailable:
             assert self.loop.time() == asked_s + PATIENCE_S
             return "none"
-        assert answer.token == -question.token
+        assert answer.question == question.token
         assert self.loop.time() - asked_s <= PATIENCE_S
         return "answered"
 

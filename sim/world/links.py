@@ -1,0 +1,156 @@
+"""What the network is like: one description for each kind of connection, and who has which.
+
+Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sim.world.distributions import Constant, Distribution
+from sim.world.latency import NodeLatency
+from sim.world.loss import GilbertElliott, IndependentLoss, LossModel
+from sim.world.partitions import Partition
+from sim.world.random import Draws
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """What connections of one kind are like. ValueError for what contradicts itself.
+
+    latency: seconds from the end of a message's transfer to its arrival: drawn for each message, or by nodes.
+    reliable: reliable links repeat what is lost and keep the order of each pair's messages, as TCP does; a
+        datagram that is lost is gone, and it may overtake an earlier one.
+    loss: which transmissions are lost.
+    rto_s: what each repetition adds to the latency.  Repetitions take no bandwidth.
+    duplicate: probability that the network doubles a datagram, if it does not lose it.  The copy is made
+        behind the transfer, is not lost in turn, and has a latency of its own.
+    reorder, reorder_s: probability that a datagram is held up, and for how long on top of its latency.
+    bandwidth_bps: of each single connection, beside what its ends have.
+    """
+
+    latency: Distribution | NodeLatency
+    reliable: bool = True
+    loss: LossModel = field(default_factory=IndependentLoss)
+    rto_s: float = 0.2
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    reorder_s: float = 0.0
+    bandwidth_bps: float | None = None
+    constant_s: float | None = field(init=False, repr=False)  # where every latency is the same
+    random: bool = field(init=False, repr=False)  # whether anything about a message is drawn
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rto_s < math.inf:
+            raise ValueError(f"rto_s must be finite and not negative, got {self.rto_s!r} s")
+        if self.reliable and isinstance(self.loss, GilbertElliott) and self.rto_s == 0:
+            raise ValueError("rto_s must be positive, or a spell in which everything is lost never ends")
+        for name, chance in (("duplicate", self.duplicate), ("reorder", self.reorder)):
+            if not 0 <= chance <= 1:
+                raise ValueError(f"{name} must be a probability in [0, 1], got {chance!r}")
+            if chance and self.reliable:
+                raise ValueError(f"{name}: only datagrams; a reliable link delivers once and in order")
+        if not 0 <= self.reorder_s < math.inf:
+            raise ValueError(f"reorder_s must be finite and not negative, got {self.reorder_s!r} s")
+        _require_bandwidth("bandwidth", self.bandwidth_bps)
+        constant_s = self.latency.value if isinstance(self.latency, Constant) else None
+        object.__setattr__(self, "constant_s", constant_s)
+        chances = (self.loss.rate, self.duplicate, self.reorder)
+        object.__setattr__(self, "random", self._random_latency() or any(chances))
+
+    def latency_draws(self, seed: int, purpose: str, pair: tuple[str, str]) -> Draws | None:
+        """The random numbers for a pair's latencies; None where they need none."""
+        return Draws(seed, purpose, *pair) if self._random_latency() else None
+
+    def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
+        """The latency of a message that is sent now, with `draws` from `latency_draws`."""
+        if self.constant_s is not None:
+            return self.constant_s
+        if isinstance(self.latency, NodeLatency):
+            return self.latency.sample(pair, time_s, draws)
+        assert draws is not None
+        return self.latency.sample(draws)
+
+    def _random_latency(self) -> bool:
+        if isinstance(self.latency, NodeLatency):
+            return self.latency.jitter > 0
+        return not isinstance(self.latency, Constant)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """A kind of connection, and which are of it: those inside groups, across groups, or touching a group.
+
+    group_of: the group of each name that is in one.  "touching": the sender, the receiver or both are in any
+    group; for the other two, both must be in one.
+    """
+
+    link: LinkModel
+    group_of: Mapping[str, int]
+    where: Literal["inside", "across", "touching"]
+
+    def holds(self, sender: str, receiver: str) -> bool:
+        """Whether the connection from `sender` to `receiver` is of this kind."""
+        ours, theirs = self.group_of.get(sender), self.group_of.get(receiver)
+        if self.where == "touching":
+            return ours is not None or theirs is not None
+        return ours is not None and theirs is not None and (ours == theirs) == (self.where == "inside")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkModel:
+    """The network as a whole. ValueError for what cannot be.
+
+    link: what every connection is like that is of none of the classes.
+    classes: the first that holds for a connection decides.
+    uplink_bps, downlink_bps: each actor's bandwidth.
+    bandwidths: up- and downlink of the actors that differ.
+    partitions: times at which some names are cut off from others; what is sent, or would arrive, across a cut
+        is lost.
+    backlog: messages of one pair that may wait for the transfer of earlier ones; more are dropped.
+    uplink_queue_bytes: what may be at one actor's uplink, waiting or in transfer; a message that finds
+        something there and no room beside it is dropped.
+    """
+
+    link: LinkModel
+    classes: tuple[LinkClass, ...] = ()
+    uplink_bps: float | None = None
+    downlink_bps: float | None = None
+    bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    partitions: tuple[Partition, ...] = ()
+    backlog: int = 10_000
+    uplink_queue_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.backlog < 1:
+            raise ValueError(f"backlog must be at least 1, got {self.backlog!r}")
+        if self.uplink_queue_bytes is not None and self.uplink_queue_bytes < 1:
+            raise ValueError(f"uplink_queue_bytes must be at least 1, got {self.uplink_queue_bytes!r}")
+        for uplink_bps, downlink_bps in [(self.uplink_bps, self.downlink_bps), *self.bandwidths.values()]:
+            _require_bandwidth("uplink", uplink_bps)
+            _require_bandwidth("downlink", downlink_bps)
+
+    @property
+    def limited(self) -> bool:
+        """Whether any transfer takes time."""
+        caps = [self.uplink_bps, self.downlink_bps, self.link.bandwidth_bps]
+        caps += [kind.link.bandwidth_bps for kind in self.classes]
+        caps += [bps for both in self.bandwidths.values() for bps in both]
+        return any(bps is not None for bps in caps)
+
+    def link_of(self, pair: tuple[str, str]) -> LinkModel:
+        """What the connection of this pair, sender first, is like."""
+        for kind in self.classes:
+            if kind.holds(*pair):
+                return kind.link
+        return self.link
+
+    def bandwidths_of(self, name: str) -> tuple[float | None, float | None]:
+        """One actor's up- and downlink."""
+        return self.bandwidths.get(name, (self.uplink_bps, self.downlink_bps))
+
+
+def _require_bandwidth(name: str, bps: float | None) -> None:
+    if bps is not None and not bps > 0:
+        raise ValueError(f"{name} must be positive, or None for unlimited; got {bps!r} bit/s")

@@ -1,0 +1,156 @@
+"""Loss of transmissions on one connection: independent of each other, or in bursts.
+
+A `LossModel` says how a kind of connection loses; `on` makes the process of one connection, which draws from
+streams of its own.  Reliable links ask how often a message has to be repeated, datagram links whether it is
+lost.  Either way a message takes one number, so that its loss does not shift another's.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from sim.world.random import Draws
+
+
+class LossProcess(ABC):
+    """What becomes of the transmissions on one connection; asked in the order of time."""
+
+    @abstractmethod
+    def lost(self, time_s: float) -> bool:
+        """Whether a transmission at this time is lost."""
+
+    @abstractmethod
+    def repetitions(self, time_s: float, every_s: float) -> int:
+        """How often a message first sent at this time is lost in a row, if it is repeated each `every_s`."""
+
+
+class LossModel(ABC):
+    """How the connections of one kind lose transmissions."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """The share of the transmissions that are lost in the long run."""
+
+    @abstractmethod
+    def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
+        """The process on the connection of this pair; None if nothing is ever lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentLoss(LossModel):
+    """Each transmission is lost with this probability, whatever happened to the others."""
+
+    probability: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability < 1:
+            raise ValueError(f"loss must be a probability in [0, 1), got {self.probability!r}")
+
+    @property
+    def rate(self) -> float:
+        return self.probability
+
+    def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
+        return _Independent(self.probability, Draws(seed, "loss", *pair)) if self.probability else None
+
+
+class _Independent(LossProcess):
+    __slots__ = ("_draws", "_probability")
+
+    def __init__(self, probability: float, draws: Draws) -> None:
+        self._probability = probability
+        self._draws = draws
+
+    def lost(self, time_s: float) -> bool:
+        return self._draws.uniform() < self._probability
+
+    def repetitions(self, time_s: float, every_s: float) -> int:
+        # How often in a row it is lost is geometric; by inversion, as 1 - u is uniform in (0, 1].
+        return int(math.log(1 - self._draws.uniform()) / math.log(self._probability))
+
+
+@dataclass(frozen=True, slots=True)
+class GilbertElliott(LossModel):
+    """Losses in bursts: a connection is in turn good and bad, for exponentially distributed times.
+
+    Gilbert, "Capacity of a burst-noise channel", 1960; Elliott, "Estimates of error rates for codes on
+    burst-noise channels", 1963 (Bell System Technical Journal 39 and 42).  Theirs steps with every bit sent;
+    this one runs in continuous time.  A burst is a state of the path and not of its user: on a connection
+    with one message a minute, a chain stepped by messages would stay bad for hours, and a message more
+    anywhere would shift all later bursts.  Here they depend on the seed and the pair alone.
+
+    good_s, bad_s: mean length of a good and of a bad spell, in seconds.
+    loss_good, loss_bad: probability of loss in either; at least one must be less than 1.
+    """
+
+    good_s: float
+    bad_s: float
+    loss_good: float = 0.0
+    loss_bad: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.good_s < math.inf and 0 < self.bad_s < math.inf):
+            raise ValueError(
+                f"mean lengths must be finite and positive, got {self.good_s!r} s and {self.bad_s!r} s"
+            )
+        if not (0 <= self.loss_good <= 1 and 0 <= self.loss_bad <= 1):
+            raise ValueError(
+                f"loss must be a probability in [0, 1], got {self.loss_good!r} and {self.loss_bad!r}"
+            )
+        if self.loss_good == self.loss_bad == 1:
+            raise ValueError("loss_good or loss_bad must be less than 1, or nothing ever arrives")
+
+    @property
+    def rate(self) -> float:
+        lost_s = self.good_s * self.loss_good + self.bad_s * self.loss_bad
+        return lost_s / (self.good_s + self.bad_s)
+
+    def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
+        return _Bursty(self, Draws(seed, "loss", *pair), Draws(seed, "loss spells", *pair))
+
+
+class _Bursty(LossProcess):
+    """Good and bad spells in turn, made as far ahead as somebody looks, forgotten once they are over."""
+
+    __slots__ = ("_bad", "_draws", "_ends_s", "_losses", "_means_s", "_spells")
+
+    def __init__(self, model: GilbertElliott, draws: Draws, spells: Draws) -> None:
+        self._means_s = (model.good_s, model.bad_s)
+        self._losses = (model.loss_good, model.loss_bad)
+        self._draws = draws
+        self._spells = spells
+        # In equilibrium from the start; what is left of the first spell is as long as a whole one, since
+        # exponential lengths have no memory.
+        self._bad = spells.uniform() < model.bad_s / (model.good_s + model.bad_s)
+        self._ends_s = [self._means_s[self._bad] * spells.exponential()]  # from the spell called _bad on
+
+    def lost(self, time_s: float) -> bool:
+        self._forget_before(time_s)
+        return self._draws.uniform() < self._loss_at(time_s)
+
+    def repetitions(self, time_s: float, every_s: float) -> int:
+        # By inversion, with one number for all repetitions: the chance to be lost k times in a row is the
+        # product of the k probabilities, and 1 - u is uniform in (0, 1].
+        self._forget_before(time_s)
+        left = 1 - self._draws.uniform()
+        count, chance = 0, self._loss_at(time_s)
+        while chance >= left:
+            count += 1
+            chance *= self._loss_at(time_s + count * every_s)
+        return count
+
+    def _loss_at(self, time_s: float) -> float:
+        while self._ends_s[-1] <= time_s:
+            last_is_bad = self._bad ^ (len(self._ends_s) % 2 == 0)
+            self._ends_s.append(
+                self._ends_s[-1] + self._means_s[not last_is_bad] * self._spells.exponential()
+            )
+        return self._losses[self._bad ^ (bisect_right(self._ends_s, time_s) % 2 == 1)]
+
+    def _forget_before(self, time_s: float) -> None:
+        self._loss_at(time_s)  # so that a spell is left that is not over
+        over = bisect_right(self._ends_s, time_s)
+        del self._ends_s[:over]
+        self._bad ^= over % 2 == 1

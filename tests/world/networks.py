@@ -1,0 +1,88 @@
+"""A network with five actors, whose events are written down."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from actors.codec import size
+from actors.message import Envelope
+from sim.world.clock import VirtualLoop
+from sim.world.distributions import Constant, Distribution
+from sim.world.links import LinkModel, NetworkModel
+from sim.world.network import SimulatedNetwork
+from sim.world.random import Draws
+
+
+@dataclass(frozen=True)
+class Note:
+    """A message of a chosen number and a payload."""
+
+    number: int
+    payload: bytes = b""
+
+
+def number_of(envelope: Envelope) -> int:
+    assert isinstance(envelope.message, Note)
+    return envelope.message.number
+
+
+UNIT_BYTES = size(Envelope("a", "b", Note(0)))  # of a note without payload, between names of one letter
+
+
+@dataclass(frozen=True)
+class Scripted(Distribution):
+    """Gives out the listed values."""
+
+    values: list[float] = field(default_factory=list)
+
+    def sample(self, draws: Draws) -> float:
+        return self.values.pop(0)
+
+    def mean(self) -> float:
+        raise NotImplementedError
+
+
+def network_model(**settings: Any) -> NetworkModel:
+    """A model from the settings of both classes; the latency is a quarter of a second if none is given."""
+    of_link = {field.name for field in fields(LinkModel) if field.init}
+    link = LinkModel(**{"latency": Constant(0.25)} | {k: v for k, v in settings.items() if k in of_link})
+    return NetworkModel(link, **{k: v for k, v in settings.items() if k not in of_link})
+
+
+class World:
+    """A network of the names a to e, all attached, whose events are written down."""
+
+    def __init__(
+        self, loop: VirtualLoop | None = None, seed: int = 0, names: str = "abcde", **model: Any
+    ) -> None:
+        self.loop = loop or VirtualLoop()
+        self.network = SimulatedNetwork(self.loop, seed, network_model(**model), self.observe)
+        self.received: list[tuple[float, str, int]] = []  # time, receiver, number
+        self.events: list[tuple[float, str, int, str]] = []  # time, event, number, reason
+        for name in names:
+            self.attach(name)
+
+    def observe(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+        assert time_s == self.loop.time()
+        assert size_bytes == size(envelope)
+        self.events.append((time_s, event, number_of(envelope), reason))
+
+    def attach(self, name: str) -> None:
+        def deliver(envelope: Envelope) -> None:
+            assert envelope.receiver == name
+            self.received.append((self.loop.time(), name, number_of(envelope)))
+
+        self.network.attach(name, deliver)
+
+    def at(self, time_s: float, call: Callable[..., object], *args: object) -> None:
+        self.loop.call_at(time_s, call, *args)
+
+    def send(self, time_s: float, pair: str, number: int, payload: bytes = b"") -> None:
+        self.at(time_s, self.network.send, Envelope(pair[0], pair[1], Note(number, payload)))
+
+    def run(self, until_s: float = 1e6) -> "World":
+        self.loop.run_until(until_s)
+        return self
+
+    def ends(self) -> list[tuple[float, str, int, str]]:
+        return [event for event in self.events if event[1] != "sent"]

@@ -1,0 +1,256 @@
+"""Kinds of connections: copies, datagrams held up, classes, limits of one connection, and full uplinks."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from sim.world.distributions import Constant, LogNormal
+from sim.world.links import LinkClass, LinkModel
+from sim.world.loss import GilbertElliott, IndependentLoss
+from sim.world.partitions import Partition
+from tests.world.networks import UNIT_BYTES, Scripted, World, network_model
+
+UNIT_BPS = 8.0 * UNIT_BYTES  # takes one second for a note without payload
+
+# -- Copies
+
+
+def test_a_copy_has_its_own_latency_and_is_a_message_of_its_own() -> None:
+    world = World(latency=Scripted([1.0, 3.0]), reliable=False, duplicate=1.0)
+    world.send(0.0, "ab", 1)
+    world.run()
+    assert world.events == [
+        (0.0, "sent", 1, ""),
+        (0.0, "sent", 1, "duplicate"),
+        (1.0, "delivered", 1, ""),
+        (3.0, "delivered", 1, ""),
+    ]
+    counts = world.network.counts
+    assert (counts.sent, counts.duplicated, counts.delivered, counts.in_flight) == (2, 1, 2, 0)
+    assert (counts.bytes, counts.by_type) == (2 * UNIT_BYTES, {"Note": [2, 2 * UNIT_BYTES]})
+
+
+def test_a_copy_is_made_behind_the_transfer() -> None:
+    world = World(uplink_bps=UNIT_BPS, reliable=False, duplicate=1.0)
+    world.send(0.0, "ab", 1)
+    world.send(0.0, "ab", 2)
+    world.run()
+    assert [event[:3] for event in world.events if event[3] == "duplicate"] == [
+        (1.0, "sent", 1),
+        (2.0, "sent", 2),
+    ]
+    assert world.received == [(1.25, "b", 1), (1.25, "b", 1), (2.25, "b", 2), (2.25, "b", 2)]
+
+
+def test_what_becomes_of_a_copy_is_its_own_affair() -> None:
+    cut = Partition(2.0, 4.0, groups=(("a",), ("b",)))
+    world = World(latency=Scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))
+    world.send(0.0, "ab", 1)
+    world.run()
+    assert world.ends() == [(1.0, "delivered", 1, ""), (3.0, "lost", 1, "partition")]
+
+
+def test_a_lost_datagram_is_not_doubled() -> None:
+    world = World(reliable=False, duplicate=1.0, loss=IndependentLoss(0.5))
+    for number in range(200):
+        world.send(0.0, "ab", number)
+    world.run()
+    counts = world.network.counts
+    assert counts.delivered == 2 * counts.duplicated == 2 * (200 - counts.lost)
+    assert 70 < counts.lost < 130
+
+
+def test_copies_come_as_often_as_they_should_and_shift_no_latency() -> None:
+    def arrivals(duplicate: float) -> tuple[World, set[tuple[float, str, int]]]:
+        world = World(latency=LogNormal(0.5, 1.0), reliable=False, duplicate=duplicate)
+        for number in range(4000):
+            world.send(float(number), "ab", number)
+        return world, set(world.run().received)
+
+    (_, without), (doubling, some_twice) = arrivals(0.0), arrivals(0.25)
+    assert without < some_twice
+    assert doubling.network.counts.duplicated / 4000 == pytest.approx(0.25, abs=0.028)  # four deviations
+    assert len(some_twice) == 4000 + doubling.network.counts.duplicated
+
+
+# -- Held up
+
+
+def test_a_datagram_that_is_held_up_is_overtaken() -> None:
+    world = World(reliable=False, reorder=0.5, reorder_s=10.0)
+    for number in range(100):
+        world.send(number / 16, "ab", number)
+    delays = {number: time_s - number / 16 for time_s, _, number in world.run().received}
+    held_up = [number for number, delay_s in delays.items() if delay_s == 10.25]
+    assert all(delay_s in (0.25, 10.25) for delay_s in delays.values())
+    assert 30 < len(held_up) < 70
+    assert [number for _, _, number in world.received] == [
+        *(number for number in range(100) if number not in held_up), *sorted(held_up),
+    ]  # fmt: skip
+
+
+def test_holding_up_shifts_no_latency_and_no_loss() -> None:
+    def arrivals(**model: Any) -> dict[int, float]:
+        world = World(latency=LogNormal(0.5, 1.0), reliable=False, loss=IndependentLoss(0.3), **model)
+        for number in range(200):
+            world.send(100.0 * number, "ab", number)
+        return {number: time_s for time_s, _, number in world.run().received}
+
+    as_sent, held_up = arrivals(), arrivals(reorder=0.5, reorder_s=8.0)
+    assert as_sent.keys() == held_up.keys()
+    assert {round(held_up[n] - as_sent[n], 6) for n in as_sent} == {0.0, 8.0}
+
+
+# -- Bursts of loss
+
+
+def test_a_burst_loses_neighbouring_datagrams() -> None:
+    world = World(reliable=False, loss=GilbertElliott(8.0, 8.0))
+    for number in range(1600):
+        world.send(number / 16, "ab", number)
+    lost = [event == "lost" for _, event, _, _ in sorted(world.run().ends(), key=lambda end: end[2])]
+    changes = sum(one != next_one for one, next_one in pairwise(lost))
+    assert 200 < sum(lost) < 1400
+    assert changes < 30  # independent losses would change about 800 times
+    assert world.network.counts.reasons == {"loss": sum(lost)}
+
+
+def test_a_reliable_link_gets_through_a_burst_with_the_first_repetition_behind_it() -> None:
+    world = World(loss=GilbertElliott(4.0, 4.0), rto_s=1.0)
+    for number in range(400):
+        world.send(number / 8, "ab", number)
+    world.run()
+    assert world.network.counts.delivered == 400
+    assert [number for _, _, number in world.received] == list(range(400))
+    delays = [time_s - 0.25 - number / 8 for time_s, _, number in world.received]
+    assert any(delays)
+    assert all((delay_s * 8).is_integer() for delay_s in delays)
+
+
+# -- Classes
+
+INSIDE = LinkModel(Constant(0.125))
+ACROSS = LinkModel(Constant(2.0), reliable=False, loss=IndependentLoss(0.5))
+GROUPS = {"a": 0, "b": 0, "c": 1, "d": 1}
+CLASSES = (LinkClass(INSIDE, GROUPS, "inside"), LinkClass(ACROSS, GROUPS, "across"))
+
+
+def test_the_class_of_a_connection_decides_what_it_is_like() -> None:
+    model = network_model(classes=CLASSES)
+    kinds = {s + r: model.link_of((s, r)) for s in "ace" for r in "bde"}
+    assert [pair for pair, link in kinds.items() if link is INSIDE] == ["ab", "cd"]
+    assert [pair for pair, link in kinds.items() if link is ACROSS] == ["ad", "cb"]
+    assert [pair for pair, link in kinds.items() if link is model.link] == ["ae", "ce", "eb", "ed", "ee"]
+
+
+def test_messages_travel_by_their_class() -> None:
+    world = World(classes=CLASSES)
+    for number, pair in enumerate(["ab", "dc", "ae", "ea"]):
+        world.send(0.0, pair, number)
+    for number in range(100, 200):
+        world.send(0.0, "ad", number)
+    world.run()
+    assert world.received[:4] == [(0.125, "b", 0), (0.125, "c", 1), (0.25, "e", 2), (0.25, "a", 3)]
+    assert {time_s for time_s, _, _ in world.received[4:]} == {2.0}
+    assert 25 < world.network.counts.lost < 75
+
+
+def test_the_first_class_wins() -> None:
+    touching = LinkClass(LinkModel(Constant(1.0)), {"a": 0}, "touching")
+    assert network_model(classes=(touching, *CLASSES)).link_of(("a", "b")) is touching.link
+    assert network_model(classes=(*CLASSES, touching)).link_of(("a", "b")) is INSIDE
+    assert network_model(classes=(*CLASSES, touching)).link_of(("e", "a")) is touching.link
+
+
+# -- Limits of one connection
+
+
+def test_a_connection_may_have_a_limit_of_its_own() -> None:
+    slow = LinkClass(LinkModel(Constant(0.25), bandwidth_bps=UNIT_BPS / 4), GROUPS, "across")
+    world = World(uplink_bps=UNIT_BPS, classes=(slow,))
+    world.send(0.0, "ac", 1)  # a quarter of the uplink until 4.0
+    world.send(0.0, "ab", 2)  # the rest of it, until 4 / 3
+    world.send(2.0, "ab", 3)  # three quarters again
+    assert world.run().received == [
+        (pytest.approx(4 / 3 + 0.25), "b", 2),
+        (pytest.approx(2 + 4 / 3 + 0.25), "b", 3),
+        (4.25, "c", 1),
+    ]
+
+
+def test_a_limit_holds_where_everything_else_is_unlimited() -> None:
+    world = World(bandwidth_bps=UNIT_BPS)
+    for number, pair in enumerate(["ab", "ab", "ac"]):
+        world.send(0.0, pair, number)
+    assert world.run().received == [(1.25, "b", 0), (1.25, "c", 2), (2.25, "b", 1)]
+    assert world.network._wires == {}
+
+
+def test_actors_may_differ_from_the_start() -> None:
+    world = World(uplink_bps=UNIT_BPS, bandwidths={"b": (UNIT_BPS / 2, None), "c": (None, UNIT_BPS / 4)})
+    for number, pair in enumerate(["ad", "bd", "ce", "dc"]):
+        world.send(0.0, pair, number)
+    assert world.run().received == [(0.25, "e", 2), (1.25, "d", 0), (2.25, "d", 1), (4.25, "c", 3)]
+
+
+# -- Full uplinks
+
+
+def test_a_full_uplink_drops_what_comes_last() -> None:
+    world = World(uplink_bps=UNIT_BPS, uplink_queue_bytes=2 * UNIT_BYTES)
+    for number, pair in enumerate(["ab", "ab", "ac", "da"]):  # d has an uplink of its own
+        world.send(0.0, pair, number)
+    world.send(1.5, "ac", 4)  # the first is through, so there is room
+    world.run()
+    assert world.ends() == [
+        (0.0, "dropped", 2, "uplink queue"),
+        (1.25, "delivered", 0, ""),
+        (1.25, "delivered", 3, ""),
+        (2.75, "delivered", 1, ""),  # half a second alone, then half the uplink for a whole one
+        (3.25, "delivered", 4, ""),
+    ]
+    assert world.network.counts.reasons == {"uplink queue": 1}
+
+
+def test_an_empty_uplink_takes_any_message() -> None:
+    world = World(uplink_bps=UNIT_BPS, uplink_queue_bytes=1)
+    for time_s, number in ((0.0, 1), (0.5, 2), (1.125, 3)):
+        world.send(time_s, "ab", number)
+    assert world.run().ends() == [
+        (0.5, "dropped", 2, "uplink queue"), (1.25, "delivered", 1, ""), (2.375, "delivered", 3, ""),
+    ]  # fmt: skip
+
+
+def test_a_broken_off_transfer_leaves_room() -> None:
+    world = World(uplink_bps=UNIT_BPS, uplink_queue_bytes=2 * UNIT_BYTES)
+    world.send(0.0, "ab", 1)
+    world.send(0.0, "ab", 2)
+    world.at(0.5, world.network.detach, "b")
+    for number in (3, 4):
+        world.send(0.5, "ac", number)
+    assert world.run().received == [(1.75, "c", 3), (2.75, "c", 4)]
+
+
+# -- Refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"duplicate": 0.1}, "duplicate: only datagrams"),
+        ({"reorder": 0.1}, "reorder: only datagrams"),
+        ({"duplicate": 1.5, "reliable": False}, "duplicate must be a probability"),
+        ({"reorder": -0.5, "reliable": False}, "reorder must be a probability"),
+        ({"reorder_s": -1.0}, "reorder_s must be"),
+        ({"bandwidth_bps": 0.0}, "bandwidth must be positive"),
+        ({"rto_s": 0.0, "loss": GilbertElliott(1.0, 1.0)}, "rto_s must be positive"),
+        ({"rto_s": math.inf}, "rto_s must be finite"),
+        ({"bandwidths": {"a": (None, 0.0)}}, "downlink must be positive"),
+        ({"uplink_queue_bytes": 0}, "uplink_queue_bytes must be"),
+    ],
+)
+def test_refused_settings(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        network_model(**settings)
