@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from protocols.learner import Learner
+from protocols.vectors import Vector
 from sim.compute import DeviceCompute
 from sim.world.devices import Device
 from sim.world.membership import Membership
@@ -17,7 +18,7 @@ class Client:
     """A client over all its lives: its device and its view of the others stay, its learner may be replaced.
 
     `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
-    will need.
+    will need. `backup` is the model that it saved last, where it may come back with that.
     """
 
     index: int
@@ -29,11 +30,20 @@ class Client:
     learner: Learner | None = None
     up: bool = False
     leaving: asyncio.Task[None] | None = None
+    backup: Vector | None = None
 
     def newcomer(self) -> Learner:
         """A fresh learner that comes after the others."""
         learner = self.fresh()
         learner.newcomer = True
+        return learner
+
+    def restored(self) -> Learner:
+        """A fresh learner with the model of the last backup; a newcomer if there is none."""
+        if self.backup is None:
+            return self.newcomer()
+        learner = self.fresh()
+        learner.params = self.backup
         return learner
 
     @property
@@ -44,13 +54,17 @@ class Client:
 
 @dataclass
 class ChurnCounts:
-    """How many clients came and went so far; failed: stopped by an error of their own code."""
+    """How many clients came and went so far.
+
+    failed: stopped by an error of their own code. turned_away: arrivals for whom there was no client left.
+    """
 
     joined: int = 0
     left: int = 0
     crashed: int = 0
     rejoined: int = 0
     failed: int = 0
+    turned_away: int = 0
 
 
 @dataclass

@@ -18,7 +18,7 @@ from sim.errors import UserError
 from sim.explain import keys_of, problems, show
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits
-from sim.settings.churn import Churn
+from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
@@ -58,6 +58,7 @@ class Scenario:
     network: Network
     devices: Devices
     churn: tuple[Churn, ...]
+    churn_process: tuple[ChurnProcess, ...]
     engine: Engine
     supervision: Supervision
 

@@ -108,6 +108,8 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
     mentioned += _on_network(sections.network)
     for i, event in enumerate(sections.churn):
         mentioned.append((f"churn.{i}.clients", event.clients))
+    for i, process in enumerate(sections.churn_process):
+        mentioned.append((f"churn_process.{i}.clients", process.clients))
     last = sections.clients.count - 1
     for key, clients in mentioned:
         if clients is not None and (unknown := [client for client in clients if client > last]):
@@ -145,19 +147,27 @@ def _places(sections: Sections) -> Iterator[SettingError]:
 
 
 def _churn(sections: Sections) -> Iterator[SettingError]:
-    if any(client >= sections.clients.count for event in sections.churn for client in event.clients):
+    duration_s = sections.run.duration
+    for index, entry in enumerate(sections.churn):
+        if duration_s is not None and entry.at >= duration_s:
+            problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
+            yield SettingError(f"churn.{index}.at", entry.at, problem)
+            return
+    named = [(index, entry) for index, entry in enumerate(sections.churn) if entry.clients is not None]
+    if len(named) < len(sections.churn) or any(entry.spread for entry in sections.churn):
+        return  # whom it concerns, and when, is known when the world is built; it is checked there
+    if any(client >= sections.clients.count for _, entry in named for client in entry.clients or ()):
         return  # said already
-    events = [ChurnEvent(event.at, event.event, event.clients, event.state) for event in sections.churn]
+    events = [ChurnEvent(entry.at, entry.event, entry.clients or (), entry.state) for _, entry in named]
     try:
         validate_schedule(events, sections.clients.count)
     except ValueError as error:
         # "churn[2]: client 0 cannot ...": the place is written like any other key of a scenario.
         place, _, problem = str(error).partition(": ")
         index = int(place.removeprefix("churn[").removesuffix("]"))
-        event = sections.churn[index]
-        yield SettingError(f"churn.{index}.event", event.event, problem)
+        yield SettingError(f"churn.{index}.event", sections.churn[index].event, problem)
         return
-    late = {client for event in sections.churn if event.event == "join" for client in event.clients}
+    late = {client for event in events if event.kind == "join" for client in event.clients}
     if len(late) == sections.clients.count:
         yield SettingError(
             "churn", None, "every client joins later; at least one must be there from the start"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from actors.actor import Actor
 from actors.message import Envelope
@@ -104,6 +105,10 @@ class Simulation:
                 self._start(client, client.fresh, "start")
                 assert client.learner is not None
                 client.membership.start(client.learner.tell)
+        for index, rejoins in self._rejoins.items():
+            stale = [event.backup_every_s for event in rejoins if event.state == "stale"]
+            if stale:
+                self._back_up_every(min(stale), self.clients[index])
         schedule(
             self.loop,
             self.events,
@@ -143,6 +148,16 @@ class Simulation:
         self._start(client, client.newcomer, "join")
         self._announce(client)
 
+    def _back_up_every(self, every_s: float, client: Client, number: int = 1) -> None:
+        """Save the model of a client at all multiples of `every_s`, while it is up."""
+
+        def save() -> None:
+            if client.up and client.learner is not None:
+                client.backup = client.learner.params
+            self._back_up_every(every_s, client, number + 1)
+
+        self.loop.call_at_observer(number * every_s, save)
+
     def _rejoin(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         if client.leaving is None:
@@ -152,9 +167,12 @@ class Simulation:
             client.leaving.add_done_callback(lambda _: self._come_back(client, event))
 
     def _come_back(self, client: Client, event: ChurnEvent) -> None:
-        kept = client.learner if event.state == "keep" else None
+        kept = client.learner
+        make: Callable[[], Learner] = client.restored if event.state == "stale" else client.newcomer
+        if event.state == "keep" and kept is not None:
+            make = partial(_itself, kept)
         self.churn.rejoined += 1
-        self._start(client, client.newcomer if kept is None else lambda: kept, "rejoin")
+        self._start(client, make, "rejoin")
         self._announce(client)
 
     def _announce(self, client: Client) -> None:
@@ -198,7 +216,7 @@ class Simulation:
         client.device.set_down()
         now = self.loop.time()
         rejoins = self._rejoins.get(client.index, [])
-        if next((event.state for event in rejoins if event.time_s >= now), "fresh") == "fresh":
+        if next((event.state for event in rejoins if event.time_s >= now), "fresh") != "keep":
             client.learner = client.membership.on_change = None
             client.compute.forget()
         self._departed()
@@ -375,6 +393,10 @@ class Simulation:
             for client in self.clients
             for start, end, state in client.device.intervals()
         ]
+
+
+def _itself(learner: Learner) -> Learner:
+    return learner
 
 
 def _vector(client: Client) -> Vector:

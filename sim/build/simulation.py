@@ -9,7 +9,7 @@ import torch
 
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
 from sim.build.actors import Actors
-from sim.build.churn import churn_events
+from sim.build.churn import churn_schedule
 from sim.build.devices import cost_model, slowness
 from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
@@ -24,7 +24,6 @@ from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
 from sim.simulation import Simulation
-from sim.world.churn import absent_at_start
 from sim.world.clock import VirtualLoop
 from sim.world.devices import Device
 from sim.world.membership import Membership
@@ -72,8 +71,8 @@ class _Builder:
         self.data_dir = data_dir
         self.seed = scenario.run.seed
         self.names = [client_name(index) for index in range(scenario.clients.count)]
-        self.events = churn_events(scenario, learning.clusters, data_dir)
-        self.absent = [self.names[index] for index in absent_at_start(self.events)]
+        self.churn = churn_schedule(scenario, learning.clusters, data_dir)
+        self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = self._server_plans()
         self._refuse_samples_with_servers()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
@@ -90,9 +89,10 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(
-                self.scenario, self.loop, self.network, self.engine, self.learning.settings, self.events
+                self.scenario, self.loop, self.network, self.engine, self.learning.settings, self.churn.events
             )
             simulation.clusters = self.learning.clusters
+            simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [
                 self._client(simulation, index, name) for index, name in enumerate(self.names)
             ]

@@ -22,7 +22,7 @@ from pydantic import (
 
 from actors.units import DURATION
 from protocols.settings import PositiveDuration, SettingError, Settings, Size, default
-from sim.settings.churn import Churn
+from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
@@ -241,5 +241,6 @@ class Sections(Settings):
     network: Network
     devices: Devices
     churn: tuple[Churn, ...] = ()
+    churn_process: tuple[ChurnProcess, ...] = ()
     engine: Engine = Engine()
     supervision: Supervision = Supervision()

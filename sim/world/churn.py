@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Literal, get_args
 
 Kind = Literal["join", "leave", "crash", "rejoin"]
+State = Literal["keep", "stale", "fresh"]
 Presence = Literal["absent", "up", "left", "crashed"]
 
 # What may happen to a client, and what it is afterwards.
@@ -25,14 +26,16 @@ class ChurnEvent:
     """At `time_s` (virtual seconds) the same happens to all `clients` (numbers from 0), in the order given.
 
     join: a client that was absent from the start comes; leave: it goes after a word to its peers; crash: it
-    is gone at once; rejoin: a client that left or crashed comes back, with the `state` it had ("keep") or
-    with a new one ("fresh"). ValueError if a field is not of that kind.
+    is gone at once; rejoin: a client that left or crashed comes back, with the `state` it had ("keep"), with
+    the model of its last backup, which it makes every `backup_every_s` while it is up ("stale"), or with
+    nothing ("fresh"). ValueError if a field is not of that kind.
     """
 
     time_s: float
     kind: Kind
     clients: tuple[int, ...]
-    state: Literal["keep", "fresh"] = "keep"
+    state: State = "keep"
+    backup_every_s: float = 60.0
 
     def __post_init__(self) -> None:
         if not (isfinite(self.time_s) and self.time_s >= 0):
@@ -41,15 +44,39 @@ class ChurnEvent:
             raise ValueError(f"unknown churn event {self.kind!r}; allowed: {', '.join(get_args(Kind))}")
         if not self.clients:
             raise ValueError(f"the {self.kind} at {self.time_s:g} s names no clients")
-        if self.state not in ("keep", "fresh"):
-            raise ValueError(f"unknown state {self.state!r} of a churn event; allowed: keep, fresh")
-        if self.state == "fresh" and self.kind != "rejoin":
-            raise ValueError(f"state 'fresh' belongs to a rejoin, not to a {self.kind}")
+        if self.state not in get_args(State):
+            raise ValueError(
+                f"unknown state {self.state!r} of a churn event; allowed: {', '.join(get_args(State))}"
+            )
+        if self.state != "keep" and self.kind != "rejoin":
+            raise ValueError(f"state {self.state!r} belongs to a rejoin, not to a {self.kind}")
+        if not (isfinite(self.backup_every_s) and self.backup_every_s > 0):
+            raise ValueError(f"backups need a time above 0 s between them, not {self.backup_every_s!r}")
 
 
 def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
     """The clients that join later, in ascending order; all others are there at time 0."""
     return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
+
+
+def possible_for(
+    kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
+) -> list[int]:
+    """Those of `clients` to whom `kind` can happen at `time_s`, after the events until then.
+
+    For a join these are the clients that `events` do not name: whoever is to join is absent until then.
+    """
+    everything = sorted(events, key=lambda event: event.time_s)
+    presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
+    if kind == "join":
+        named = {client for event in everything for client in event.clients}
+        return [client for client in clients if client not in named]
+    for event in everything:
+        if event.time_s < time_s:
+            for client in event.clients:
+                presence[client] = _NEXT[presence.get(client, "up")].get(event.kind, "up")
+    busy = {client for event in everything if event.time_s == time_s for client in event.clients}
+    return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
 
 
 def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:

@@ -148,6 +148,24 @@ class Pareto(Distribution):
         return math.inf if self.shape <= 1 else self.minimum * self.shape / (self.shape - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Weibull(Distribution):
+    """Weibull: 1 - 1/e of the values lie below `scale`; with `shape` 1 it is exponential."""
+
+    scale: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require(0 < self.scale < math.inf, self, "scale must be finite and positive")
+        _require(0 < self.shape < math.inf, self, "shape must be finite and positive")
+
+    def sample(self, draws: Draws) -> float:
+        return self.scale * draws.exponential() ** (1 / self.shape)
+
+    def mean(self) -> float:
+        return self.scale * math.gamma(1 + 1 / self.shape)
+
+
 def _require(holds: bool, distribution: Distribution, rule: str) -> None:
     if not holds:
         raise ValueError(f"{distribution}: {rule}")

@@ -38,7 +38,7 @@ BAD = {
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, training, protocol, "
-        "network, devices, churn, engine, supervision; did you mean 'network'?",
+        "network, devices, churn, churn_process, engine, supervision; did you mean 'network'?",
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),

@@ -94,7 +94,7 @@ def test_an_impossible_schedule_is_refused_with_the_reason(events: list[ChurnEve
         ({"time_s": inf}, "not inf"),
         ({"kind": "vanish"}, "'vanish'; allowed: join, leave, crash, rejoin"),
         ({"clients": ()}, "the crash at 1 s names no clients"),
-        ({"state": "half"}, "'half' of a churn event; allowed: keep, fresh"),
+        ({"state": "half"}, "'half' of a churn event; allowed: keep, stale, fresh"),
         ({"state": "fresh"}, "belongs to a rejoin, not to a crash"),
     ],
 )

@@ -1,0 +1,118 @@
+"""Churn as a scenario states it: shares, clusters, spreads, processes, backups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.errors import UserError
+from tests.simulation.worlds import QUADRATIC, simulation
+
+TEN = QUADRATIC.replace("count = 6", "count = 10")
+
+
+def entry(**settings: object) -> str:
+    def value(of: object) -> str:
+        return f'"{of}"' if isinstance(of, str) else repr(of)
+
+    return "\n[[churn]]\n" + "\n".join(f"{key} = {value(of)}" for key, of in settings.items()) + "\n"
+
+
+def process(**settings: str) -> str:
+    return "\n[[churn_process]]\n" + "\n".join(f"{key} = {value}" for key, value in settings.items()) + "\n"
+
+
+def moves(folder: Path, text: str, *overrides: str) -> list[tuple[float, str, tuple[int, ...]]]:
+    with simulation(folder, text, *overrides) as built:
+        return [(event.time_s, event.kind, event.clients) for event in built.events]
+
+
+def test_a_share_is_of_those_that_are_up(tmp_path: Path) -> None:
+    text = TEN + entry(at="2 s", event="crash", share=0.5) + entry(at="4 s", event="crash", share=0.6)
+    (_, _, first), (_, _, second) = moves(tmp_path, text)
+    assert (len(first), len(second)) == (5, 3) and not set(first) & set(second)
+    assert list(first) == sorted(first)
+
+
+def test_a_share_may_join_and_a_cluster_may_go(tmp_path: Path) -> None:
+    text = TEN + entry(at="2 s", event="join", share=0.2) + entry(at="4 s", event="leave", cluster=1)
+    (_, kind, late), (_, _, gone) = moves(tmp_path, text)
+    assert kind == "join" and len(late) == 2
+    with simulation(tmp_path, text) as built:
+        assert built.clusters is not None
+        assert gone == tuple(client for client in range(10) if built.clusters[client] == 1)
+        assert [client.index for client in built.clients if not client.up_at_start] == list(late)
+
+
+def test_a_flash_crowd_comes_within_its_spread(tmp_path: Path) -> None:
+    found = moves(tmp_path, TEN + entry(at="3 s", event="join", clients=[4, 5, 6, 7], spread="2 s"))
+    assert sorted(client for _, _, clients in found for client in clients) == [4, 5, 6, 7]
+    assert all(3 <= time_s < 5 for time_s, _, _ in found) and len({time_s for time_s, _, _ in found}) == 4
+
+
+def test_poisson_churn_runs(tmp_path: Path) -> None:
+    text = TEN + process(
+        kind='"poisson"',
+        every='"500 ms"',
+        session='{ kind = "exponential", mean = "2 s" }',
+        clients="[3, 4, 5, 6, 7, 8, 9]",
+        up_at_start="0.5",
+    )
+    with simulation(tmp_path, text) as built:
+        built.run()
+        counts = built.churn
+        assert counts.joined > 0 and counts.crashed > 5 and counts.rejoined > 0 and counts.failed == 0
+        assert {client.index for client in built.clients_up} >= {0, 1, 2}
+
+
+def test_adding_a_client_outside_the_pool_changes_nothing(tmp_path: Path) -> None:
+    text = TEN + process(
+        kind='"diurnal"',
+        every='"500 ms"',
+        period='"10 s"',
+        session='{ kind = "weibull", scale = "2 s", shape = 0.6 }',
+        clients="[3, 4, 5]",
+    )
+    assert moves(tmp_path, text) == moves(tmp_path, text, "clients.count=11")
+
+
+def test_a_stale_client_comes_back_with_its_last_backup(tmp_path: Path) -> None:
+    text = QUADRATIC + entry(at="4.3 s", event="crash", clients=[0])
+    text += entry(at="6 s", event="rejoin", clients=[0], state="stale", backup_every="2 s")
+    text = text.replace('step_time = "125 ms"', 'step_time = "1 s"')
+    with simulation(tmp_path, text) as built:
+        seen = {}
+        for time_s in (4.0, 6.5, 7.5):
+            built.loop.call_at_observer(
+                time_s, lambda time_s=time_s: seen.update({time_s: built.clients[0].learner.params.numpy()})
+            )
+        built.run()
+        assert np.array_equal(seen[4.0], seen[6.5]), "what it had at 4 s, the last multiple of 2 s"
+        assert not np.array_equal(seen[7.5], seen[6.5])
+
+
+POISSON = {"kind": '"poisson"', "every": '"1 s"', "session": '{ kind = "exponential", mean = "2 s" }'}
+
+CRASH_3 = entry(at="2 s", event="crash", clients=[3])
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "problem"),
+    [
+        (entry(at="2 s", event="crash", cluster=7), (), "churn.0.cluster = 7: must be a number from 0 to 1"),
+        (entry(at="2 s", event="rejoin", share=0.5), (), "nobody can rejoin at 2 s"),
+        (entry(at="12 s", event="crash", clients=[0]), (), "must be before run.duration"),
+        (entry(at="2 s", event="crash", clients=[0], share=0.5), (), "state exactly one of"),
+        (CRASH_3 + process(**POISSON, clients="[2, 3]"), (), "client 3 is also one of churn.0"),
+        (process(**POISSON, clients="[2, 3]") * 2, (), "client 2 is also one of churn_process.0"),
+        (process(**POISSON), (), "at least one must be there from the start"),
+        (process(**POISSON, clients="[2, 30]"), (), "there is no client 30"),
+        (process(**POISSON | {"session": '{ kind = "gamma" }'}), (), "exponential"),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, text: str, overrides: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(UserError) as refusal, simulation(tmp_path, TEN + text, *overrides):
+        pass
+    assert problem in str(refusal.value)

@@ -1,0 +1,143 @@
+"""Sessions drawn and measured: they agree with theory and with the files, and make possible schedules."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.world.churn import absent_at_start, validate_schedule
+from sim.world.churn_processes import (
+    Session,
+    deal,
+    diurnal_factor,
+    measured_sessions,
+    poisson_sessions,
+    sessions_of_size,
+)
+from sim.world.distributions import Constant, Distribution, LogNormal, Weibull
+from sim.world.random import Draws
+
+FOLDER = os.environ.get("COTERIE_DATA")
+HOUR_S = 3600.0
+
+
+def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
+    return poisson_sessions(every_s, length, until_s, Draws(seed, "arrivals"), Draws(seed, "lengths"))
+
+
+@pytest.mark.parametrize("length", [Weibull(60.0), Weibull(40.0, 0.6), LogNormal(40.0, 1.0)], ids=str)
+def test_the_mean_population_is_rate_times_mean_session(length: Distribution) -> None:
+    """M/G/infinity: whatever the distribution of the sessions (a queue with a server for everybody)."""
+    drawn = sessions(length, 60_000.0)
+    begin_s, end_s = 5_000.0, 60_000.0
+    inside_s = sum(max(0.0, min(end, end_s) - max(start, begin_s)) for start, end in drawn)
+    assert inside_s / (end_s - begin_s) == pytest.approx(length.mean() / 2.0, rel=0.03)
+
+
+def test_the_population_is_poisson() -> None:
+    drawn = sessions(Weibull(60.0), 60_000.0)
+    counts = [sum(start <= time < end for start, end in drawn) for time in range(1_000, 60_000, 240)]
+    variance = mean([(count - mean(counts)) ** 2 for count in counts])
+    assert variance == pytest.approx(mean(counts), rel=0.2)
+
+
+@pytest.mark.parametrize(("shape", "mean_s", "deviation_s"), [(1.0, 10.0, 10.0), (2.0, 8.862, 4.633)])
+def test_weibull_has_the_moments_of_its_formula(shape: float, mean_s: float, deviation_s: float) -> None:
+    draws, length = Draws(1, "weibull"), Weibull(10.0, shape)
+    drawn = [length.sample(draws) for _ in range(20_000)]
+    assert length.mean() == pytest.approx(mean_s, rel=1e-3)
+    assert mean(drawn) == pytest.approx(mean_s, rel=0.02)
+    assert math.sqrt(mean([(x - mean_s) ** 2 for x in drawn])) == pytest.approx(deviation_s, rel=0.03)
+
+
+def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
+    period_s, amplitude, days = 1_000.0, 0.8, 400
+    drawn = poisson_sessions(
+        1.0,
+        Constant(1.0),
+        days * period_s,
+        Draws(1, "a"),
+        Draws(1, "b"),
+        rate_factor=diurnal_factor(period_s, amplitude),
+        rate_factor_max=1 + amplitude,
+    )
+    for quarter in range(4):
+        low, high = quarter * math.pi / 2, (quarter + 1) * math.pi / 2
+        share = 0.25 + amplitude / (2 * math.pi) * (math.cos(low) - math.cos(high))
+        counted = sum(int(start % period_s // (period_s / 4)) == quarter for start, _ in drawn)
+        assert counted == pytest.approx(share * days * period_s, rel=0.01)
+
+
+def test_whoever_has_been_away_the_longest_comes_next() -> None:
+    found = deal([(0.0, 3.0), (1.0, 2.0), (4.0, 9.0), (5.0, 6.0)], (7, 8), 8.0, "crash", "fresh", 60.0)
+    assert [(event.time_s, event.kind, event.clients) for event in found.events] == [
+        (3.0, "crash", (7,)),
+        (1.0, "join", (8,)),
+        (2.0, "crash", (8,)),
+        (4.0, "rejoin", (8,)),
+        (5.0, "rejoin", (7,)),
+        (6.0, "crash", (7,)),
+    ]  # the session that ends at 9 s outlives the process
+    assert (found.unused, found.turned_away) == ([], 0)
+
+
+def test_who_finds_nobody_is_turned_away_and_who_is_not_needed_stays_away() -> None:
+    assert deal([(1.0, 5.0), (2.0, 3.0)], (4,), 10.0, "leave", "keep", 60.0).turned_away == 1
+    assert deal([(1.0, 5.0)], (4, 5, 6), 10.0, "leave", "keep", 60.0).unused == [5, 6]
+
+
+@given(
+    drawn=st.lists(
+        st.tuples(st.integers(0, 20), st.integers(0, 10)).map(lambda t: (t[0] / 2, (t[0] + t[1]) / 2))
+    ),
+    pool=st.integers(1, 5),
+    until=st.integers(1, 24),
+)
+def test_any_sessions_make_a_possible_schedule(drawn: list[Session], pool: int, until: int) -> None:
+    found = deal(sorted(drawn), range(pool), until / 2, "crash", "fresh", 60.0)
+    validate_schedule(found.events, pool)
+    assert all(event.time_s < until / 2 for event in found.events)
+    for client in found.unused:
+        assert not any(client in event.clients for event in found.events)
+    started = sum(event.kind in ("join", "rejoin") for event in found.events)
+    there = pool - len(found.unused) - len(absent_at_start(found.events))
+    meant = sum(start < until / 2 and end > start for start, end in drawn)
+    assert started + there == meant - found.turned_away
+
+
+def test_a_step_curve_becomes_sessions(tmp_path: Path) -> None:
+    (tmp_path / "size.csv").write_text("0,2\n1,2\n1,3\n2,3\n2,1\n4,1\n4,2\n")
+    assert sessions_of_size(tmp_path / "size.csv", 10.0) == [
+        (0.0, 20.0),
+        (0.0, 20.0),
+        (10.0, math.inf),
+        (40.0, math.inf),
+    ]
+
+
+@pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
+def test_measured_sessions_are_those_of_the_file() -> None:
+    assert FOLDER is not None
+    path = Path(FOLDER) / "spot-churn" / "spot_sessions_2020.csv"
+    found = {
+        run: measured_sessions(path, run) for run in ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
+    }
+    assert [len(of_run) for of_run in found.values()] == [39, 423, 28]
+    ended = [[end - start for start, end in of_run if end < math.inf] for of_run in found.values()]
+    assert [len(lengths) for lengths in ended] == [32, 417, 28]
+    medians = [sorted(lengths)[len(lengths) // 2] / HOUR_S for lengths in ended]
+    assert medians == pytest.approx([0.68, 0.20, 8.15], rel=0.05)
+
+
+@pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
+def test_a_measured_group_is_as_large_as_in_the_file() -> None:
+    assert FOLDER is not None
+    found = sessions_of_size(Path(FOLDER) / "spot-churn" / "spot_cluster_size_p2_2020-11-20.csv", HOUR_S)
+    up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
+    assert max(up) == 16
