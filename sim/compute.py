@@ -127,7 +127,7 @@ class DeviceCompute(learner.Compute):
         start.atom()  # one vector from now on: it cancels in the update, whatever is merged into it meanwhile
         strengths = tuple([_factor(strength) for strength, _ in pulls])
         anchors = [cast(Vector, anchor) for _, anchor in pulls]
-        await self._take_time(steps * self.batch_size, self.settings.architecture.training_flops_per_sample)
+        await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
@@ -147,17 +147,13 @@ class DeviceCompute(learner.Compute):
         return trained
 
     async def gradient(self, at: vectors.Vector) -> vectors.Vector:
-        await self._take_time(self.batch_size, self.settings.architecture.training_flops_per_sample)
+        await self._take_time(self.batch_size)
         job = SampleJob(self.client, self._keys["gradient"], self._advance("gradient", 1))
         return self.engine.gradient(self._gradient, cast(Vector, at), job)
 
     async def loss(self, of: vectors.Vector, on: str) -> vectors.Scalar:
         operation = self._loss(on)
-        await self._take_time(
-            operation.draw.batch_size,
-            self.settings.architecture.forward_flops_per_sample,
-            share=FORWARD_SHARE,
-        )
+        await self._take_time(operation.draw.batch_size, training=False)
         job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
         return self.engine.loss(operation, cast(Vector, of), job)
 
@@ -167,10 +163,16 @@ class DeviceCompute(learner.Compute):
     def scalar(self, value: float) -> vectors.Scalar:
         return self.engine.scalar(value)
 
-    async def _take_time(self, samples: int, flops_per_sample: int, share: float = 1.0) -> None:
-        """Occupy the device for so many samples, a batch of which costs `share` of a training step's time."""
-        steps = samples / self.batch_size * share
-        await self.device.run(self.cost.seconds(steps=steps, flops=samples * flops_per_sample))
+    async def _take_time(self, samples: int, *, training: bool = True) -> None:
+        """Occupy the device for so many samples, by passes forward and, in training, backward."""
+        if self.cost.flops_per_s is None:
+            steps = samples / self.batch_size * (1.0 if training else FORWARD_SHARE)
+            seconds = self.cost.seconds(steps=steps)
+        else:  # counted only where it matters: the counter takes seconds to load
+            model = self.settings.architecture
+            per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
+            seconds = self.cost.seconds(flops=samples * per_sample)
+        await self.device.run(seconds)
 
     def _note_taken(self, steps: int, learning_rate: float) -> None:
         """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""

@@ -157,7 +157,9 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
     network = _table(raw, "network")
     classes = network.get("class")
     connections = [network, *(classes if isinstance(classes, list) else ())]
-    for table in (topology, *(_table(each, "latency") for each in connections if isinstance(each, dict))):
+    measured = _table(_table(raw, "devices"), "measured")
+    latencies = [_table(each, "latency") for each in connections if isinstance(each, dict)]
+    for table in (topology, measured, *latencies):
         if isinstance(table.get("file"), str):
             table["file"] = str(find_file(table["file"], path.parent))
 

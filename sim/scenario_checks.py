@@ -103,6 +103,8 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
     mentioned: list[tuple[str, Sequence[int] | None]] = []
     for i, override in enumerate(sections.devices.override):
         mentioned.append((f"devices.override.{i}.clients", override.clients))
+    for i, kind in enumerate(sections.devices.classes):
+        mentioned.append((f"devices.class.{i}.clients", kind.clients))
     for i, slowdown in enumerate(sections.devices.slowdown):
         mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
     mentioned += _on_network(sections.network)

@@ -1,47 +1,133 @@
-"""What each client's computing costs, and when its device is slow."""
+"""What each client's computing costs, when its device is slow, and whether the model fits it."""
 
+from __future__ import annotations
+
+import csv
+import math
+from functools import cache
 from pathlib import Path
+from statistics import median
 
 from sim.build.distributions import distribution
+from sim.compute import LearningSettings
+from sim.data_folder import trace_file
 from sim.errors import UserError
 from sim.scenario import Scenario
-from sim.world.devices import CostModel, Slowdown, Slowness, TransientSlowdown
+from sim.settings.devices import DeviceClass, Devices, MeasuredSpeed, MeasuredTime
+from sim.world.devices import CostModel
 from sim.world.random import Draws
+from sim.world.slowness import MeasuredSlowdown, PeriodicSlowdown, Slowdown, Slowness, TransientSlowdown
+
+_NUMBER_BYTES = 4  # of a float32
 
 
-def slowness(scenario: Scenario, client: int, data_dir: Path | None) -> Slowness:
-    """How slow a client's device is over time."""
-    settings, seed = scenario.devices, scenario.run.seed
-    factor = 1.0
-    for override in settings.override:
-        if client in override.clients and override.slowdown is not None:
-            factor *= override.slowdown
-    scheduled = []
-    for number, slow in enumerate(settings.slowdown):
-        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
-        chosen = (
-            client in slow.clients
-            if slow.clients is not None
-            else Draws(seed, "slowdown", number, client).uniform() < (slow.share or 0.0)
-        )
-        if chosen:
-            scheduled.append(Slowdown(slow.start, slow.end, slow.factor))
-    spells = settings.transient
-    transient = None if spells is None else TransientSlowdown(spells.every, spells.length, spells.factor)
-    return Slowness(factor, scheduled, transient, Draws(seed, "transient slowdown", client))
+class DeviceMaker:
+    """Describes the device of each client, from the client's own random numbers only."""
 
+    def __init__(self, scenario: Scenario, data_dir: Path | None) -> None:
+        self._settings: Devices = scenario.devices
+        self._seed = scenario.run.seed
+        self._data_dir = data_dir
 
-def cost_model(scenario: Scenario, client: int, data_dir: Path | None) -> CostModel:
-    """What a client's computing costs: drawn for each client, unless it is stated for this one."""
-    settings, seed = scenario.devices, scenario.run.seed
-    stated = [override for override in settings.override if client in override.clients]
-    if settings.step_time is not None:
-        times = [override.step_time for override in stated if override.step_time is not None]
-        drawn = distribution(settings.step_time).sample(Draws(seed, "device", client))
-        return _cost(client, step_time_s=times[-1] if times else drawn)
-    speeds = [override.speed for override in stated if override.speed is not None]
-    drawn = distribution(settings.speed).sample(Draws(seed, "device", client))
-    return _cost(client, flops_per_s=speeds[-1] if speeds else drawn)
+    def slowness(self, client: int) -> Slowness:
+        """How slow a client's device is over time."""
+        settings, seed = self._settings, self._seed
+        kind = self._class(client)
+        factor = kind.slowdown if kind is not None else 1.0
+        for override in settings.override:
+            if client in override.clients and override.slowdown is not None:
+                factor *= override.slowdown
+        known: list[Slowdown | PeriodicSlowdown | MeasuredSlowdown] = []
+        for number, slow in enumerate(settings.slowdown):
+            # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
+            chosen = (
+                client in slow.clients
+                if slow.clients is not None
+                else Draws(seed, "slowdown", number, client).uniform() < (slow.share or 0.0)
+            )
+            if chosen:
+                known.append(Slowdown(slow.start, slow.end, slow.factor))
+        if settings.periodic is not None:
+            known.append(self._periodic(client))
+        if settings.measured is not None:
+            known.append(self._measured(client))
+        spells = settings.transient
+        transient = None if spells is None else TransientSlowdown(spells.every, spells.length, spells.factor)
+        return Slowness(factor, known, transient, Draws(seed, "transient slowdown", client))
+
+    def cost_model(self, client: int) -> CostModel:
+        """What a client's computing costs: stated for it, or drawn as for its class or for all."""
+        settings, kind = self._settings, self._class(client)
+        stated = [override for override in settings.override if client in override.clients]
+        if settings.step_time is not None:
+            times = [override.step_time for override in stated if override.step_time is not None]
+            of_class = kind.step_time if kind is not None else None
+            drawn = self._draw("step_time", of_class or settings.step_time, client)
+            return _cost(client, step_time_s=times[-1] if times else drawn)
+        speeds = [override.speed for override in stated if override.speed is not None]
+        of_class_speed = kind.speed if kind is not None else None
+        drawn = self._draw("speed", of_class_speed or settings.speed, client)
+        return _cost(client, flops_per_s=speeds[-1] if speeds else drawn)
+
+    def require_memory(self, client: int, learning: LearningSettings) -> None:
+        """UserError if training the model needs more memory than the client's device has."""
+        kind = self._class(client)
+        limit = kind.memory if kind is not None and kind.memory is not None else self._settings.memory
+        if limit is None:
+            return
+        model = learning.architecture
+        vectors = 2 + learning.optimizer.slots  # parameters, gradient, optimizer state
+        numbers = vectors * model.numel + learning.batch_size * math.prod(model.input_shape)
+        if numbers * _NUMBER_BYTES > limit:
+            of_kind = f' (class "{kind.name}")' if kind is not None else ""
+            raise UserError(
+                f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
+                f"to train the model takes {numbers * _NUMBER_BYTES:,} at least: {vectors} times "
+                f"{model.numel:,} numbers (parameters, gradient, optimizer state) and a batch of inputs, "
+                "activations not counted; use a smaller model or more memory"
+            )
+
+    def _class(self, client: int) -> DeviceClass | None:
+        for kind in self._settings.classes:
+            if kind.clients is not None and client in kind.clients:
+                return kind
+        place = Draws(self._seed, "device class", client).uniform()
+        for kind in self._settings.classes:
+            place -= kind.share or 0.0
+            if place < 0:
+                return kind
+        return None
+
+    def _draw(self, key: str, settings: object, client: int) -> float:
+        draws = Draws(self._seed, "device", client)
+        if isinstance(settings, MeasuredTime | MeasuredSpeed):
+            scores = _scores(
+                trace_file(f"devices.{key}", self._data_dir, "device-traces", "ai_benchmark_2020.csv")
+            )
+            relative = scores[int(draws.uniform() * len(scores))] / median(scores)
+            faster = isinstance(settings, MeasuredSpeed)
+            return settings.median * relative if faster else settings.median / relative
+        return distribution(settings).sample(draws)
+
+    def _periodic(self, client: int) -> PeriodicSlowdown:
+        settings = self._settings.periodic
+        assert settings is not None
+        phase_s = settings.phase
+        if phase_s == "random":
+            phase_s = settings.period * Draws(self._seed, "phase of slow times", client).uniform()
+        return PeriodicSlowdown(settings.period, settings.share, settings.factor, phase_s)
+
+    def _measured(self, client: int) -> MeasuredSlowdown:
+        settings = self._settings.measured
+        assert settings is not None
+        times_s, factors = _slow_times(settings.file)
+        offset_s = settings.offset
+        if offset_s == "random":
+            offset_s = times_s[-1] * Draws(self._seed, "offset of slow times", client).uniform()
+        try:
+            return MeasuredSlowdown(times_s, factors, offset_s % times_s[-1])
+        except ValueError as error:
+            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
 
 
 def _cost(client: int, **speed: float) -> CostModel:
@@ -49,3 +135,27 @@ def _cost(client: int, **speed: float) -> CostModel:
         return CostModel(**speed)
     except ValueError as error:
         raise UserError(f"devices: client {client}: {error}") from None
+
+
+@cache
+def _scores(path: Path) -> list[float]:
+    """The scores of all phones in the ranking; higher is faster."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [float(row["ai_score"]) for row in csv.DictReader(file)]
+
+
+@cache
+def _slow_times(file: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Times and factors of a trace; one time more than factors."""
+    key = f'devices.measured.file = "{file}"'
+    try:
+        with Path(file).open(newline="", encoding="utf-8") as rows:
+            found = [(float(row["time_s"]), float(row["factor"])) for row in csv.DictReader(rows)]
+    except OSError as error:
+        raise UserError(f"{key}: cannot be read: {error.strerror}") from None
+    except (KeyError, ValueError, TypeError):
+        raise UserError(f"{key}: must be a CSV file with the columns time_s and factor") from None
+    if len(found) < 2:
+        raise UserError(f"{key}: needs two rows at least, the last of which ends the cycle")
+    times_s, factors = zip(*found, strict=True)
+    return times_s, factors[:-1]

@@ -10,7 +10,7 @@ import torch
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
-from sim.build.devices import cost_model, slowness
+from sim.build.devices import DeviceMaker
 from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
@@ -68,7 +68,7 @@ class _Builder:
         self.scenario = scenario
         self.learning = learning
         self.engine = engine
-        self.data_dir = data_dir
+        self.devices = DeviceMaker(scenario, data_dir)
         self.seed = scenario.run.seed
         self.names = [client_name(index) for index in range(scenario.clients.count)]
         self.churn = churn_schedule(scenario, learning.clusters, data_dir)
@@ -158,13 +158,14 @@ class _Builder:
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:
-        device = Device(self.loop, slowness(self.scenario, index, self.data_dir), up=name not in self.absent)
+        self.devices.require_memory(index, self.learning.settings)
+        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
         compute = DeviceCompute(
             self.engine,
             self.learning.settings,
             index,
             device,
-            cost_model(self.scenario, index, self.data_dir),
+            self.devices.cost_model(index),
             self.initial[index],
         )
         membership = self.memberships.make(name, self.neighbours[name])

@@ -1,12 +1,83 @@
 """The clients' devices: what computing costs, and when they are slow."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.settings import Compute, Duration, PositiveDuration, SettingError, Settings
-from sim.settings.distributions import SpeedDistribution, TimeDistribution
-from sim.settings.shared import ClientList, Factor, exactly_one
+from protocols.settings import Compute, Duration, PositiveDuration, SettingError, Settings, Size
+from sim.settings.distributions import (
+    ConstantSpeed,
+    ConstantTime,
+    LogNormalSpeed,
+    LogNormalTime,
+    NormalSpeed,
+    NormalTime,
+    ParetoSpeed,
+    ParetoTime,
+    UniformSpeed,
+    UniformTime,
+)
+from sim.settings.shared import ClientList, Factor, constant, exactly_one
+
+
+class MeasuredTime(Settings):
+    """Times as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: PositiveDuration
+    """Time of the median phone; the others' are inverse to their scores."""
+
+
+class MeasuredSpeed(Settings):
+    """Speeds as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: Compute
+    """Speed of the median phone; the others' are in proportion to their scores."""
+
+
+StepTime = Annotated[
+    Annotated[
+        ConstantTime | UniformTime | NormalTime | LogNormalTime | ParetoTime | MeasuredTime,
+        Field(discriminator="kind"),
+    ],
+    constant(Duration),
+]
+Speed = Annotated[
+    Annotated[
+        ConstantSpeed | UniformSpeed | NormalSpeed | LogNormalSpeed | ParetoSpeed | MeasuredSpeed,
+        Field(discriminator="kind"),
+    ],
+    constant(Compute),
+]
+
+
+class DeviceClass(Settings):
+    """A kind of device that some clients have; what it does not state is as for all others."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What it is called in messages."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Probability that a client has one; each client draws for itself."""
+    clients: ClientList | None = None
+    """The clients that have one, instead of `share`."""
+    step_time: StepTime | None = None
+    """Time of one training step, where devices are described by it."""
+    speed: Speed | None = None
+    """Speed, where devices are described by it."""
+    slowdown: Factor = 1.0
+    """Factor on all computing times."""
+    memory: Size | None = None
+    """Memory for the model."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "DeviceClass":
+        exactly_one(self, "share", "clients")
+        return self
 
 
 class DeviceOverride(Settings):
@@ -63,19 +134,57 @@ class TransientStragglers(Settings):
     """Factor on the computing times during a spell."""
 
 
+class PeriodicSlowTimes(Settings):
+    """Every client's device is slow for a part of each period: phones that train well only while charging."""
+
+    period: PositiveDuration
+    """Length of a period."""
+    share: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the period that is slow: its last part."""
+    factor: Factor
+    """Factor on the computing times during it."""
+    phase: Literal["random"] | Duration = "random"
+    """How far into a period the run begins; drawn for each client, or the same for all."""
+
+    @model_validator(mode="after")
+    def _phase_in_period(self) -> "PeriodicSlowTimes":
+        if self.phase != "random" and self.phase >= self.period:
+            problem = f"must be less than the period ({self.period:g} s)"
+            raise SettingError("phase", self.phase, problem)
+        return self
+
+
+class MeasuredSlowTimes(Settings):
+    """Every client's device is slowed down as a trace says, again and again."""
+
+    file: Annotated[str, Field(min_length=1)]
+    """CSV file with the columns time_s, from 0 on, and factor, which holds from then on. The last row ends
+    the cycle, its factor does not count. Relative to the current folder or else to the scenario's."""
+    offset: Literal["random"] | Duration = "random"
+    """How far into the trace the run begins; drawn for each client, or the same for all."""
+
+
 class Devices(Settings):
     """The clients' devices: `step_time` or `speed` must be stated, exactly one of them."""
 
-    step_time: TimeDistribution | None = None
+    step_time: StepTime | None = None
     """Time of one training step: a duration, or a table with a distribution over clients."""
-    speed: SpeedDistribution | None = None
+    speed: Speed | None = None
     """Speed of the device; a job then costs its floating-point operations divided by it."""
+    memory: Size | None = None
+    """Memory of each device for the model: parameters, gradient, optimizer state and a batch must fit."""
+    classes: tuple[DeviceClass, ...] = Field((), alias="class")
+    """Kinds of devices that some clients have."""
     override: tuple[DeviceOverride, ...] = ()
     """Clients whose devices differ."""
     slowdown: tuple[ScheduledSlowdown, ...] = ()
     """Slow times at known moments."""
     transient: TransientStragglers | None = None
     """Slow times at random moments."""
+    periodic: PeriodicSlowTimes | None = None
+    """Slow times that come again."""
+    measured: MeasuredSlowTimes | None = None
+    """Slow times as measured."""
 
     @model_validator(mode="after")
     def _one_cost(self) -> "Devices":
@@ -85,4 +194,10 @@ class Devices(Settings):
             if (value := getattr(override, other)) is not None:
                 problem = f"these devices are described by '{stated}', so state that"
                 raise SettingError(f"override.{index}.{other}", value, problem)
+        for index, kind in enumerate(self.classes):
+            if getattr(kind, other) is not None:
+                problem = f"these devices are described by '{stated}', so state that"
+                raise SettingError(f"class.{index}.{other}", None, problem)
+        if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
+            raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
         return self

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import inf, isfinite, prod
-from typing import Final, Literal
+from math import inf
+from typing import Final
 
-from sim.world.random import Draws
-
-State = Literal["waiting", "busy", "down"]
+from sim.world.slowness import Slowness, require_positive
+from sim.world.timeline import State, Timeline
 
 WAITING: Final = "waiting"
 BUSY: Final = "busy"
@@ -22,12 +18,6 @@ DOWN: Final = "down"
 
 class DeviceDown(RuntimeError):
     """Work was given to a device that is down."""
-
-
-def _require_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +38,7 @@ class CostModel:
             raise ValueError(
                 f"a device needs exactly one of step_time_s and flops_per_s, not {len(given)} of them"
             )
-        _require_positive(**given)
+        require_positive(**given)
 
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
         """Nominal seconds of a job of `steps` optimizer steps (fractions allowed) and `flops` FLOPs in all.
@@ -59,176 +49,11 @@ class CostModel:
         needed, amount = ("steps", steps) if self.step_time_s is not None else ("flops", flops)
         if amount is None:
             raise ValueError(f"the duration of this job is unknown: {self!r} needs the job's {needed}")
-        _require_positive(**{needed: amount})
+        require_positive(**{needed: amount})
         if self.step_time_s is not None:
             return amount * self.step_time_s
         assert self.flops_per_s is not None  # one of the two is set
         return amount / self.flops_per_s
-
-
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """From `start_s` until `end_s` (virtual seconds, or `inf`) every job takes `factor` times as long."""
-
-    start_s: float
-    end_s: float
-    factor: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.start_s < self.end_s:
-            raise ValueError(
-                f"a slowdown needs 0 <= start_s < end_s, not {self.start_s!r} and {self.end_s!r}"
-            )
-        _require_positive(factor=self.factor)
-
-
-@dataclass(frozen=True, slots=True)
-class TransientSlowdown:
-    """Random stragglers: episodes in which every job takes `factor` times as long.
-
-    Episodes arrive as a Poisson process of rate 1 / `every_s` and last an exponential time of mean
-    `length_s`; an arrival during an episode has no effect, so the quiet stretches between episodes are
-    exponential of mean `every_s`.
-    """
-
-    every_s: float
-    length_s: float
-    factor: float
-
-    def __post_init__(self) -> None:
-        _require_positive(every_s=self.every_s, length_s=self.length_s, factor=self.factor)
-
-
-class Slowness:
-    """How many real seconds a nominal second takes: a piecewise constant function of virtual time.
-
-    At any time it is `factor` times the factors of all `scheduled` slowdowns in force, times the factor of a
-    running `transient` episode. Episodes are drawn from `draws` along virtual time, whatever the device does,
-    so that two protocols meet the same stragglers.
-    """
-
-    def __init__(
-        self,
-        factor: float = 1.0,
-        scheduled: Sequence[Slowdown] = (),
-        transient: TransientSlowdown | None = None,
-        draws: Draws | None = None,
-    ) -> None:
-        _require_positive(factor=factor)
-        if transient is not None and draws is None:
-            raise ValueError("transient slowdowns are random: they need draws")
-        self.factor = factor
-        self._scheduled = tuple(scheduled)
-        self._transient = transient
-        self._draws = draws
-        self._steady = not scheduled and transient is None
-        self._source = self._pieces()
-        self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that the past has not used up
-
-    def finish_s(self, start_s: float, work_s: float) -> float:
-        """The virtual time at which `work_s` nominal seconds begun at `start_s` are done, integrated exactly.
-
-        `start_s` must not go back from one call to the next: what lies before it is forgotten.
-        """
-        if self._steady:
-            return start_s + work_s * self.factor
-        ahead = self._ahead
-        while ahead[0][0] <= start_s:
-            ahead.popleft()
-            if not ahead:
-                ahead.append(next(self._source))
-        at_s, index = start_s, 0
-        while True:
-            if index == len(ahead):
-                ahead.append(next(self._source))
-            end_s, factor = ahead[index]
-            done_s = (end_s - at_s) / factor
-            if work_s <= done_s:
-                return at_s + work_s * factor
-            work_s -= done_s
-            at_s = end_s
-            index += 1
-
-    def _pieces(self) -> Iterator[tuple[float, float]]:
-        """The constant pieces (end_s, factor) from time 0 on, without gaps, up to infinity."""
-        edges_s = sorted({edge for slow in self._scheduled for edge in (slow.start_s, slow.end_s)} | {inf})
-        episodes = self._episodes()
-        episode_end_s, episode_factor = next(episodes)
-        start_s = 0.0
-        for edge_s in edges_s:
-            while start_s < edge_s:
-                end_s = min(edge_s, episode_end_s)
-                in_force = (slow.factor for slow in self._scheduled if slow.start_s <= start_s < slow.end_s)
-                yield end_s, self.factor * prod(in_force) * episode_factor
-                start_s = end_s
-                if end_s == episode_end_s < inf:
-                    episode_end_s, episode_factor = next(episodes)
-
-    def _episodes(self) -> Iterator[tuple[float, float]]:
-        """Quiet stretches and episodes in turn, as (end_s, factor)."""
-        if self._transient is None or self._draws is None:
-            yield inf, 1.0
-            return
-        end_s = 0.0
-        while True:
-            end_s += self._draws.exponential() * self._transient.every_s
-            yield end_s, 1.0
-            end_s += self._draws.exponential() * self._transient.length_s
-            yield end_s, self._transient.factor
-
-
-class Timeline:
-    """The stretches of virtual time that a device was busy or down, in order; it was waiting in between.
-
-    Stretches of one state that touch are one. Memory is bounded: past `limit` stretches the shorter half of
-    the gaps between stretches of one state is closed, and `resolution_s` is the longest gap that may have
-    vanished so far (0: none). Only changes between busy and down, which churn bounds, can take it over the
-    limit. ValueError for a limit below 4.
-    """
-
-    def __init__(self, limit: int = 1_000) -> None:
-        if limit < 4:
-            raise ValueError(f"a timeline needs room for 4 stretches or more, not {limit}")
-        self.limit = limit
-        self.resolution_s = 0.0
-        self._compact_at = limit
-        self._starts_s, self._ends_s = array("d"), array("d")
-        self._states: list[State] = []
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def __iter__(self) -> Iterator[tuple[float, float, State]]:
-        """The stretches as (start_s, end_s, state)."""
-        return zip(self._starts_s, self._ends_s, self._states, strict=True)
-
-    def add(self, start_s: float, end_s: float, state: State) -> None:
-        """Append a stretch, which must not begin before the last one ended; an empty one leaves no mark."""
-        if start_s == end_s:
-            return
-        if self._states and self._states[-1] == state and start_s - self._ends_s[-1] <= self.resolution_s:
-            self._ends_s[-1] = end_s
-            return
-        self._starts_s.append(start_s)
-        self._ends_s.append(end_s)
-        self._states.append(state)
-        if len(self._states) > self._compact_at:
-            self._compact()
-
-    def _compact(self) -> None:
-        stretches = list(self)
-        gaps_s = sorted(
-            later[0] - earlier[1] for earlier, later in pairwise(stretches) if earlier[2] == later[2]
-        )
-        if gaps_s:
-            self.resolution_s = gaps_s[(len(gaps_s) - 1) // 2]
-        self._compact_at = 2 * len(stretches)  # no second compaction while the stretches are put back
-        self._starts_s, self._ends_s, self._states = array("d"), array("d"), []
-        for stretch in stretches:
-            self.add(*stretch)
-        # Where little could be closed, wait until the length has doubled: the cost per stretch stays small.
-        left = len(self._states)
-        self._compact_at = self.limit if left <= 0.75 * self.limit else 2 * left
 
 
 class Device:

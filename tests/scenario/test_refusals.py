@@ -42,11 +42,13 @@ BAD = {
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),
-        "devices: is missing; write a table with the keys step_time, speed, override, slowdown, transient",
+        "devices: is missing; write a table with the keys step_time, speed, memory, class, "
+        "override, slowdown, transient, periodic, measured",
     ),
     "section that is no table": (
         edited('[devices]\nstep_time = "100 ms"\n', "").replace("[run]", 'devices = "fast"\n[run]'),
-        'devices = "fast": must be a table with the keys step_time, speed, override, slowdown, transient',
+        'devices = "fast": must be a table with the keys step_time, speed, memory, class, '
+        "override, slowdown, transient, periodic, measured",
     ),
     "missing latency": (
         edited('latency = "20 ms"\n', ""),

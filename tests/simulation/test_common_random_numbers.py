@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.build.devices import cost_model, slowness
+from sim.build.devices import DeviceMaker
 from sim.learning.engine.batches import draw_batches
 from sim.simulation import Simulation
 from tests.simulation.worlds import DIGITS, events, simulation
@@ -44,13 +44,14 @@ def world(count: int, folder: Path, *overrides: str) -> AbstractContextManager[S
 def test_devices_stay_the_same(tmp_path: Path) -> None:
     with world(N, tmp_path) as built, world(N + 1, tmp_path) as larger:
         for client in range(N):
-            assert cost_model(built.scenario, client, None) == cost_model(larger.scenario, client, None)
-            first, second = slowness(built.scenario, client, None), slowness(larger.scenario, client, None)
+            few, more = DeviceMaker(built.scenario, None), DeviceMaker(larger.scenario, None)
+            assert few.cost_model(client) == more.cost_model(client)
+            first, second = few.slowness(client), more.slowness(client)
             times = [k * 0.7 for k in range(60)]
             assert [first.finish_s(time, 0.3) for time in times] == [
                 second.finish_s(time, 0.3) for time in times
             ]
-        speeds = {cost_model(larger.scenario, client, None) for client in range(N + 1)}
+        speeds = {DeviceMaker(larger.scenario, None).cost_model(client) for client in range(N + 1)}
         assert len(speeds) == N + 1  # so equal ones mean something
 
 

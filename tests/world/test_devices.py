@@ -13,17 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.world.clock import run_virtual
-from sim.world.devices import (
-    CostModel,
-    Device,
-    DeviceDown,
-    Slowdown,
-    Slowness,
-    State,
-    Timeline,
-    TransientSlowdown,
-)
+from sim.world.devices import CostModel, Device, DeviceDown
 from sim.world.random import Draws
+from sim.world.slowness import Slowdown, Slowness, TransientSlowdown
+from sim.world.timeline import State, Timeline
 
 
 def new_device(slowness: Slowness | None = None, *, up: bool = True, limit: int = 1_000) -> Device:
@@ -102,7 +95,7 @@ def test_a_constant_factor() -> None:
 def test_the_finish_is_integrated_over_a_scheduled_slowdown(
     start_s: float, work_s: float, finish_s: float
 ) -> None:
-    assert Slowness(scheduled=[Slowdown(10.0, 20.0, 4.0)]).finish_s(start_s, work_s) == finish_s
+    assert Slowness(known=[Slowdown(10.0, 20.0, 4.0)]).finish_s(start_s, work_s) == finish_s
 
 
 def test_slowdowns_in_force_together_multiply() -> None:
@@ -112,11 +105,11 @@ def test_slowdowns_in_force_together_multiply() -> None:
 
 
 def test_a_slowdown_without_an_end() -> None:
-    assert Slowness(scheduled=[Slowdown(1.0, inf, 3.0)]).finish_s(0.0, 2.0) == 4.0
+    assert Slowness(known=[Slowdown(1.0, inf, 3.0)]).finish_s(0.0, 2.0) == 4.0
 
 
 def test_a_job_that_was_cancelled_early_does_not_use_up_the_slowdowns_ahead() -> None:
-    slowness = Slowness(scheduled=[Slowdown(10.0, 20.0, 4.0)])
+    slowness = Slowness(known=[Slowdown(10.0, 20.0, 4.0)])
     assert slowness.finish_s(0.0, 100.0) == 107.5
     assert slowness.finish_s(8.0, 3.0) == 14.0
 
@@ -207,7 +200,7 @@ def test_jobs_are_done_one_after_the_other_first_come_first_served() -> None:
 
 def test_a_slow_device_takes_its_time() -> None:
     async def scenario() -> None:
-        device = new_device(Slowness(scheduled=[Slowdown(1.0, 3.0, 2.0)]))
+        device = new_device(Slowness(known=[Slowdown(1.0, 3.0, 2.0)]))
         await device.run(1.5)
         assert now() == 2.0
         await device.run(1.5)

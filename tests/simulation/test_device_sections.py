@@ -1,0 +1,118 @@
+"""Devices as a scenario states them: classes, measured speeds, slow times, memory."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from sim.build.devices import DeviceMaker
+from sim.errors import UserError
+from sim.scenario import Scenario, load_scenario
+from tests.simulation.worlds import DIGITS, QUADRATIC, simulation
+
+FOLDER = os.environ.get("COTERIE_DATA")
+CLASSES = """
+[[devices.class]]
+name = "phone"
+share = 0.5
+step_time = "1 s"
+
+[[devices.class]]
+name = "board"
+share = 0.25
+slowdown = 10
+
+[[devices.class]]
+name = "server"
+clients = [0]
+step_time = "10 ms"
+"""
+
+
+def loaded(folder: Path, text: str, *overrides: str) -> Scenario:
+    path = folder / "world.toml"
+    path.write_text(text)
+    return load_scenario(path, overrides)
+
+
+def test_classes_have_the_shares_that_they_state(tmp_path: Path) -> None:
+    devices = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=1000"), None)
+    times = [devices.cost_model(client).step_time_s for client in range(1000)]
+    factors = [devices.slowness(client).factor for client in range(1000)]
+    assert times[0] == 0.01
+    assert times.count(1.0) == pytest.approx(500, abs=50)
+    assert factors.count(10.0) == pytest.approx(250, abs=45)
+    assert not [k for k in range(1000) if times[k] == 1.0 and factors[k] == 10.0]
+
+
+def test_a_client_keeps_its_class_when_others_come(tmp_path: Path) -> None:
+    few = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=50"), None)
+    many = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=51"), None)
+    assert all(few.cost_model(k) == many.cost_model(k) for k in range(50))
+
+
+def test_an_override_wins_over_a_class(tmp_path: Path) -> None:
+    text = QUADRATIC + CLASSES + '\n[[devices.override]]\nclients = [0]\nstep_time = "3 s"\nslowdown = 2\n'
+    devices = DeviceMaker(loaded(tmp_path, text), None)
+    assert (devices.cost_model(0).step_time_s, devices.slowness(0).factor) == (3.0, 2.0)
+
+
+@pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
+def test_measured_speeds_are_scaled_to_their_median(tmp_path: Path) -> None:
+    assert FOLDER is not None
+    with (Path(FOLDER) / "device-traces" / "ai_benchmark_2020.csv").open(encoding="utf-8") as file:
+        scores = [float(row["ai_score"]) for row in csv.DictReader(file)]
+    speed = '{ kind = "trace", median = "20 GFLOP/s" }'
+    text = QUADRATIC.replace('step_time = "125 ms"', f"speed = {speed}")
+    devices = DeviceMaker(loaded(tmp_path, text, "clients.count=400"), Path(FOLDER))
+    drawn = [devices.cost_model(client).flops_per_s for client in range(400)]
+    possible = {round(20e9 * score / median(scores)) for score in scores}
+    assert {round(speed or 0.0) for speed in drawn} <= possible and len(set(drawn)) > 100
+    slower = QUADRATIC.replace('"125 ms"', '{ kind = "trace", median = "100 ms" }')
+    of_time = DeviceMaker(loaded(tmp_path, slower, "clients.count=400"), Path(FOLDER))
+    for client in range(400):
+        time_s = of_time.cost_model(client).step_time_s
+        assert time_s is not None
+        assert time_s * (drawn[client] or 0.0) == pytest.approx(0.1 * 20e9), "the same phone"
+
+
+def test_slow_times_of_a_file_and_of_a_period(tmp_path: Path) -> None:
+    (tmp_path / "slow.csv").write_text("time_s,factor\n0,1\n2,4\n3,1\n")
+    text = QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\noffset = "2 s"\n'
+    assert DeviceMaker(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 0.25) == 1.0
+    text = QUADRATIC + '\n[devices.periodic]\nperiod = "10 s"\nshare = 0.5\nfactor = 2\nphase = "5 s"\n'
+    assert DeviceMaker(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 1.0) == 2.0
+    text = text.replace('phase = "5 s"\n', "")
+    devices = DeviceMaker(loaded(tmp_path, text), None)
+    assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 2
+
+
+def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    # Logistic regression on digits: 650 parameters, and as many gradients; a batch of 4 times 64 numbers.
+    text = DIGITS.replace("[devices]", '[devices]\nmemory = "4 kB"')
+    refused = pytest.raises(UserError, match=r"client 0 has 4,000 bytes, but .* takes [0-9,]+ at least")
+    with refused, simulation(tmp_path, text):
+        pass
+    with simulation(tmp_path, text.replace("4 kB", "1 MB")):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\n' * 2, "the shares add up to 1.2"),
+        ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "described by 'step_time'"),
+        ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
+        ('\n[[devices.class]]\nname = "a"\nclients = [77]\n', "there is no client 77"),
+        ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
+        ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, added: str, problem: str) -> None:
+    with pytest.raises(UserError) as refusal, simulation(tmp_path, QUADRATIC + added):
+        pass
+    assert problem in str(refusal.value)
