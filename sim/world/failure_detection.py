@@ -87,11 +87,15 @@ class SwimSettings:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is believed of a member. `timer`: while it is suspected, declares it dead."""
+    """What is believed of a member.
+
+    timer: while it is suspected, declares it dead. told_s: when it was last told that it is dead.
+    """
 
     status: int = ALIVE
     incarnation: int = 0
     timer: asyncio.TimerHandle | None = None
+    told_s: float = -math.inf
 
     def settle(self, status: int, incarnation: int) -> None:
         """Believe this, and stop the timer."""
@@ -247,6 +251,7 @@ class FailureDetector:
         """Ping a member that is believed dead; if it is not, it refutes that."""
         if self._tell is not None:
             member = self._members[name]
+            member.told_s = self._loop.time()
             self._tell(name, SwimPing(0, ((name, member.status, member.incarnation),)))
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -291,7 +296,7 @@ class FailureDetector:
             return
         if member.status == SUSPECT:
             member.settle(ALIVE, member.incarnation)
-        elif member.status == DEAD:
+        elif member.status == DEAD and self._loop.time() >= member.told_s + self._settings.period_s:
             self._say_that_it_is_dead(sender)
 
     # --- what is known --------------------------------------------------------------------------------------
@@ -305,8 +310,8 @@ class FailureDetector:
     def _learn(self, name: str, status: int, incarnation: int) -> None:
         """Take in one piece of news, and pass it on if it is new."""
         if name == self.name:
-            if status != ALIVE and incarnation >= self.incarnation:
-                self.incarnation = incarnation + 1
+            if status != ALIVE:  # also where this incarnation is the newer one: somebody does not know it
+                self.incarnation = max(self.incarnation, incarnation + 1)
                 self._news[name] = [ALIVE, self.incarnation, 0]
             return
         member = self._members.get(name)

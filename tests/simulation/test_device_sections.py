@@ -88,7 +88,7 @@ def test_slow_times_of_a_file_and_of_a_period(tmp_path: Path) -> None:
     assert DeviceMaker(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 1.0) == 2.0
     text = text.replace('phase = "5 s"\n', "")
     devices = DeviceMaker(loaded(tmp_path, text), None)
-    assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 2
+    assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 1
 
 
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:

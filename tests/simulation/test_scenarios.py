@@ -37,6 +37,15 @@ SHORT = {
         "churn.3.at=12 s",
         "protocol.patience=3 s",
     ],
+    "world_planet": ["run.duration=10 s"],
+    "world_phones": ["run.duration=20 s"],
+    "world_spot": ["run.duration=60 s"],
+    "world_flash_crowd": ["run.duration=20 s", "churn.0.at=5 s"],
+    "world_flapping": [
+        "run.duration=40 s",
+        "network.partition.0.start=5 s",
+        "network.partition.0.end=30 s",
+    ],
 }
 # Messages sent, delivered, lost and dropped: decided by seed and virtual time, so the same on any machine.
 GOLDEN: dict[str, tuple[int, int, int, int]] = {
@@ -48,8 +57,19 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "dpsgd_synchronous": (480, 480, 0, 0),
     "dpsgd_asynchronous": (3232, 3223, 0, 0),
     "fedavg": (476, 456, 0, 18),
+    "world_flapping": (3549, 2620, 927, 0),
+    "world_flash_crowd": (3306, 3294, 0, 0),
+    "world_spot": (3441, 2197, 0, 1244),
+    "world_phones": (3772, 3748, 0, 0),
+    "world_planet": (7518, 7453, 0, 0),
 }
-NEEDS_DATA = {"cobo_cross_silo": "fashion-mnist", "cobo_cross_device": "cifar-100-subset"}
+NEEDS_DATA = {
+    "cobo_cross_silo": "fashion-mnist",
+    "cobo_cross_device": "cifar-100-subset",
+    "world_planet": "net-latency",
+    "world_phones": "device-traces",
+    "world_spot": "spot-churn",
+}
 
 
 def run_short(name: str) -> tuple[Counts, str]:

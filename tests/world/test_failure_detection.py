@@ -149,6 +149,23 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
     assert all(len(member.peers) == 29 for member in members.members.values())
 
 
+def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> None:
+    members = group(NAMES[:6])
+    members.start()
+    members.run(5.0)
+    for _ in range(3):
+        members.crash("m02")
+        members.run(members.loop.time() + 40.0)
+        assert members.who_knows("m02", up=True) == []
+        members.join("m02")
+        before = members.network.counts.sent
+        members.run(members.loop.time() + 20.0)
+        assert members.who_knows("m02", up=False) == []
+        assert members.network.counts.sent - before < 20 * 6 * 4, (
+            "two messages per member and second, and some"
+        )
+
+
 def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
     one_way = Partition(0.0, 1e6, sources=("m00",), targets=("m01",))
     members = group(NAMES[:5], model=NetworkModel(LinkModel(Constant(0.01)), partitions=(one_way,)))
