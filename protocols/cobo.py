@@ -29,8 +29,8 @@ Differences to the paper:
   learning rate.
 - Pulls in one iteration of more than one local step keep their anchors fixed.
 - A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its
-  weight is kept. A newcomer is given the initial weight (on the simplex: 0, and its share as soon as
-  gradients agree).
+  weight is kept (on the simplex its share goes to the others). A newcomer is given the initial weight (on the
+  simplex: 0, and its share as soon as gradients agree).
 - If a message of a pair's update is lost, its ends may differ until their next update, which starts from the
   newer of their two weights.
 """
@@ -290,6 +290,10 @@ class CoBo(RoundLearner):
     def latest_models(self) -> dict[str, Vector]:
         """The last model received from each peer that is believed to be up."""
         latest = {}
+        peers = set(self.peers)
+        for name, known in self.pairs.items():
+            if name not in peers:
+                known.model = None  # by now too old to be of use, should it be a peer again
         for peer in self.peers:
             pair = self.pair(peer)
             if pair.model is not None:

@@ -62,6 +62,7 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
         "crashed": 1,
         "rejoined": 1,
         "failed": 0,
+        "turned_away": 0,
         "alive": 5,
     }
     assert set(summary["accuracy"]) == {"mean", "std", "worst_decile"}
