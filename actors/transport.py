@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from actors.codec import size
 from actors.message import Envelope
@@ -37,9 +37,9 @@ class Transport(ABC):
         Never raises for an unreachable receiver; raises TypeError for a message that cannot be encoded.
         """
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait that long."""
-        await asyncio.sleep(seconds)
+        return asyncio.sleep(seconds)
 
     def now(self) -> float:
         """The time, in seconds from an arbitrary start."""

@@ -33,7 +33,7 @@ class Effort:
         return [size for size in sizes if size <= self.size_max]
 
 
-FULL = Effort(repetitions=5, share=1.0, size_max=10_000)
+FULL = Effort(repetitions=5, share=1.0, size_max=100_000)
 QUICK = Effort(repetitions=2, share=0.1, size_max=100)
 
 

@@ -22,15 +22,16 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
-from contextvars import Context
+from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 from sim.world.bare_loop import BareLoop
 from sim.world.deadlock import Deadlock, place
 from sim.world.event import Event
 from sim.world.random import key, splitmix64
+from sim.world.task import NEVER, VirtualTask
 
 __all__ = ["Deadlock", "VirtualLoop", "run_virtual"]
 
@@ -57,11 +58,13 @@ class VirtualLoop(BareLoop):
 
     def __init__(self, shuffle_seed: int | None = None) -> None:
         super().__init__()
+        self.context = copy_context()  # of callbacks that have no other
         self._time = 0.0
-        self._order: Iterator[int] = count() if shuffle_seed is None else _shuffled(shuffle_seed)
-        self._ready: deque[Event] = deque()
+        order = count() if shuffle_seed is None else _shuffled(shuffle_seed)
+        self._next_number: Callable[[], int] = order.__next__
+        self._ready: deque[Event | VirtualTask[Any]] = deque()
         # Two heaps. The second number is unique, so that events themselves are never compared.
-        self._timers: list[tuple[float, int, Event]] = []
+        self._timers: list[tuple[float, int, Event | VirtualTask[Any]]] = []
         self._observers: list[tuple[float, int, Event]] = []
         self._cancelled = 0  # cancelled events that are still among the timers
         self._observer_order = count()
@@ -119,8 +122,8 @@ class VirtualLoop(BareLoop):
         if not when >= self._time:
             when = self._not_before_now(when)
         event = Event(when, callback, args, self, context)
-        event._scheduled = True
-        heappush(self._timers, (when, next(self._order), event))
+        event._due = number = self._next_number()
+        heappush(self._timers, (when, number, event))
         return event
 
     def call_at_observer(
@@ -147,7 +150,7 @@ class VirtualLoop(BareLoop):
         """Counts a cancelled timer. Once they are the majority of the heap, they leave it."""
         self._cancelled += 1
         if self._cancelled > _PURGE_MIN and 2 * self._cancelled > len(self._timers):
-            self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
+            self._timers[:] = [entry for entry in self._timers if entry[2]._due == entry[1]]
             heapify(self._timers)
             self._cancelled = 0
 
@@ -216,44 +219,53 @@ class VirtualLoop(BareLoop):
 
     def _run_events(self, end_s: float) -> None:
         ready, timers, observers = self._ready, self._timers, self._observers
-        next_ready, make_ready, never = ready.popleft, ready.append, math.inf
+        next_ready = ready.popleft
+        last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
         while not self._stopping and self._failure is None:
-            if not ready:
-                while timers and timers[0][2]._cancelled:
-                    self._cancelled -= 1
-                    heappop(timers)
-                when = timers[0][0] if timers else never
-                if when > end_s or when == never or (observers and observers[0][0] < when):
-                    if not self._next_observer(when, end_s):
-                        return
-                    continue
-                self._time = when
-            # A round: the timers that are due line up behind what is ready, and all of these run, but not
-            # what they make ready.
-            now = self._time
-            while timers and timers[0][0] <= now:
-                event = heappop(timers)[2]
-                if event._cancelled:
-                    self._cancelled -= 1
-                else:
-                    event._scheduled = False
-                    make_ready(event)
-            for _ in range(len(ready)):
-                event = next_ready()
-                if event._cancelled:
-                    continue
-                try:
-                    event._context.run(event._callback, *event._args)  # type: ignore[arg-type]
-                except (KeyboardInterrupt, SystemExit):
-                    raise
-                except BaseException as error:
-                    self.call_exception_handler({"message": f"error in {event}", "exception": error})
-                    if self._failure is not None:
-                        return
+            try:
+                if ready:
+                    # A round: the timers that are due line up behind what is ready, and all of these run, but
+                    # not what they make ready.
+                    if timers and timers[0][0] <= self._time:
+                        self._line_up_due_timers()
+                    for _ in range(len(ready)):
+                        next_ready()._step()
+                elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
+                    when, number, timer = heappop(timers)
+                    if timer._due != number:
+                        self._cancelled -= 1
+                        continue
+                    self._time = when
+                    timer._due = NEVER
+                    if timers and timers[0][0] <= when:
+                        ready.append(timer)
+                    else:  # a round of its own
+                        timer._step()
+                    del timer  # a task's error holds this frame: it must not hold the task in turn
+                elif not self._next_observer(end_s):
+                    return
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": "error in a callback", "exception": error})
 
-    def _next_observer(self, when: float, end_s: float) -> bool:
-        """Makes the next observer ready; False if none is due by `end_s`. `when`: time of the next timer."""
-        if when == math.inf:
+    def _line_up_due_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self._time:
+            _, number, timer = heappop(timers)
+            if timer._due != number:
+                self._cancelled -= 1
+            else:
+                timer._due = NEVER
+                self._ready.append(timer)
+
+    def _next_observer(self, end_s: float) -> bool:
+        """Makes the next observer ready; False if none is due by `end_s`. No timer is due before it."""
+        timers = self._timers
+        while timers and timers[0][2]._due != timers[0][1]:
+            heappop(timers)
+            self._cancelled -= 1
+        if not timers or timers[0][0] == math.inf:
             if end_s == math.inf:
                 return False
             if self._must_finish:
@@ -319,7 +331,7 @@ class VirtualLoop(BareLoop):
     ) -> asyncio.Task[T]:
         if self._closed:
             self._refuse_closed()
-        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = cast("asyncio.Task[T]", VirtualTask(coro, self, name, context))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task

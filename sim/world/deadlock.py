@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-_ASYNCIO_FOLDER = os.path.dirname(asyncio.__file__)
+_INFRASTRUCTURE = (os.path.dirname(asyncio.__file__), os.path.join(os.path.dirname(__file__), "task.py"))
 _LISTED_MAX = 20  # waiting tasks that the message lists
 
 
@@ -30,7 +30,7 @@ class Deadlock(RuntimeError):
 
 
 def place(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: the innermost line that is not asyncio's own, as "Client.step at client.py:42"."""
+    """Where a task waits: the innermost line outside the machinery, as "Client.step at client.py:42"."""
     found = ""
     inner: Any = task.get_coro()
     while inner is not None:
@@ -38,7 +38,7 @@ def place(task: asyncio.Task[Any]) -> str:
         if frame is None:  # a future: the end of the chain
             break
         code = frame.f_code
-        if not (found and code.co_filename.startswith(_ASYNCIO_FOLDER)):
+        if not (found and code.co_filename.startswith(_INFRASTRUCTURE)):
             found = f"{code.co_qualname} at {code.co_filename}:{frame.f_lineno}"
         inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
     return found

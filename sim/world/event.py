@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
+from sim.world.task import NEVER
+
 if TYPE_CHECKING:
     from sim.world.clock import VirtualLoop
 
@@ -18,7 +20,7 @@ class Event(asyncio.TimerHandle):
     mode.
     """
 
-    __slots__ = ()
+    __slots__ = ("_due",)
 
     _callback: Callable[..., object] | None
     _args: Any
@@ -39,14 +41,23 @@ class Event(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self._scheduled = False  # is among the loop's timers
+        self._due = NEVER  # its number among the loop's timers, while it is among them
+
+    def _step(self) -> None:
+        """Runs the callback, unless it has been cancelled."""
+        try:
+            if not self._cancelled:
+                self._context.run(self._callback, *self._args)  # type: ignore[arg-type]
+        finally:
+            self = None  # type: ignore[assignment]  # an error that a task keeps holds this frame
 
     def cancel(self) -> None:
         """Makes sure that the callback does not run (any more), and lets go of what it refers to."""
         if not self._cancelled:
             self._cancelled = True
             self._callback = self._args = None
-            if self._scheduled:
+            if self._due != NEVER:
+                self._due = NEVER
                 self._loop._timer_cancelled()
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.partitions import Partitions
 from sim.world.random import Draws
+from sim.world.task import sleep
 
 # Called with (event, time_s, envelope, size_bytes, reason); event is "sent", "delivered", "lost", "dropped".
 # The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
@@ -122,6 +123,8 @@ class SimulatedNetwork(Transport):
 
     def __repr__(self) -> str:
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
+
+    sleep = staticmethod(sleep)
 
     # -- Who is there
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
 
@@ -11,6 +13,7 @@ import pytest
 from benchmarks import engine, event_loop, whole_run
 from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
 from sim.world.clock import VirtualLoop
+from sim.world.task import sleep
 
 
 def test_contenders_take_turns_and_their_first_time_does_not_count() -> None:
@@ -49,9 +52,12 @@ def test_table_shows_rates_and_ratios_with_the_digits_that_mean_something() -> N
 
 
 # Wakeups after LEAD_S = 2 and up to 11.9 s: 15 - 2 of the first actor, 9 - 1 of the second.
-@pytest.mark.parametrize("loop", [VirtualLoop, event_loop.Patched])
-def test_event_loops_count_the_same_wakeups(loop: type) -> None:
-    assert event_loop.on_asyncio(loop, [0.75, 1.25], 9.9)[0] == 21
+@pytest.mark.parametrize(
+    ("loop", "pause"),
+    [(VirtualLoop, sleep), (VirtualLoop, asyncio.sleep), (event_loop.Patched, asyncio.sleep)],
+)
+def test_event_loops_count_the_same_wakeups(loop: type, pause: Callable[[float], Awaitable[None]]) -> None:
+    assert event_loop.on_asyncio(loop, pause, [0.75, 1.25], 9.9)[0] == 21
 
 
 @pytest.mark.skipif(find_spec("simpy") is None, reason="SimPy is installed by make bench only")

@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 from sim.world.clock import VirtualLoop, run_virtual
 
 
-@pytest.fixture
-def loop():
-    loop = VirtualLoop()
-    yield loop
-    if not loop.is_closed():
-        loop.shutdown()
-
-
 def now():
     return asyncio.get_running_loop().time()
 

@@ -12,14 +12,6 @@ import pytest
 from sim.world.clock import Deadlock, VirtualLoop, run_virtual
 
 
-@pytest.fixture
-def loop():
-    loop = VirtualLoop()
-    yield loop
-    if not loop.is_closed():
-        loop.shutdown()
-
-
 def now():
     return asyncio.get_running_loop().time()
 

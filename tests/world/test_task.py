@@ -1,0 +1,213 @@
+"""Tasks of the virtual loop: native sleeps, cancellation in all states, and what may be awaited."""
+
+import asyncio
+import contextvars
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.world.clock import VirtualLoop, run_virtual
+from sim.world.task import sleep
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+@given(st.lists(st.lists(st.integers(-1, 3).map(float), max_size=5), max_size=5))
+def test_a_native_sleep_ends_when_that_of_asyncio_does(plans):
+    async def main(pause):
+        log = []
+
+        async def actor(name, plan):
+            for seconds in plan:
+                await pause(seconds)
+                log.append((now(), name))
+
+        async with asyncio.TaskGroup() as group:
+            for name, plan in enumerate(plans):
+                group.create_task(actor(name, plan))
+        return sorted(log)
+
+    assert run_virtual(main(sleep)) == run_virtual(main(asyncio.sleep))
+
+
+def test_sleepers_of_one_instant_wake_in_the_order_of_falling_asleep(loop):
+    log = []
+
+    async def actor(name, first, second):
+        await sleep(first)
+        await sleep(second)
+        log.append(name)
+
+    for name, plan in {"a": (3.0, 1.0), "b": (1.0, 3.0), "c": (2.0, 2.0)}.items():
+        loop.create_task(actor(name, *plan))
+    loop.call_at(4.0, log.append, "timer")
+    loop.run_until(4.0)
+    assert log == ["timer", "b", "c", "a"]
+
+
+def test_a_sleep_of_no_number_is_an_error_and_an_endless_one_ends_with_a_cancellation(loop):
+    with pytest.raises(ValueError, match="nan"):
+        loop.run_until_complete(nap(math.nan))
+    task = loop.create_task(nap(math.inf))
+    loop.run_until(1e9)
+    task.cancel()
+    loop.run_until(2e9)
+    assert task.cancelled()
+
+
+async def nap(seconds):
+    await sleep(seconds)
+
+
+def test_a_cancelled_sleep_ends_at_once_and_its_timer_never_fires(loop):
+    log = []
+
+    async def actor():
+        try:
+            await sleep(10.0)
+        except asyncio.CancelledError as cancelled:
+            log.append((now(), cancelled.args))
+        await sleep(20.0)
+        log.append(now())
+
+    task = loop.create_task(actor())
+    loop.call_at(4.0, task.cancel, "enough")
+    loop.run_until(30.0)
+    assert log == [(4.0, ("enough",)), 24.0]
+    assert (task.done(), task.cancelled(), task.cancelling()) == (True, False, 1)
+    assert (loop._cancelled, loop._timers) == (0, [])
+
+
+@pytest.mark.parametrize("pause", [sleep, asyncio.sleep])
+@pytest.mark.parametrize("cancel_first", [False, True])
+def test_a_cancellation_in_the_instant_of_waking_counts(loop, pause, cancel_first):
+    async def actor():
+        await pause(2.0)
+        log.append("woken")
+        await pause(1.0)
+        log.append("went on")
+
+    log, tasks = [], []
+
+    def cancel():
+        tasks[0].cancel()
+
+    if cancel_first:
+        loop.call_at(2.0, cancel)
+    tasks.append(loop.create_task(actor()))
+    loop.run_until(0.0)  # it falls asleep
+    if not cancel_first:
+        loop.call_at(2.0, cancel)
+    loop.run_until(10.0)
+    assert tasks[0].cancelled()
+    assert "went on" not in log
+
+
+def test_cancelled_twice_it_is_cancelled_once_and_can_take_it_back(loop):
+    log = []
+
+    async def actor():
+        try:
+            await sleep(10.0)
+        except asyncio.CancelledError:
+            log.append(task.cancelling())
+            log.append((task.uncancel(), task.uncancel(), task.uncancel()))
+        await sleep(1.0)
+
+    task = loop.create_task(actor())
+    loop.run_until(1.0)
+    assert task.cancel()
+    assert task.cancel()
+    loop.run_until(5.0)
+    assert (log, task.done(), task.cancelled()) == ([2, (1, 0, 0)], True, False)
+    assert not task.cancel()
+
+
+def test_timeouts_and_groups_end_native_sleeps():
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await sleep(9.0)
+        first = now()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(nap(9.0), 0.5)
+        second = now()
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(nap(9.0))
+                group.create_task(fail_after(1.0))
+        return first, second, now()
+
+    async def fail_after(seconds):
+        await sleep(seconds)
+        raise ZeroDivisionError
+
+    assert run_virtual(main()) == (1.5, 2.0, 3.0)
+
+
+def test_cancelled_sleeps_leave_the_heap(loop):
+    tasks = [loop.create_task(nap(100.0)) for _ in range(1000)]
+    keeper = loop.create_task(nap(50.0))
+    loop.run_until(1.0)
+    for task in tasks:
+        task.cancel()
+    loop.run_until(2.0)
+    assert len(loop._timers) < 100
+    loop.run_until(60.0)
+    assert keeper.done()
+    assert all(task.cancelled() for task in tasks)
+
+
+def test_what_cannot_be_awaited_is_an_error_where_it_is_awaited(loop):
+    class Odd:
+        def __await__(self):
+            yield "neither"
+
+    async def itself():
+        await tasks[0]
+
+    async def wrong(awaitable):
+        with pytest.raises(RuntimeError) as caught:
+            await awaitable
+        return str(caught.value)
+
+    other = VirtualLoop()
+    assert "not 'neither'" in loop.run_until_complete(wrong(Odd()))
+    assert "another loop" in loop.run_until_complete(wrong(other.create_future()))
+    tasks = [loop.create_task(itself())]
+    with pytest.raises(RuntimeError, match="awaits itself"):
+        loop.run_until_complete(asyncio.wait_for(asyncio.shield(tasks[0]), 5))
+    with pytest.raises(TypeError, match="coroutine"):
+        loop.create_task("no coroutine")
+    other.close()
+
+
+def test_a_task_is_what_asyncio_expects(loop):
+    variable = contextvars.ContextVar("variable", default="outside")
+
+    async def main():
+        me = asyncio.current_task()
+        assert me is task
+        assert me in asyncio.all_tasks()
+        variable.set("inside")
+        await sleep(1.0)
+        await asyncio.sleep(1.0)
+        return variable.get()
+
+    task = loop.create_task(main(), name="client-3")
+    assert repr(task) == "<task client-3, ready>"
+    loop.run_until(0.5)
+    assert repr(task) == "<task client-3, waiting>"
+    assert (task.get_name(), task.get_coro().__name__) == ("client-3", "main")
+    assert task.get_context().get(variable) == "inside"
+    for refused in (task.set_result, task.set_exception):
+        with pytest.raises(RuntimeError, match="from its coroutine"):
+            refused(None)
+    loop.run_until(5.0)
+    assert (task.result(), variable.get(), repr(task)) == ("inside", "outside", "<task client-3, done>")
+    task.set_name(7)
+    assert task.get_name() == "7"
