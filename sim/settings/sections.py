@@ -210,8 +210,9 @@ class ProtocolChoice(Settings):
 class Engine(Settings):
     """How the numbers are computed; changes their speed, not their meaning."""
 
-    way: Literal["auto", "vmap", "loop"] = "auto"
-    """All clients of a batch in one call, one client after the other, or whichever is faster."""
+    way: Literal["auto", "dense", "vmap", "loop"] = "auto"
+    """All clients of a batch as matrix products (only linear layers and ReLUs under cross-entropy), in one
+    vmapped call, one client after the other, or whichever of these is the fastest."""
     deferred: bool = True
     """Compute only when something reads a number, in large batches."""
     pending_limit: Size = default("512 MB")

@@ -24,6 +24,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
 }
 OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [5]}, "resnet9": {"width": 4, "groups": 2}}
 
+DENSE = ("logistic-regression", "mlp")  # chains of linear layers
+
+MODELS_AND_WAYS = [
+    (name, way) for name in MODELS for way in ("vmap", "loop", "dense") if way != "dense" or name in DENSE
+]
+
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

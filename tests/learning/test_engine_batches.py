@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from sim.learning.engine.batches import draw_batches, permute
+from sim.learning.engine.batches import draw_batches, permute, sorted_permutations
 from sim.learning.engine.handles import Node
 from sim.learning.engine.operations import Draw, SampleJob
 from sim.world.random import key
 from tests.learning.engines import client_data
 
+Permutations = Callable[[int, np.ndarray], np.ndarray]
+
 KEYS = np.random.Generator(np.random.Philox(key=1)).integers(0, 2**64, 24_000, dtype=np.uint64)
 
 
-def permutations(count: int, keys: np.ndarray) -> np.ndarray:
+def by_network(count: int, keys: np.ndarray) -> np.ndarray:
     """[keys, count]"""
     return permute(np.arange(count)[None], np.array([[count]]), keys[:, None])
+
+
+def by_sorting(count: int, keys: np.ndarray) -> np.ndarray:
+    """[keys, count]"""
+    return sorted_permutations(keys[:, None], np.full(len(keys), count))[:, 0]
 
 
 def draw(
@@ -30,14 +39,26 @@ def draw(
     )
 
 
-def test_permutation_is_a_bijection() -> None:
+@pytest.mark.parametrize("permutations", [by_network, by_sorting])
+def test_permutation_is_a_bijection(permutations: Permutations) -> None:
     for count in (*range(1, 201), 1_000, 65_537):
         for permuted in permutations(count, KEYS[:3]):
             assert np.array_equal(np.sort(permuted), np.arange(count))
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 7, 10, 16, 50])
-def test_permutation_is_uniform(count: int) -> None:
+def test_short_and_long_ranges_are_sorted_side_by_side() -> None:
+    together = sorted_permutations(KEYS[:6].reshape(3, 2), np.array([2, 9, 5]))
+    for client, count in enumerate([2, 9, 5]):
+        alone = by_sorting(count, KEYS[2 * client : 2 * client + 2])
+        assert np.array_equal(together[client, :, :count], alone)
+
+
+@pytest.mark.parametrize(
+    ("permutations", "count"),
+    [(by_sorting, count) for count in (2, 3, 5, 7, 16, 50)]
+    + [(by_network, count) for count in (65, 66, 81, 82, 100, 150)],  # those that it is used for
+)
+def test_permutation_is_uniform(permutations: Permutations, count: int) -> None:
     """Each position goes to each item equally often, and so do pairs of positions to pairs of items."""
     permuted = permutations(count, KEYS)
     for position in range(count):
@@ -51,13 +72,13 @@ def test_permutation_is_uniform(count: int) -> None:
 
 def test_neighbouring_keys_are_unrelated() -> None:
     """Clients' and epochs' keys are hashes, but nothing relies on that."""
-    permuted = permutations(10, np.arange(24_000, dtype=np.uint64))
+    permuted = by_sorting(10, np.arange(1_000_000, 1_024_000, dtype=np.uint64))
     assert min(chisquare(np.bincount(permuted[:, k], minlength=10)).pvalue for k in range(10)) > 1e-3
     both = np.bincount(permuted[:-1, 0] * 10 + permuted[1:, 0], minlength=100)
     assert chisquare(both).pvalue > 1e-3
 
 
-@given(count=st.integers(1, 40), batch_size=st.integers(1, 12), epoch=st.integers(0, 10**6))
+@given(count=st.integers(1, 90), batch_size=st.integers(1, 12), epoch=st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
 def test_shuffled_epochs_visit_every_sample_once(count: int, batch_size: int, epoch: int) -> None:
     batch_size = min(batch_size, count)

@@ -13,10 +13,10 @@ from sim.learning import evaluation
 from sim.learning.engine import ClientData
 from sim.learning.engine.kernels import Kernel
 from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum
-from sim.learning.models import MODELS
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
     CLASSES,
+    MODELS_AND_WAYS,
     SHAPES,
     client_data,
     generator,
@@ -46,8 +46,7 @@ def directly(model: str, flat: Tensor, data: ClientData, client: int) -> tuple[f
     return float(np.mean(correct)), float(np.mean(losses))
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "point"])
+@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
 @pytest.mark.parametrize("chunk_bytes", [2**27, 1_000])
 def test_accuracy_and_loss(model: str, way: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients in any order, with test sets of their own size and labels of their own."""

@@ -61,8 +61,8 @@ class Engine:
     """Deferred, batched computation for all clients of a run.
 
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
-    all pending nodes that somebody still holds, level by level, one call per group. `way` is "auto", "vmap"
-    or "loop"; with `deferred=False` each job is computed as soon as it is submitted.
+    all pending nodes that somebody still holds, level by level, one call per group. `way` is one of
+    `sim.learning.engine.kernels.WAYS`; with `deferred=False` each job is computed as soon as it is submitted.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise. An
     exception out of a batch ends the engine: every later read of a pending number raises RuntimeError.
@@ -133,7 +133,7 @@ class Engine:
         """The kernel of this pair, made once."""
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
-            way = choose_way(self.way, architecture, self.device)
+            way = choose_way(self.way, architecture, objective, self.device)
             self._interned[identity] = Kernel(architecture, objective, way)
         kernel = self._interned[identity]
         assert isinstance(kernel, Kernel)

@@ -1,97 +1,159 @@
-"""Loss and gradient of many clients at once: one vmapped call, or a plain loop where that is faster.
+"""Loss and gradient of many clients at once, in the way that suits the model and the device.
 
-Both ways compute the same numbers up to rounding; `Kernel.way` says which one a group uses.
+All ways compute the same numbers up to rounding:
+
+- `dense`: a chain of linear layers and ReLUs as batched matrix products (sim.learning.engine.dense);
+- `vmap`: any model, by `torch.func.vmap`;
+- `loop`: any model, one client after the other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from sim.errors import UserError
+from sim.learning.engine.dense import DenseChain
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 
 _FEW_CLIENTS = 48
 """Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
 
-WAYS = ("auto", "vmap", "loop")
+
+WAYS = ("auto", "dense", "vmap", "loop")
 
 
-def choose_way(way: str, architecture: Architecture, device: torch.device) -> str:
-    """Resolve "auto": on a CPU convolutions under vmap lose to a loop; all else gains from batching."""
-    if way not in WAYS:
-        raise ValueError(f"the way of computing is one of {', '.join(WAYS)}, not {way!r}")
-    if way != "auto":
-        return way
-    return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
-
-
-class Kernel:
-    """Batched mathematics of one architecture and objective.
-
-    flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each belongs to client n.
-    """
-
-    def __init__(self, architecture: Architecture, objective: Objective, way: str) -> None:
-        self.architecture = architecture
-        self.objective = objective
-        self.way = way
-        self._batched_gradient = vmap(grad(self._loss))
-        self._batched_loss = vmap(self._loss)
-        self._batched_outputs = vmap(architecture.forward)
-
-    def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return self.objective(self.architecture, params, x, y)
+class Way(Protocol):
+    """flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each is client n's."""
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]."""
-        if self.way == "vmap":
-            # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would
-            # fill a zero vector of full width for every parameter tensor.
-            stacked = self.architecture.unflatten(flat)
-            if len(flat) > _FEW_CLIENTS:
-                return self.architecture.flatten(self._batched_gradient(stacked, x, y))
-            return self.architecture.flatten(self._gradients_of_few(stacked, x, y))
-        return torch.stack(
-            [self._gradient_of_one(row, *sample) for row, *sample in zip(flat, x, y, strict=True)]
-        )
 
-    def _gradients_of_few(self, stacked: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """As `_batched_gradient`, but only the forward pass under vmap.
+    def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss of each client over its batch, [N]."""
+
+    def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        """Model outputs, e.g. class scores [N, B, K]."""
+
+
+class Vmapped:
+    """All clients in one call of `torch.func.vmap`."""
+
+    def __init__(self, architecture: Architecture, objective: Objective) -> None:
+        def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return objective(architecture, params, x, y)
+
+        self._architecture = architecture
+        self._gradient = vmap(grad(loss))
+        self._loss = vmap(loss)
+        self._outputs = vmap(architecture.forward)
+
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would fill a
+        # zero vector of full width for every parameter tensor.
+        stacked = self._architecture.unflatten(flat)
+        gradient = self._gradient if len(flat) > _FEW_CLIENTS else self._gradient_of_few
+        return self._architecture.flatten(gradient(stacked, x, y))
+
+    def _gradient_of_few(self, stacked: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """As `_gradient`, but only the forward pass under vmap.
 
         A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
         that of each. The backward pass is then one of ordinary batched operations.
         """
         leaves = {name: view.detach().requires_grad_() for name, view in stacked.items()}
-        total = self._batched_loss(leaves, x, y).sum()
+        with torch.enable_grad():
+            total = self._loss(leaves, x, y).sum()
         gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, gradients, strict=True))
 
-    def _gradient_of_one(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        params = {
-            name: view.detach().requires_grad_() for name, view in self.architecture.unflatten(row).items()
-        }
+    def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(self._architecture.unflatten(flat), x, y)
+
+    def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        return self._outputs(self._architecture.unflatten(flat), x)
+
+
+class Looped:
+    """One client after the other."""
+
+    def __init__(self, architecture: Architecture, objective: Objective) -> None:
+        self._architecture = architecture
+        self._objective = objective
+
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._each(self._gradient, flat, x, y)
+
+    def _gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        unflatten = self._architecture.unflatten
+        params = {name: view.detach().requires_grad_() for name, view in unflatten(row).items()}
         # A parameter that the loss does not use gets zeros, as under vmap.
-        gradients = torch.autograd.grad(
-            self._loss(params, x, y), list(params.values()), materialize_grads=True
-        )
+        with torch.enable_grad():
+            loss = self._loss(params, x, y)
+        gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
         return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+    def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._each(self._loss, flat, x, y)
+
+    def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        return self._each(self._architecture.forward, flat, x)
+
+    def _loss(self, params: Tensor | Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return self._objective(self._architecture, params, x, y)
+
+    @staticmethod
+    def _each(function: Callable[..., Tensor], *stacked: Tensor) -> Tensor:
+        return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
+
+
+def choose_way(way: str, architecture: Architecture, objective: Objective, device: torch.device) -> str:
+    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
+
+    On a CPU convolutions under vmap lose to a loop; all else gains from batching (docs/benchmarks.md).
+    """
+    if way not in WAYS:
+        raise ValueError(f"the way of computing is one of {', '.join(WAYS)}, not {way!r}")
+    is_chain = DenseChain.of(architecture, objective) is not None
+    if way == "dense" and not is_chain:
+        raise UserError(
+            f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
+            f'{architecture.key}; use "auto", "vmap" or "loop"'
+        )
+    if way != "auto":
+        return way
+    if is_chain:
+        return "dense"
+    return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
+
+
+class Kernel:
+    """The mathematics of one architecture and objective, computed in one `way`; arguments as in `Way`."""
+
+    def __init__(self, architecture: Architecture, objective: Objective, way: str) -> None:
+        self.architecture = architecture
+        self.objective = objective
+        self.way = way
+        chain = DenseChain.of(architecture, objective) if way == "dense" else None
+        kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
+        self._way = kinds[way](architecture, objective) if chain is None else chain
+
+    @torch.no_grad()
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Gradient of each client's mean loss over its batch, [N, P]."""
+        return self._way.gradients(flat, x, y)
 
     @torch.no_grad()
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
-        if self.way == "vmap":
-            return self._batched_loss(self.architecture.unflatten(flat), x, y)
-        unflatten = self.architecture.unflatten
-        return torch.stack(
-            [self._loss(unflatten(row), *sample) for row, *sample in zip(flat, x, y, strict=True)]
-        )
+        return self._way.losses(flat, x, y)
 
     @torch.no_grad()
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]."""
-        if self.way == "vmap":
-            return self._batched_outputs(self.architecture.unflatten(flat), x)
-        forward, unflatten = self.architecture.forward, self.architecture.unflatten
-        return torch.stack([forward(unflatten(row), sample) for row, sample in zip(flat, x, strict=True)])
+        return self._way.outputs(flat, x)
