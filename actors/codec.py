@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import msgpack
@@ -187,16 +188,23 @@ def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
     fixed = _items_head(1 + len(names)) + _str(cls.__name__)
+    if len(names) < 2:
+        values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
+    else:
+        values_of = attrgetter(*names)
 
     def dataclass_size(obj: object) -> int:
         total = fixed
-        name = ""
         try:
-            for name in names:
-                value = getattr(obj, name)
+            for value in values_of(obj):
                 total += _SIZERS[type(value)](value)
-        except TypeError as error:
-            raise TypeError(f"{cls.__name__}.{name}: {error}") from None
+        except TypeError:
+            for name in names:  # again, to say which field it is
+                try:
+                    size(getattr(obj, name))
+                except TypeError as error:
+                    raise TypeError(f"{cls.__name__}.{name}: {error}") from None
+            raise
         return _extension(total)
 
     return dataclass_size

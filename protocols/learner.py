@@ -166,7 +166,7 @@ class Member(Actor):
         peers = self.peers
         if not peers:
             raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
-        return peers[int(self.rng.integers(len(peers)))]
+        return peers[int(self.rng.random() * len(peers))]
 
     def suspect(self, peer: str) -> None:
         """`peer` kept silent too long: count it out until something is heard from it.
@@ -373,8 +373,10 @@ class Learner(Member):
     def gossip(self, message: object, fanout: int = 1) -> list[str]:
         """Tell `fanout` different random peers (fewer if fewer are known); returns their names."""
         peers = self.peers
-        chosen = self.rng.choice(len(peers), size=min(fanout, len(peers)), replace=False) if peers else ()
-        names = [peers[int(index)] for index in chosen]
+        if fanout == 1 and peers:
+            names = [self.pick_peer()]
+        else:
+            names = [peers[k] for k in self.rng.permutation(len(peers))[:fanout].tolist()]
         for peer in names:
             self.tell(peer, message)
         return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 
@@ -26,6 +26,9 @@ class Vector(Protocol):
     def __rmul__(self, factor: float | Scalar) -> Vector: ...
 
     def __truediv__(self, divisor: float) -> Vector: ...
+
+    def combination(self, weighted: Sequence[tuple[float | Scalar, Vector]]) -> Vector:
+        """Sum of factor times vector over pairs; `mix` calls it on the first vector."""
 
 
 class Scalar(Protocol):
@@ -55,10 +58,7 @@ class Scalar(Protocol):
 
 def mix(weighted: Iterable[tuple[float | Scalar, Vector]]) -> Vector:
     """Sum of weight times vector over pairs (weight, vector); at least one pair."""
-    terms = [weight * vector for weight, vector in weighted]
-    if not terms:
+    pairs = list(weighted)
+    if not pairs:
         raise ValueError("a mix needs at least one vector")
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return pairs[0][1].combination(pairs)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from protocols import learner, vectors
-from sim.learning.engine.engine import Engine
+from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
-from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, Train, TrainJob
+from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, TrainJob
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
@@ -75,9 +75,9 @@ class DeviceCompute(learner.Compute):
         )
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self._kernel = engine.kernel(settings.architecture, settings.objective)
-        self._trainings: dict[int, Train] = {}
+        self._train = engine.training(self._kernel, settings.optimizer, self._draw())
         self._losses: dict[str, Loss] = {}
-        self._gradient = engine.intern(Gradient(self._kernel, self._draw(1)))
+        self._gradient = engine.intern(Gradient(self._kernel, self._draw()))
         self._keys = {purpose: engine.draw_key(client, purpose) for purpose in ("train", "gradient", "loss")}
         self._drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
         self._state: Vector | None = None
@@ -106,8 +106,8 @@ class DeviceCompute(learner.Compute):
                 state, done = None, 0
             for first in range(0, taken.steps, _STEPS_AT_ONCE):
                 steps = min(_STEPS_AT_ONCE, taken.steps - first)
-                job = TrainJob(self.client, self._keys["train"], drawn, taken.learning_rate, done, ())
-                operation = engine.training(kernel, self.settings.optimizer, self._draw(steps))
+                job = TrainJob(self.client, self._keys["train"], drawn, steps, taken.learning_rate, done, ())
+                operation = engine.training(kernel, self.settings.optimizer, self._draw())
                 params, state = engine.train(operation, params, job, state=state)
                 drawn, done = drawn + steps, done + steps
         return params
@@ -124,7 +124,9 @@ class DeviceCompute(learner.Compute):
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
         start = cast(Vector, start)
-        start.atom()  # one vector from now on: it cancels in the update, whatever is merged into it meanwhile
+        start.shorten(
+            START_TERMS_MAX
+        )  # from now on: it must cancel in the update, whatever is merged meanwhile
         strengths = tuple([_factor(strength) for strength, _ in pulls])
         anchors = [cast(Vector, anchor) for _, anchor in pulls]
         await self._take_time(steps * self.batch_size)
@@ -136,13 +138,12 @@ class DeviceCompute(learner.Compute):
             self.client,
             self._keys["train"],
             self._advance("train", steps),
+            steps,
             rate,
             self._steps_done,
             strengths,
         )
-        trained, self._state = self.engine.train(
-            self._training(steps), start, job, state=self._state, anchors=anchors
-        )
+        trained, self._state = self.engine.train(self._train, start, job, state=self._state, anchors=anchors)
         self._steps_done += steps
         return trained
 
@@ -189,15 +190,8 @@ class DeviceCompute(learner.Compute):
         self._drawn[purpose] = first + batches
         return first
 
-    def _draw(self, steps: int) -> Draw:
-        return Draw(self.engine.data.train, self.batch_size, steps, self.settings.sampling)
-
-    def _training(self, steps: int) -> Train:
-        operation = self._trainings.get(steps)
-        if operation is None:
-            operation = self.engine.training(self._kernel, self.settings.optimizer, self._draw(steps))
-            self._trainings[steps] = operation
-        return operation
+    def _draw(self) -> Draw:
+        return Draw(self.engine.data.train, self.batch_size, self.settings.sampling)
 
     def _loss(self, on: str) -> Loss:
         operation = self._losses.get(on)
@@ -207,7 +201,7 @@ class DeviceCompute(learner.Compute):
 
     def _loss_draw(self, on: str) -> Draw:
         if on == "batch":
-            return self._draw(1)
+            return self._draw()
         if on not in ("train", "validation"):
             raise ValueError(f'a loss is taken on "batch", "train" or "validation", not {on!r}')
         subset = self.engine.data.subset(on)
@@ -216,7 +210,7 @@ class DeviceCompute(learner.Compute):
             raise ValueError(
                 f"client {self.client} holds back no samples for validation; set data.validation_share"
             )
-        return Draw(subset, count, 1, "all")
+        return Draw(subset, count, "all")
 
 
 def _factor(strength: float | vectors.Scalar) -> Factor:

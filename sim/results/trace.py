@@ -83,19 +83,22 @@ class Trace:
     ) -> None:
         """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size."""
         code = _CODES[event]
+        ids = self._ids
+        try:  # nearly always all texts are known
+            record = _RECORD.pack(
+                time_s, code, ids[sender], ids[receiver], ids[type_name], size_bytes, ids[reason]
+            )
+        except KeyError:
+            for text in (sender, receiver, type_name, reason):
+                self._id(text)
+            self.message(event, time_s, sender, receiver, type_name, size_bytes, reason)
+            return
         if code == _SENT:
-            total = self._sent.setdefault(type_name, [0, 0])
+            total = self._sent.get(type_name)
+            if total is None:
+                total = self._sent[type_name] = [0, 0]
             total[0] += 1
             total[1] += size_bytes
-        record = _RECORD.pack(
-            time_s,
-            code,
-            self._id(sender),
-            self._id(receiver),
-            self._id(type_name),
-            size_bytes,
-            self._id(reason),
-        )
         self._append(record, store=self.keep_messages)
 
     def lifecycle(self, time_s: float, actor: str, event: str) -> None:

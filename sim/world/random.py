@@ -16,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
+from collections.abc import Hashable
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -33,14 +35,18 @@ _normal_quantile = NormalDist().inv_cdf
 
 def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
     """Stable hash. Parts carry their type and length: ("ab", "c") is not ("a", "bc"), and 1 is not "1"."""
-    digest = hashlib.blake2b(digest_size=size_bytes)
-    for part in (seed, *names):
-        if isinstance(part, str):
-            kind, text = b"s", part.encode()
-        else:
-            kind, text = b"i", str(operator.index(part)).encode()
-        digest.update(kind + len(text).to_bytes(4, "little") + text)
-    return int.from_bytes(digest.digest(), "little")
+    parts = b"".join([_encoded(type(part), part) for part in (seed, *names)])
+    return int.from_bytes(hashlib.blake2b(parts, digest_size=size_bytes).digest(), "little")
+
+
+@lru_cache(maxsize=1 << 16)  # names come again and again: each client's in the streams of all its connections
+def _encoded(kind: Hashable, part: str | int) -> bytes:
+    """One part of a name; `kind` is its type, since equal numbers of different types may not be confused."""
+    if kind is str:
+        tag, text = b"s", part.encode()  # type: ignore[union-attr]
+    else:
+        tag, text = b"i", str(operator.index(part)).encode()  # type: ignore[arg-type]
+    return tag + len(text).to_bytes(4, "little") + text
 
 
 def key(seed: int, *names: str | int) -> int:

@@ -109,12 +109,12 @@ class Jobs:
         flat = self.architecture.initial(generator(seed))
         return self.engine.vector(flat + 0.1 * torch.randn(flat.shape, generator=generator(seed)))
 
-    def draw(self, client: int, steps: int = 1) -> Draw:
+    def draw(self, client: int) -> Draw:
         train = self.engine.data.train
-        return Draw(train, min(self.batch_size, int(train.counts[client])), steps, "shuffled")
+        return Draw(train, min(self.batch_size, int(train.counts[client])), "shuffled")
 
-    def operation(self, client: int, steps: int) -> Train:
-        return self.engine.training(self.kernel, self.optimizer, self.draw(client, steps))
+    def operation(self, client: int) -> Train:
+        return self.engine.training(self.kernel, self.optimizer, self.draw(client))
 
     def train(
         self,
@@ -128,9 +128,10 @@ class Jobs:
         learning_rate: float = 0.1,
     ) -> tuple[Vector, Vector | None]:
         strengths = tuple(s.factor() if hasattr(s, "factor") else s for s, _ in pulls)
-        job = TrainJob(client, self.engine.draw_key(client, "train"), done, learning_rate, done, strengths)
+        key = self.engine.draw_key(client, "train")
+        job = TrainJob(client, key, done, steps, learning_rate, done, strengths)
         return self.engine.train(
-            self.operation(client, steps), start, job, state=state, anchors=[anchor for _, anchor in pulls]
+            self.operation(client), start, job, state=state, anchors=[anchor for _, anchor in pulls]
         )
 
     def gradient(self, client: int, at: Vector, step: int = 0) -> Vector:
@@ -142,7 +143,7 @@ class Jobs:
         draw = self.draw(client)
         if role is not None:
             subset = self.engine.data.subset(role)
-            draw = Draw(subset, int(subset.counts[client]), 1, "all")
+            draw = Draw(subset, int(subset.counts[client]), "all")
         job = SampleJob(client, self.engine.draw_key(client, "train"), step)
         return self.engine.loss(self.engine.intern(Loss(self.kernel, draw)), of, job)
 

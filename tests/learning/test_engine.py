@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from protocols.vectors import mix
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer, Vector, checksums, operations
 from sim.learning.engine.batches import draw_batches
@@ -298,13 +299,14 @@ def test_jobs_of_a_level_are_one_call() -> None:
         trained = [jobs.train(client, params[client], done=done)[0] for client in range(5)]
         params = [0.5 * trained[client] + 0.5 * trained[client - 1] for client in range(5)]
     engine.rows(params)
-    assert engine.statistics.jobs == 5 * (3 + 3)
-    assert engine.statistics.batches == 3 + 3
+    # Each training sums the two models that it starts from; what is read in the end is a sum of its own.
+    assert engine.statistics.jobs == 5 * (3 + 1)
+    assert engine.statistics.batches == 3 + 1
     assert engine.statistics.mean_batch == 5
     assert engine.statistics.updates == 15
 
 
-def test_jobs_that_differ_in_shape_are_different_calls() -> None:
+def test_jobs_that_differ_in_shape_are_different_calls_and_in_steps_are_not() -> None:
     engine = new_engine(client_data([6, 6, 3]))
     jobs, others = Jobs(engine), Jobs(engine, "mlp")
     start = jobs.initial(0)
@@ -312,9 +314,47 @@ def test_jobs_that_differ_in_shape_are_different_calls() -> None:
     trained.append(jobs.train(0, start, 2)[0])
     trained.append(Jobs(engine, optimizer=Optimizer("sgd", momentum=0.5)).train(0, start)[0])
     engine.rows(trained)
-    assert engine.statistics.batches == 4
-    assert jobs.operation(0, 1) is jobs.operation(1, 1)
+    assert engine.statistics.batches == 3  # four samples a batch, three samples a batch, and momentum
+    assert engine.statistics.updates == 3 + 2 + 1
+    assert jobs.operation(0) is jobs.operation(1)
     assert others.kernel is not jobs.kernel
+
+
+def test_long_and_short_jobs_of_a_call_end_where_they_would_alone() -> None:
+    """Beyond the steps whose batches are drawn together, too."""
+    steps = [1, 150, 3, 64, 65]
+
+    def run(deferred: bool) -> Engine:
+        engine = new_engine(client_data([6] * 5), deferred=deferred)
+        jobs = Jobs(engine, optimizer=Optimizer("adam"))
+        trained = [jobs.train(client, jobs.initial(client), steps[client])[0] for client in range(5)]
+        results.append(engine.rows(trained).numpy())
+        return engine
+
+    results: list[np.ndarray] = []
+    assert run(deferred=True).statistics.batches == 1
+    assert run(deferred=False).statistics.batches == 5
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-5)
+
+
+def test_a_start_of_several_models_is_their_sum() -> None:
+    """Short and long combinations side by side, one with a factor that is pending."""
+    engine = new_engine(client_data([6] * 4))
+    jobs = Jobs(engine)
+    models = [jobs.initial(client) for client in range(6)]
+    half = engine.dot(models[0], models[0])
+    half = half * (0.5 / float(half))
+    starts = [
+        models[0],
+        0.25 * models[1] + 0.75 * models[2],
+        half * models[3] + 0.5 * models[4] + 0.1 * models[0],
+        mix([(0.2, model) for model in models]),  # more than training sums up itself
+    ]
+    numbers = [start.tensor() for start in starts]
+    trained = [jobs.train(client, start)[0] for client, start in enumerate(starts)]
+    for client, values in enumerate(numbers):
+        expected = jobs.train(client, engine.vector(values))[0].numpy()
+        np.testing.assert_allclose(trained[client].numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["logistic-regression", "mlp"])
@@ -386,7 +426,7 @@ def test_wrong_inputs_are_refused_when_they_are_given() -> None:
         lambda: jobs.gradient(0, short),
         lambda: jobs.loss(0, short),
         lambda: engine.train(
-            jobs.operation(0, 1), start, TrainJob(0, 1, 0, 0.1, 0, (0.5,)), state=state, anchors=[]
+            jobs.operation(0), start, TrainJob(0, 1, 0, 1, 0.1, 0, (0.5,)), state=state, anchors=[]
         ),
     ):
         with pytest.raises(ValueError, match=r"vector|strengths"):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from sim.learning.engine.batches import draw_batches, permute, sorted_permutations
-from sim.learning.engine.handles import Node
 from sim.learning.engine.operations import Draw, SampleJob
 from sim.world.random import key
 from tests.learning.engines import client_data
@@ -151,8 +150,8 @@ def test_ragged_clients_get_their_own_samples_and_labels() -> None:
     """Rows are addressed by (client, position); neighbours of other sizes must not shift them."""
     data = client_data([5, 3, 9], label_maps=[[0, 1, 2], [1, 2, 0], [2, 1, 0]])
     subset = data.train
-    clients, positions = Draw(subset, 3, 2, "shuffled").batches(
-        [Node(None, (), SampleJob(client, key(1, client), 4)) for client in (2, 0, 1)]
+    clients, positions = Draw(subset, 3, "shuffled").batches(
+        [SampleJob(client, key(1, client), 4) for client in (2, 0, 1)], skip=0, steps=2
     )
     assert clients.tolist() == [2, 0, 1]
     x, y = subset.gather(clients, positions[:, 1])

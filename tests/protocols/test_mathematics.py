@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from scipy.stats import kstest
 
 from protocols.mathematics import metropolis_weights, project_on_simplex, shared_uniform
 from protocols.vectors import mix
+from tests.learning.engines import new_engine
 
 vectors = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 totals = st.floats(0.1, 10.0)
@@ -161,11 +160,10 @@ def test_shared_uniform_is_the_same_on_every_machine() -> None:
 
 
 def test_mix_is_the_weighted_sum() -> None:
-    first, second = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
-    both: Any = mix([(0.25, first), (0.75, second)])  # type: ignore[list-item]
-    one: Any = mix((2.0, vector) for vector in (first,))  # type: ignore[misc]
-    assert both.tolist() == [7.75, 15.5]
-    assert one.tolist() == [2.0, 4.0]
+    engine = new_engine()
+    first, second = engine.vector(torch.tensor([1.0, 2.0])), engine.vector(torch.tensor([10.0, 20.0]))
+    assert mix([(0.25, first), (0.75, second)]).tensor().tolist() == [7.75, 15.5]
+    assert mix((2.0, vector) for vector in (first,)).tensor().tolist() == [2.0, 4.0]
 
 
 def test_mix_of_nothing_is_refused() -> None:

@@ -25,6 +25,7 @@ from sim.learning.engine.operations import (
     Operation,
     SampleJob,
     Train,
+    Training,
     TrainJob,
 )
 from sim.learning.engine.optimizers import Optimizer
@@ -34,6 +35,9 @@ from sim.learning.objectives import Objective
 from sim.world.random import key
 
 Interned = TypeVar("Interned", bound=Hashable)
+
+START_TERMS_MAX = 4
+"""Terms of a sum up to which training computes the sum itself, in the same call."""
 
 _NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
 
@@ -144,8 +148,9 @@ class Engine:
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
     def training(self, kernel: Kernel, optimizer: Optimizer, draw: Draw) -> Train:
-        """The operation that trains for `draw.steps` steps."""
-        return self.intern(Train(kernel, optimizer, draw, self._scalars))
+        """The operation that trains on batches of `draw`."""
+        arena = self._arena(kernel.architecture.numel)
+        return self.intern(Train(kernel, optimizer, draw, arena, self._scalars))
 
     def train(
         self,
@@ -158,19 +163,25 @@ class Engine:
     ) -> tuple[Vector, Vector | None]:
         """Parameters after training from `start`, and the optimizer's new state (None if it has none).
 
-        job.strengths[k] is the strength of the pull towards anchors[k]; ValueError if their numbers differ.
+        A short combination as `start` is summed in the same call. job.strengths[k] is the strength of the
+        pull towards anchors[k]; ValueError if their numbers differ.
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
-        width, slots = operation.kernel.architecture.numel, operation.optimizer.slots
-        inputs = [self._input(start, width)]
+        arena, slots = operation.arena, operation.optimizer.slots
+        width = arena.width
+        start.shorten(START_TERMS_MAX)
+        self._require(start, width)
+        training = Training(job, tuple(start.terms.values()))
+        inputs = [*start.terms]
         if slots:
             inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
-        inputs += [self._input(anchor, width) for anchor in anchors]
-        inputs += _scalars_of(job.strengths)
-        arenas = (self._arena(width), self._arena(slots * width)) if slots else (self._arena(width),)
-        atoms = self._submit(operation, tuple(inputs), job, arenas)
-        self.statistics.updates += operation.draw.steps
+        if anchors:
+            inputs += [self._input(anchor, width) for anchor in anchors]
+        inputs += _scalars_of(training.start + job.strengths)
+        arenas = (arena, self._arena(slots * width)) if slots else (arena,)
+        atoms = self._submit(operation, tuple(inputs), training, arenas)
+        self.statistics.updates += job.steps
         trained = Vector(self, width, {atoms[0]: 1.0})
         return trained, Vector(self, slots * width, {atoms[1]: 1.0}) if slots else None
 
@@ -255,22 +266,28 @@ class Engine:
         node = Node(operation, inputs, payload)
         atoms = [Atom(arena, node=node) for arena in arenas]
         node.outputs = tuple([weakref.ref(atom) for atom in atoms])
-        while len(self._levels) <= node.level:
+        if node.level == len(self._levels):
             self._levels.append([])
         self._levels[node.level].append(weakref.ref(node))
-        self._pending_bytes += _NODE_BYTES + 4 * sum([arena.width for arena in arenas])
+        self._pending_bytes += _NODE_BYTES
+        for arena in arenas:
+            self._pending_bytes += 4 * arena.width
         if not self.deferred or self._pending_bytes > self.pending_limit_bytes:
             del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()
         return atoms
 
     def _input(self, vector: Vector, width: int) -> Atom:
-        """The atom of an input; refuses one from another arena, where row numbers mean other vectors."""
+        """The atom of an input."""
+        self._require(vector, width)
+        return vector.atom()
+
+    def _require(self, vector: Vector, width: int) -> None:
+        """Refuses a vector from another arena, where row numbers mean other vectors."""
         if vector.engine is not self:
             raise ValueError("this vector belongs to another engine")
         if vector.width != width:
             raise ValueError(f"a vector of {vector.width} numbers where {width} are needed")
-        return vector.atom()
 
     def _arena(self, width: int) -> Arena:
         arena = self._arenas.get(width)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,12 @@ class Node:
         self.inputs = inputs
         self.payload = payload
         # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
-        self.level: int = 1 + max([atom.node.level for atom in inputs if atom.node is not None], default=-1)
+        level: int = 0
+        for atom in inputs:
+            node = atom.node
+            if node is not None and node.level >= level:
+                level = node.level + 1
+        self.level: int = level
         self.outputs: tuple[weakref.ref[Atom], ...] = ()
 
 
@@ -124,26 +130,41 @@ class Vector:
         values = self.numpy()
         return values if dtype is None else values.astype(dtype)
 
-    def _combine(self, other: Any, sign: float) -> Any:
-        if not isinstance(other, Vector) or type(other) is not type(self):
-            return NotImplemented
-        self._require_same_engine(other)
-        if other.width != self.width:
-            raise ValueError(f"vectors of {self.width} and {other.width} numbers cannot be added")
-        terms = dict(self._terms)
-        for atom, factor in other._terms.items():
-            addend = _scale(factor, sign)
-            total = _add(terms[atom], addend) if atom in terms else addend
-            if total is None:  # two factors that cannot be added symbolically
-                return type(self)(self.engine, self.width, {self.atom(): 1.0, other.atom(): sign})
-            terms[atom] = total
-        # Atoms that cancelled are dropped: this is what makes `params + (trained - params)` exact.
-        terms = {atom: factor for atom, factor in terms.items() if factor != 0.0}
+    def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
+        """Sum of factor times vector over some pairs, all of them of this engine and width."""
+        terms: dict[Atom, Factor] = {}
+        for factor, vector in weighted:
+            self._require_alike(vector)
+            if isinstance(factor, Scalar):
+                vector, factor = factor * vector, 1.0
+            if not _accumulate(terms, vector._terms, float(factor)):
+                return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms)
 
-    def _require_same_engine(self, other: Vector) -> None:
+    @property
+    def terms(self) -> Terms:
+        """The atoms that this is a combination of, with their factors."""
+        return self._terms
+
+    def shorten(self, terms_max: int) -> None:
+        """If this is a combination of more than `terms_max` atoms, makes it one pending atom."""
+        if len(self._terms) > terms_max:
+            self.atom()
+
+    def _combine(self, other: Any, sign: float) -> Any:
+        if type(other) is not type(self):
+            return NotImplemented
+        self._require_alike(other)
+        terms = dict(self._terms)
+        if not _accumulate(terms, other._terms, sign):
+            return type(self)(self.engine, self.width, {self.atom(): 1.0, other.atom(): sign})
+        return self._limited(terms)
+
+    def _require_alike(self, other: Vector) -> None:
         if other.engine is not self.engine:
             raise ValueError("these vectors belong to two different engines")
+        if other.width != self.width:
+            raise ValueError(f"vectors of {self.width} and {other.width} numbers cannot be added")
 
     def _limited(self, terms: dict[Atom, Factor]) -> Any:
         result = type(self)(self.engine, self.width, terms)
@@ -166,7 +187,8 @@ class Vector:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Scalar):
-            self._require_same_engine(other)
+            if other.engine is not self.engine:
+                raise ValueError("these vectors belong to two different engines")
             factor = other.factor()
             if isinstance(factor, float):
                 return self * factor
@@ -261,6 +283,28 @@ def _number(value: Any) -> float | None:
     if isinstance(value, (int, float, np.floating, np.integer)):
         return float(value)
     return None
+
+
+def _accumulate(terms: dict[Atom, Factor], addends: Terms, factor: float) -> bool:
+    """Adds `factor` times the combination `addends` to `terms`; False if that is no combination of atoms.
+
+    Atoms that cancel are dropped: this is what makes `params + (trained - params)` exact.
+    """
+    for atom, own in addends.items():
+        addend = own * factor if type(own) is float else _scale(own, factor)
+        present = terms.get(atom)
+        if present is None:
+            if addend != 0.0:
+                terms[atom] = addend
+            continue
+        total = _add(present, addend)
+        if total is None:
+            return False
+        if total == 0.0:
+            del terms[atom]
+        else:
+            terms[atom] = total
+    return True
 
 
 def _scale(factor: Factor, number: float) -> Factor:

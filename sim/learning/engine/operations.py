@@ -7,7 +7,9 @@ node n.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +23,9 @@ from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.samples import Subset
 
+_SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
+_STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
 _CHUNK_BYTES = 256 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
 
 
@@ -51,42 +55,58 @@ class Mix(Operation):
 
 
 def weighted_sum(
-    arena: Arena, scalars: Arena, rows: list[list[int]], factors: list[tuple[Factor, ...]]
+    arena: Arena, scalars: Arena, rows: list[list[int]], factors: Sequence[tuple[Factor, ...]]
 ) -> Tensor:
     """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; 0 for an n without terms."""
-    lengths = np.array([len(row) for row in rows])
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     longest = int(lengths.max())
     if longest == 0:
         return torch.zeros((len(rows), arena.width), device=arena.device)
     # Longest first: those that have a k-th term are the first ones. Nothing is filled up with terms of factor
     # 0, through which the inf or nan of another client would reach this one.
-    order = np.argsort(-lengths, kind="stable")
-    index = np.zeros((len(rows), longest), dtype=np.int64)
-    numbers = np.zeros((len(rows), longest), dtype=np.float32)
-    scalar_rows = np.zeros((len(rows), longest), dtype=np.int64)  # row 0 of the scalars is the constant 1
-    deferred = False
-    for place, n in enumerate(order.tolist()):
-        index[place, : len(rows[n])] = rows[n]
-        for k, factor in enumerate(factors[n]):
-            if isinstance(factor, Coefficient):
-                numbers[place, k], scalar_rows[place, k], deferred = factor.number, factor.scalar.row, True
-            else:
-                numbers[place, k] = factor
-    weights = torch.from_numpy(numbers).to(arena.device)
-    if deferred:
-        weights = weights * scalars.data[index_tensor(scalar_rows, arena.device), 0]
-    if int(lengths.sum()) == lengths.size * longest:
+    uniform = int(lengths.min()) == longest
+    order = None if uniform else np.argsort(-lengths, kind="stable")
+    index, weights = _terms_in_order(scalars, rows, factors, lengths, order)
+    if uniform and longest >= _SHARED_TERMS_MIN:
         total = _as_matrix_product(arena, index, weights)
         if total is not None:
             return total
     total = arena.gather(index[:, 0]).mul_(weights[:, :1])
-    total[int(np.count_nonzero(lengths)) :] = 0.0
+    if not uniform:
+        total[int(np.count_nonzero(lengths)) :] = 0.0
     for k in range(1, longest):
-        having = int(np.count_nonzero(lengths > k))
+        having = len(rows) if uniform else int(np.count_nonzero(lengths > k))
         total[:having].addcmul_(arena.gather(index[:having, k]), weights[:having, k : k + 1])
-    if lengths.min() == longest:  # the order is the given one
-        return total
-    return total.index_select(0, index_tensor(np.argsort(order), arena.device))
+    return total if order is None else total.index_select(0, index_tensor(np.argsort(order), arena.device))
+
+
+def _terms_in_order(
+    scalars: Arena,
+    rows: list[list[int]],
+    factors: Sequence[tuple[Factor, ...]],
+    lengths: np.ndarray,
+    order: np.ndarray | None,
+) -> tuple[np.ndarray, Tensor]:
+    """Row numbers and weights, [N, longest], of the terms; in `order`, unless all have equally many."""
+    if order is not None:
+        rows, factors = [rows[n] for n in order], [factors[n] for n in order]
+    flat = [factor for own in factors for factor in own]
+    numbers = np.array(
+        [factor.number if type(factor) is Coefficient else factor for factor in flat], np.float32
+    )
+    index = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(flat))
+    weights = torch.from_numpy(numbers).to(scalars.device)
+    if any([type(factor) is Coefficient for factor in flat]):
+        # Row 0 of the scalars is the constant 1.
+        deferred = [factor.scalar.row if type(factor) is Coefficient else 0 for factor in flat]
+        weights = weights * scalars.data[index_tensor(deferred, scalars.device), 0]
+    if order is None:
+        return index.reshape(len(rows), -1), weights.view(len(rows), -1)
+    present = np.arange(int(lengths.max())) < lengths[order][:, None]
+    padded, filled = np.zeros(present.shape, dtype=np.int64), weights.new_zeros(present.shape)
+    padded[present] = index
+    filled[torch.from_numpy(present).to(filled.device)] = weights
+    return padded, filled
 
 
 def _as_matrix_product(arena: Arena, index: np.ndarray, weights: Tensor) -> Tensor | None:
@@ -126,21 +146,25 @@ class Dot(Operation):
 
 @dataclass(frozen=True)
 class Draw:
-    """How a job draws its samples: `steps` batches of `batch_size` from one subset."""
+    """How jobs draw their samples: batches of `batch_size` from one subset."""
 
     subset: Subset
     batch_size: int
-    steps: int
     sampling: str
 
-    def batches(self, nodes: list[Node]) -> tuple[np.ndarray, np.ndarray]:
-        """Client numbers [N] and positions [N, steps, batch_size] in each client's own samples."""
-        clients = np.array([node.payload.client for node in nodes], dtype=np.int64)
-        keys = np.array([node.payload.key for node in nodes], dtype=np.uint64)
-        first = np.array([node.payload.first_step for node in nodes], dtype=np.int64)
+    def batches(
+        self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Client numbers [N], and the positions [N, steps, batch_size] in each client's own samples.
+
+        The batches are those behind the first `skip` of each job.
+        """
+        clients = np.array([job.client for job in jobs], dtype=np.int64)
+        keys = np.array([job.key for job in jobs], dtype=np.uint64)
+        first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
         counts = self.subset.counts[clients]
         positions = draw_batches(
-            keys, first, counts, steps=self.steps, batch_size=self.batch_size, sampling=self.sampling
+            keys, first, counts, steps=steps, batch_size=self.batch_size, sampling=self.sampling
         )
         return clients, positions
 
@@ -151,19 +175,31 @@ class Draw:
 
 
 class TrainJob(NamedTuple):
-    """Payload of a training node. Inputs: start, the optimizer's state if any, the anchors of the pulls."""
+    """What a client asks for, besides the operation and the vectors."""
 
     client: int
     key: int
     first_step: int
+    steps: int
     learning_rate: float
     steps_done: int  # by this optimizer state, for Adam's bias correction
     strengths: tuple[Factor, ...]
 
 
+class Training(NamedTuple):
+    """Payload of a training node: the job, and the factors of the combination that it starts from.
+
+    Inputs: the atoms of that combination, the optimizer's state if any, the anchors of the pulls, and scalars
+    that factors refer to.
+    """
+
+    job: TrainJob
+    start: tuple[Factor, ...]
+
+
 @dataclass(frozen=True)
 class Train(Operation):
-    """`draw.steps` optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
+    """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
 
     Outputs: the trained parameters [N, P] and, for optimizers that have one, the state [N, slots * P].
     """
@@ -171,37 +207,77 @@ class Train(Operation):
     kernel: Kernel
     optimizer: Optimizer
     draw: Draw
+    arena: Arena
     scalars: Arena
 
     def rows_at_once(self) -> int:
         return self.draw.rows_at_once(self.kernel.architecture.numel)
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        clients, positions = self.draw.batches(nodes)
-        params = gather_inputs(nodes, 0)
-        device = params.device
-        state = gather_inputs(nodes, 1) if self.optimizer.slots else None
-        rate = _column([node.payload.learning_rate for node in nodes], params.dtype, device)
-        done = _column([node.payload.steps_done for node in nodes], torch.float64, device)
+        # Those with the most steps first: then the first ones are always those that still have steps to do.
+        steps = np.array([node.payload.job.steps for node in nodes])
+        order = None if steps.min() == steps.max() else np.argsort(-steps, kind="stable")
+        if order is not None:
+            nodes, steps = [nodes[n] for n in order], steps[order]
+        trained = self._train(nodes, steps)
+        if order is None:
+            return trained
+        back = index_tensor(np.argsort(order), trained[0].device)
+        return tuple(values.index_select(0, back) for values in trained)
+
+    def _train(self, nodes: list[Node], steps: np.ndarray) -> tuple[Tensor, ...]:
+        """The outputs of nodes in the order of descending numbers of steps, `steps` [N]."""
+        jobs = [node.payload.job for node in nodes]
+        params, device = self._start(nodes), self.arena.device
+        state = self._state(nodes) if self.optimizer.slots else None
+        rate = _column([job.learning_rate for job in jobs], torch.float32, device)
+        done = _column([job.steps_done for job in jobs], torch.float64, device)
         pull = self._pull(nodes)
-        for step in range(self.draw.steps):
-            x, y = self.draw.subset.gather(clients, positions[:, step])
-            gradient = self.kernel.gradients(params, x, y)
+        for step in range(int(steps[0])):
+            active = int(np.count_nonzero(steps > step))
+            if step % _STEPS_DRAWN == 0:
+                ahead = min(_STEPS_DRAWN, int(steps[0]) - step)
+                clients, positions = self.draw.batches(jobs[:active], step, ahead)
+            x, y = self.draw.subset.gather(clients[:active], positions[:active, step % _STEPS_DRAWN])
+            now = params[:active]
+            gradient = self.kernel.gradients(now, x, y)
             if pull is not None:
-                strength, anchor = pull
-                gradient = gradient + strength * params - anchor
-            params, state = self.optimizer.apply(params, gradient, state, done + step, rate)
+                gradient = gradient + pull[0][:active] * now - pull[1][:active]
+            its_state = None if state is None else state[:active]
+            now, its_state = self.optimizer.apply(
+                now, gradient, its_state, done[:active] + step, rate[:active]
+            )
+            if active == len(jobs):
+                params, state = now, its_state
+            else:
+                params[:active] = now
+                if state is not None and its_state is not None:
+                    state[:active] = its_state
         return (params,) if state is None else (params, state)
+
+    def _start(self, nodes: list[Node]) -> Tensor:
+        """The parameters to start from, a new tensor [N, P]."""
+        factors = [node.payload.start for node in nodes]
+        if all([own == (1.0,) for own in factors]):
+            return gather_inputs(nodes, 0)
+        rows = [[atom.row for atom in node.inputs[: len(node.payload.start)]] for node in nodes]
+        return weighted_sum(self.arena, self.scalars, rows, factors)
+
+    def _state(self, nodes: list[Node]) -> Tensor:
+        atoms = [node.inputs[len(node.payload.start)] for node in nodes]
+        return atoms[0].arena.gather([atom.row for atom in atoms])
 
     def _pull(self, nodes: list[Node]) -> tuple[Tensor, Tensor] | None:
         """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
-        if not any(node.payload.strengths for node in nodes):
+        factors = [node.payload.job.strengths for node in nodes]
+        if not any(factors):
             return None
-        first = 2 if self.optimizer.slots else 1
-        factors = [node.payload.strengths for node in nodes]
-        anchors = [node.inputs[first : first + len(node.payload.strengths)] for node in nodes]
-        rows = [[atom.row for atom in own] for own in anchors]
-        anchor = weighted_sum(nodes[0].inputs[0].arena, self.scalars, rows, factors)
+        rows = []
+        for node in nodes:
+            first = len(node.payload.start) + (1 if self.optimizer.slots else 0)
+            anchors = node.inputs[first : first + len(node.payload.job.strengths)]
+            rows.append([atom.row for atom in anchors])
+        anchor = weighted_sum(self.arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
         ones = [[0] * len(row) for row in rows]
         return weighted_sum(self.scalars, self.scalars, ones, factors), anchor
@@ -227,7 +303,7 @@ class _OnOneBatch(Operation):
 
     def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [N, P], samples [N, B, ...] and targets [N, B]."""
-        clients, positions = self.draw.batches(nodes)
+        clients, positions = self.draw.batches([node.payload for node in nodes], 0, 1)
         return gather_inputs(nodes, 0), *self.draw.subset.gather(clients, positions[:, 0])
 
 
