@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -121,13 +122,14 @@ class DeviceMaker:
         settings = self._settings.measured
         assert settings is not None
         times_s, factors = _slow_times(settings.file)
+        try:
+            trace = MeasuredSlowdown(times_s, factors)
+        except ValueError as error:
+            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
         offset_s = settings.offset
         if offset_s == "random":
             offset_s = times_s[-1] * Draws(self._seed, "offset of slow times", client).uniform()
-        try:
-            return MeasuredSlowdown(times_s, factors, offset_s % times_s[-1])
-        except ValueError as error:
-            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
+        return replace(trace, offset_s=offset_s % times_s[-1])
 
 
 def _cost(client: int, **speed: float) -> CostModel:

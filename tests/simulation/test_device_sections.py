@@ -91,6 +91,14 @@ def test_slow_times_of_a_file_and_of_a_period(tmp_path: Path) -> None:
     assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 1
 
 
+@pytest.mark.parametrize("end_s", ["0", "inf", "nan"])
+def test_a_trace_of_slow_times_without_a_length_is_refused(tmp_path: Path, end_s: str) -> None:
+    (tmp_path / "slow.csv").write_text(f"time_s,factor\n0,1\n{end_s},2\n")
+    devices = DeviceMaker(loaded(tmp_path, QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\n'), None)
+    with pytest.raises(UserError, match=r"slow\.csv.* must be finite and ascend"):
+        devices.slowness(0)
+
+
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     # Logistic regression on digits: 650 parameters, and as many gradients; a batch of 4 times 64 numbers.
     text = DIGITS.replace("[devices]", '[devices]\nmemory = "4 kB"')
