@@ -198,6 +198,12 @@ class Devices(Settings):
             if getattr(kind, other) is not None:
                 problem = f"these devices are described by '{stated}', so state that"
                 raise SettingError(f"class.{index}.{other}", None, problem)
+        listed: set[int] = set()
+        for index, kind in enumerate(self.classes):
+            if twice := listed.intersection(kind.clients or ()):
+                problem = f"client {min(twice)} is in an earlier class already"
+                raise SettingError(f"class.{index}.clients", kind.clients, problem)
+            listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
             raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
         return self

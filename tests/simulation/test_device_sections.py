@@ -116,6 +116,11 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "described by 'step_time'"),
         ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\n', "there is no client 77"),
+        (
+            '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\n'
+            '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\n',
+            "devices.class.1.clients = [1, 2]: client 1 is in an earlier class already",
+        ),
         ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
         ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),
     ],
