@@ -304,6 +304,20 @@ def test_slices_of_seattle(tmp_path: Path, real_data: Path) -> None:
     assert [between(model, client_name(0), client_name(1), time_s) for time_s in times_s] == expected
 
 
+def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
+    tmp_path: Path, real_data: Path
+) -> None:
+    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
+    seconds = latencies(network(tmp_path, section, data_dir=real_data)).seconds[0]
+    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
+        medians_s, slices_s = arrays["rtt_s_median"], arrays["rtt_centiseconds"] / 100.0
+    blank = (medians_s == 0) & ~np.eye(99, dtype=bool)
+    assert blank.sum() == 63
+    for row, column in np.argwhere(blank):
+        measured_s = slices_s[:, row, column][slices_s[:, row, column] > 0]
+        assert seconds[row, column] == np.median(measured_s) / 2
+
+
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"network\.latency: needs the trace planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
