@@ -14,7 +14,7 @@ from protocols.settings import (
     Size,
     default,
 )
-from sim.settings.distributions import BandwidthDistribution
+from sim.settings.distributions import BandwidthDistribution, PhoneBandwidth
 from sim.settings.groups import Groups, Members
 from sim.settings.latency import Latency
 from sim.settings.membership import Membership
@@ -212,6 +212,10 @@ class Network(Settings):
     def _consistent(self) -> "Network":
         if self.uplink_queue == 0:
             raise SettingError("uplink_queue", 0, "must be more than 0")
+        up, down = self.uplink, self.downlink
+        if isinstance(up, PhoneBandwidth) and isinstance(down, PhoneBandwidth) and up.unit != down.unit:
+            problem = f'must be that of network.uplink.unit, "{up.unit}": it is one trace'
+            raise SettingError("downlink.unit", down.unit, problem)
         for place in (None, *range(len(self.classes))):
             _check_datagrams(self, place)
         return self

@@ -13,6 +13,8 @@ ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Factor = Annotated[float, Field(gt=0)]
+# With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
+SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 
 
 def exactly_one(section: Settings, *keys: str) -> None:

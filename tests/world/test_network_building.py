@@ -416,6 +416,17 @@ def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
         network(tmp_path, f'latency = "1 s"\n{LINKS}{section}\n')
 
 
+def test_both_bandwidths_of_a_phone_are_in_one_unit(tmp_path: Path) -> None:
+    section = (
+        'latency = "1 s"\nuplink = { kind = "trace", source = "phones", unit = "kB/s" }\n'
+        'downlink = { kind = "trace", source = "phones" }'
+    )
+    with pytest.raises(
+        UserError, match=r"network\.downlink\.unit = .*: must be that of network\.uplink\.unit"
+    ):
+        network(tmp_path, section)
+
+
 @pytest.mark.parametrize(
     ("latency", "text"),
     [
@@ -425,6 +436,8 @@ def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
         ('{ kind = "positions" }', "network.latency.floor: is missing"),
         ('{ kind = "trace", source = "internet" }', "must be one of planetlab, seattle"),
         ('{ kind = "normal", mean = "1 ms", sigma = "1 ms", low = "1 s" }', "latency.low = .*: must be at"),
+        ('{ kind = "lognormal", median = "1 ms", sigma = 1000 }', "network.latency.sigma = 1000: must be at"),
+        ('{ kind = "trace", source = "seattle", jitter = 100 }', "network.latency.jitter = 100: must be at"),
         ('{ kind = "pareto", minimum = "1 ms", shape = 0 }', "network.latency.shape = 0: must be at least"),
     ],
 )  # fmt: skip
