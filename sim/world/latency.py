@@ -53,7 +53,7 @@ class NodeLatency:
         object.__setattr__(self, "_slices", shape[0])
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
-        """The latency of a message of `pair` that is sent at `time_s`; `draws` are needed for the jitter."""
+        """The latency of a message of `pair` that departs at `time_s`; `draws` are needed for the jitter."""
         number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds if draws is None else seconds * math.exp(self.jitter * draws.normal())
