@@ -40,12 +40,27 @@ class MeasuredSpeed(Settings):
     """Speed of the median phone; the others' are in proportion to their scores."""
 
 
+class ConstantStepTime(ConstantTime):
+    """The same time always."""
+
+    value: PositiveDuration
+    """The time."""
+
+
+class UniformStepTime(UniformTime):
+    """Every time between two bounds equally likely."""
+
+    high: PositiveDuration
+    """Largest value."""
+
+
+# No work takes no time: where a latency may be 0 always, a step may not.
 StepTime = Annotated[
     Annotated[
-        ConstantTime | UniformTime | NormalTime | LogNormalTime | ParetoTime | MeasuredTime,
+        ConstantStepTime | UniformStepTime | NormalTime | LogNormalTime | ParetoTime | MeasuredTime,
         Field(discriminator="kind"),
     ],
-    constant(Duration),
+    constant(PositiveDuration),
 ]
 Speed = Annotated[
     Annotated[
