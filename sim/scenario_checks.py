@@ -107,6 +107,9 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
         mentioned.append((f"devices.class.{i}.clients", kind.clients))
     for i, slowdown in enumerate(sections.devices.slowdown):
         mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
+    for key in ("transient", "periodic", "measured"):
+        if (slow_times := getattr(sections.devices, key)) is not None:
+            mentioned.append((f"devices.{key}.clients", slow_times.clients))
     mentioned += _on_network(sections.network)
     for i, event in enumerate(sections.churn):
         mentioned.append((f"churn.{i}.clients", event.clients))

@@ -25,6 +25,14 @@ def exactly_one(section: Settings, *keys: str) -> None:
         raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
 
 
+def at_most_one(section: Settings, *keys: str) -> None:
+    """Raise if more than one of these optional keys is stated."""
+    stated = [key for key in keys if getattr(section, key) is not None]
+    if len(stated) > 1:
+        names = " or ".join(repr(key) for key in keys)
+        raise SettingError(stated[1], None, f"state either {names}, not both")
+
+
 @dataclass(frozen=True, eq=False)  # annotations must be hashable, and a schema is not
 class Shorthand:
     """Annotation of a table that may also be written as a plain value; `expand` makes the table of it."""
