@@ -99,6 +99,14 @@ BAD = {
         SMALL + CUT + 'start = "2 s"\nend = "1 s"\ngroups = [[0], [1]]\n',
         'network.partition.0.end = "1 s": must be after start (2 s)',
     ),
+    "cut after the end": (
+        SMALL + CUT + 'start = "2 min"\nend = "3 min"\ngroups = [[0], [1]]\n',
+        'network.partition.0.start = "2 min": comes after the end of the run; must be before run.duration ',
+    ),
+    "slow times after the end": (
+        SMALL + '\n[[devices.slowdown]]\nshare = 0.5\nfactor = 2\nstart = "1 min"\nend = "3 min"\n',
+        'devices.slowdown.0.start = "1 min": comes after the end of the run; must be before run.duration ',
+    ),
     "cut without sides": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
         "network.partition.0.to: state both 'from' and 'to'",
