@@ -94,7 +94,7 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
     )
     rows += _population_rows(summary["population"])
-    fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped") if messages[fate]]
+    fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
     membership = summary["membership"]
     if membership["sent"]:

@@ -20,12 +20,16 @@ def problems(
     """What pydantic refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
     for details in error.errors(include_url=False):
         problem = _explain(details, _locate(root, details["loc"]))
-        path, value = tuple(problem.key.split(".")), None
         if details["type"] != "missing":
-            path, written = _as_written(raw, path)
-            # A value that is not in the file is a default that is refused.
-            value = problem.value if written is None else written
-        yield SettingError(".".join((*prefix, *path)), value, problem.problem)
+            problem = as_written(raw, problem)
+        yield SettingError(".".join((*prefix, problem.key)), problem.value, problem.problem)
+
+
+def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
+    """The same problem with key and value as they stand in the file, so with the user's own unit."""
+    path, written = _as_written(raw, tuple(problem.key.split(".")))
+    # A value that is not in the file is a default that is refused.
+    return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
 
 
 def show(value: Any) -> str:

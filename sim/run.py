@@ -275,6 +275,7 @@ def summarise(
             "delivered": counts.delivered,
             "lost": counts.lost,
             "dropped": counts.dropped,
+            "duplicated": counts.duplicated,
             "in_flight": counts.in_flight,
             "bytes": counts.bytes,
         },

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
-from sim.explain import keys_of, problems, show
+from sim.explain import as_written, keys_of, problems, show
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits
 from sim.settings.churn import Churn, ChurnProcess
@@ -100,8 +100,9 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = (), seed: int | N
         raise _refusal(path, found, stated) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if found_misfits := list(misfits(sections)):
-        raise _refusal(path, found_misfits, stated)
+    # One without a value is about what is missing, or about all of a section.
+    if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in misfits(sections)]:
+        raise _refusal(path, unfit, stated)
     return Scenario(question=_question(text), path=path, **{**dict(sections), "protocol": protocol})
 
 

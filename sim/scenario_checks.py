@@ -12,7 +12,7 @@ from sim.settings.data import (
     PermutedClusters,
     QuadraticData,
 )
-from sim.settings.groups import Groups, client_numbers
+from sim.settings.groups import Groups, Members, client_numbers
 from sim.settings.latency import PositionLatency
 from sim.settings.membership import Bootstrap
 from sim.settings.network import Network
@@ -28,6 +28,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _model(sections)
     yield from _client_numbers(sections)
     yield from _places(sections)
+    yield from _starts(sections)
     yield from _churn(sections)
 
 
@@ -107,7 +108,10 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
         mentioned.append((f"devices.class.{i}.clients", kind.clients))
     for i, slowdown in enumerate(sections.devices.slowdown):
         mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
-    mentioned += _on_network(sections.network)
+    for key in ("transient", "periodic", "measured"):
+        if (slow_times := getattr(sections.devices, key)) is not None:
+            mentioned.append((f"devices.{key}.clients", slow_times.clients))
+    mentioned += [(key, client_numbers(members)) for key, members in _members(sections.network)]
     for i, event in enumerate(sections.churn):
         mentioned.append((f"churn.{i}.clients", event.clients))
     for i, process in enumerate(sections.churn_process):
@@ -120,41 +124,76 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
             )
 
 
-def _on_network(network: Network) -> Iterator[tuple[str, Sequence[int]]]:
-    """The lists of clients in the network's sections, each with its key."""
+def _members(network: Network) -> Iterator[tuple[str, Members]]:
+    """The lists of clients and servers in the network's sections, each with its key."""
     grouped: list[tuple[str, Groups | None]] = []
     for i, cut in enumerate(network.partition):
-        yield f"network.partition.{i}.from", client_numbers(cut.sources or ())
-        yield f"network.partition.{i}.to", client_numbers(cut.to or ())
+        yield f"network.partition.{i}.from", cut.sources or ()
+        yield f"network.partition.{i}.to", cut.to or ()
         grouped.append((f"network.partition.{i}.groups", cut.groups))
     for i, kind in enumerate(network.classes):
         grouped += [(f"network.class.{i}.inside", kind.inside), (f"network.class.{i}.across", kind.across)]
     for key, groups in grouped:
         if groups is not None and groups != "clusters":
-            yield from ((f"{key}.{j}", client_numbers(group)) for j, group in enumerate(groups))
+            yield from ((f"{key}.{j}", group) for j, group in enumerate(groups))
+
+
+def about_servers(network: Network) -> Iterator[SettingError]:
+    """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
+
+    Apart from `misfits`: whether there are servers is known when the world is built.
+    """
+    problem = "must be left out"
+    if network.server is not None:
+        yield SettingError("network.server", network.server, problem)
+    for key, position in _positions(network):
+        if position.server_place is not None:
+            yield SettingError(f"{key}.server_place", position.server_place, problem)
+    for i, kind in enumerate(network.classes):
+        if kind.servers:
+            yield SettingError(f"network.class.{i}.servers", True, problem)
+    for key, members in _members(network):
+        if "servers" in members:
+            yield SettingError(key, members, problem)
+    for i, cut in enumerate(network.partition):
+        if cut.share == 1:
+            yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
+
+
+def _positions(network: Network) -> Iterator[tuple[str, PositionLatency]]:
+    """The latencies by position, each with its key."""
+    latencies = {"network.latency": network.latency} | {
+        f"network.class.{i}.latency": kind.latency for i, kind in enumerate(network.classes)
+    }
+    yield from ((key, latency) for key, latency in latencies.items() if isinstance(latency, PositionLatency))
 
 
 def _places(sections: Sections) -> Iterator[SettingError]:
     """Where the clients are must be said for each or for none."""
-    network = sections.network
-    latencies = {"network.latency": network.latency} | {
-        f"network.class.{i}.latency": kind.latency for i, kind in enumerate(network.classes)
+    clients = sections.clients.count
+    for key, latency in _positions(sections.network):
+        if latency.places is not None and len(latency.places) != clients:
+            stated = len(latency.places)
+            problem = f"must be one place for each client, clients.count = {clients}, not {stated}"
+            yield SettingError(f"{key}.places", latency.places, problem)
+
+
+def _starts(sections: Sections) -> Iterator[SettingError]:
+    """What is to happen in a run must begin before its end."""
+    starts_s = {f"network.partition.{i}.start": cut.start for i, cut in enumerate(sections.network.partition)}
+    starts_s |= {
+        f"devices.slowdown.{i}.start": slow.start for i, slow in enumerate(sections.devices.slowdown)
     }
-    for key, latency in latencies.items():
-        if isinstance(latency, PositionLatency) and latency.places is not None:
-            stated, clients = len(latency.places), sections.clients.count
-            if stated != clients:
-                problem = f"must be one place for each client, clients.count = {clients}, not {stated}"
-                yield SettingError(f"{key}.places", latency.places, problem)
+    starts_s |= {f"churn.{i}.at": entry.at for i, entry in enumerate(sections.churn)}
+    for key, start_s in starts_s.items():
+        if (duration_s := sections.run.duration) is not None and start_s >= duration_s:
+            problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
+            yield SettingError(key, start_s, problem)
 
 
 def _churn(sections: Sections) -> Iterator[SettingError]:
-    duration_s = sections.run.duration
-    for index, entry in enumerate(sections.churn):
-        if duration_s is not None and entry.at >= duration_s:
-            problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
-            yield SettingError(f"churn.{index}.at", entry.at, problem)
-            return
+    if sections.run.duration is not None and any(e.at >= sections.run.duration for e in sections.churn):
+        return  # said already
     named = [(index, entry) for index, entry in enumerate(sections.churn) if entry.clients is not None]
     if len(named) < len(sections.churn) or any(entry.spread for entry in sections.churn):
         return  # whom it concerns, and when, is known when the world is built; it is checked there

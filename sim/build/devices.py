@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -39,20 +41,22 @@ class DeviceMaker:
                 factor *= override.slowdown
         known: list[Slowdown | PeriodicSlowdown | MeasuredSlowdown] = []
         for number, slow in enumerate(settings.slowdown):
-            # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
-            chosen = (
-                client in slow.clients
-                if slow.clients is not None
-                else Draws(seed, "slowdown", number, client).uniform() < (slow.share or 0.0)
-            )
-            if chosen:
+            if self._concerns(client, slow.clients, slow.share, "slowdown", number):
                 known.append(Slowdown(slow.start, slow.end, slow.factor))
-        if settings.periodic is not None:
+        periodic, measured, spells = settings.periodic, settings.measured, settings.transient
+        if periodic is not None and self._concerns(
+            client, periodic.clients, periodic.share_of_clients, "who has periodic slow times"
+        ):
             known.append(self._periodic(client))
-        if settings.measured is not None:
+        if measured is not None and self._concerns(
+            client, measured.clients, measured.share, "who has measured slow times"
+        ):
             known.append(self._measured(client))
-        spells = settings.transient
-        transient = None if spells is None else TransientSlowdown(spells.every, spells.length, spells.factor)
+        transient = None
+        if spells is not None and self._concerns(
+            client, spells.clients, spells.share, "who has transient slowdowns"
+        ):
+            transient = TransientSlowdown(spells.every, spells.length, spells.factor)
         return Slowness(factor, known, transient, Draws(seed, "transient slowdown", client))
 
     def cost_model(self, client: int) -> CostModel:
@@ -86,6 +90,15 @@ class DeviceMaker:
                 f"{model.numel:,} numbers (parameters, gradient, optimizer state) and a batch of inputs, "
                 "activations not counted; use a smaller model or more memory"
             )
+
+    def _concerns(
+        self, client: int, clients: Sequence[int] | None, share: float | None, *purpose: str | int
+    ) -> bool:
+        """Whether a client has slow times that are stated for a list, for a share, or for all (neither)."""
+        if clients is not None:
+            return client in clients
+        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
+        return share is None or Draws(self._seed, *purpose, client).uniform() < share
 
     def _class(self, client: int) -> DeviceClass | None:
         for kind in self._settings.classes:
@@ -121,13 +134,14 @@ class DeviceMaker:
         settings = self._settings.measured
         assert settings is not None
         times_s, factors = _slow_times(settings.file)
+        try:
+            trace = MeasuredSlowdown(times_s, factors)
+        except ValueError as error:
+            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
         offset_s = settings.offset
         if offset_s == "random":
             offset_s = times_s[-1] * Draws(self._seed, "offset of slow times", client).uniform()
-        try:
-            return MeasuredSlowdown(times_s, factors, offset_s % times_s[-1])
-        except ValueError as error:
-            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
+        return replace(trace, offset_s=offset_s % times_s[-1])
 
 
 def _cost(client: int, **speed: float) -> CostModel:

@@ -93,14 +93,14 @@ def _place(place: str | Place) -> Place:
 
 def _trace(settings: TraceLatency, key: str, actors: Actors, data_dir: Path | None) -> NodeLatency:
     file, medians, slices = _TRACES[settings.source]
-    name, units_per_s = medians if settings.slice is None else slices
     with np.load(trace_file(key, data_dir, _FOLDER, file)) as arrays:
-        round_trips_s = arrays[name].astype(np.float64) / units_per_s
-    if settings.slice is None:
-        round_trips_s = round_trips_s[np.newaxis]
+        medians_s, slices_s = (
+            arrays[name].astype(np.float64) / units_per_s for name, units_per_s in (medians, slices)
+        )
+    round_trips_s = medians_s[np.newaxis] if settings.slice is None else slices_s
     nodes = sampled_nodes(actors.seed, actors.clients, actors.servers, round_trips_s.shape[1])
     return NodeLatency(
-        one_way_seconds(round_trips_s),
+        one_way_seconds(round_trips_s, slices_s),
         nodes,
         **({} if settings.slice is None else {"slice_s": settings.slice}),
         jitter=settings.jitter,

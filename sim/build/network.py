@@ -7,7 +7,10 @@ from pathlib import Path
 from sim.build.actors import Actors
 from sim.build.bandwidth import bandwidths
 from sim.build.latency import latency
+from sim.errors import UserError
+from sim.explain import show
 from sim.scenario import Scenario
+from sim.scenario_checks import about_servers
 from sim.settings.network import BurstyLoss, IndependentLoss, Network, NetworkClass, NetworkPartition
 from sim.world import loss
 from sim.world.links import LinkClass, LinkModel, NetworkModel
@@ -18,6 +21,11 @@ from sim.world.random import Draws
 def network_model(scenario: Scenario, actors: Actors, data_dir: Path | None) -> NetworkModel:
     """The network of a scenario, its clients and servers by name. UserError."""
     settings = scenario.network
+    if not actors.servers and (unfit := next(about_servers(settings), None)) is not None:
+        raise UserError(
+            f"{unfit.key} = {show(unfit.value)}: {unfit.problem}, as "
+            f'protocol.name = "{scenario.protocol.name}" has no servers'
+        )
     cuts = [_partition(number, cut, actors) for number, cut in enumerate(settings.partition)]
     return NetworkModel(
         _link(settings, None, actors, data_dir),
@@ -74,7 +82,7 @@ def _loss(settings: IndependentLoss | BurstyLoss) -> loss.LossModel:
 
 
 def _partition(number: int, cut: NetworkPartition, actors: Actors) -> Partition | None:
-    """A cut; None if its coins, or a protocol without servers, leave nobody on one side."""
+    """A cut; None if its coins leave nobody on one side, or the data have one cluster only."""
     key = f"network.partition.{number}"
     groups: tuple[tuple[str, ...], ...] = ()
     if cut.groups is not None:

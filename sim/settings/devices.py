@@ -17,7 +17,9 @@ from sim.settings.distributions import (
     UniformSpeed,
     UniformTime,
 )
-from sim.settings.shared import ClientList, Factor, constant, exactly_one
+from sim.settings.shared import ClientList, Factor, at_most_one, constant, exactly_one
+
+Probability = Annotated[float, Field(gt=0, le=1)]
 
 
 class MeasuredTime(Settings):
@@ -40,12 +42,27 @@ class MeasuredSpeed(Settings):
     """Speed of the median phone; the others' are in proportion to their scores."""
 
 
+class ConstantStepTime(ConstantTime):
+    """The same time always."""
+
+    value: PositiveDuration
+    """The time."""
+
+
+class UniformStepTime(UniformTime):
+    """Every time between two bounds equally likely."""
+
+    high: PositiveDuration
+    """Largest value."""
+
+
+# No work takes no time: where a latency may be 0 always, a step may not.
 StepTime = Annotated[
     Annotated[
-        ConstantTime | UniformTime | NormalTime | LogNormalTime | ParetoTime | MeasuredTime,
+        ConstantStepTime | UniformStepTime | NormalTime | LogNormalTime | ParetoTime | MeasuredTime,
         Field(discriminator="kind"),
     ],
-    constant(Duration),
+    constant(PositiveDuration),
 ]
 Speed = Annotated[
     Annotated[
@@ -61,7 +78,7 @@ class DeviceClass(Settings):
 
     name: Annotated[str, Field(min_length=1)]
     """What it is called in messages."""
-    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    share: Probability | None = None
     """Probability that a client has one; each client draws for itself."""
     clients: ClientList | None = None
     """The clients that have one, instead of `share`."""
@@ -106,8 +123,8 @@ class ScheduledSlowdown(Settings):
 
     clients: ClientList | None = None
     """The clients."""
-    share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the clients, drawn at random, instead of `clients`."""
+    share: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
     factor: Factor
     """Factor on their computing times."""
     start: Duration
@@ -124,8 +141,12 @@ class ScheduledSlowdown(Settings):
 
 
 class TransientStragglers(Settings):
-    """Slow spells that come to every client at random, independently of the others."""
+    """Slow spells that come to each client at random, independently of the others."""
 
+    clients: ClientList | None = None
+    """The clients that have them; by default all."""
+    share: Probability | None = None
+    """Probability that a client has them, instead of `clients`; each client draws for itself."""
     every: PositiveDuration
     """Mean time between two spells of a client (Poisson process)."""
     length: PositiveDuration
@@ -133,10 +154,19 @@ class TransientStragglers(Settings):
     factor: Factor
     """Factor on the computing times during a spell."""
 
+    @model_validator(mode="after")
+    def _one_way(self) -> "TransientStragglers":
+        at_most_one(self, "clients", "share")
+        return self
+
 
 class PeriodicSlowTimes(Settings):
-    """Every client's device is slow for a part of each period: phones that train well only while charging."""
+    """Devices are slow for a part of each period: phones that train well only while charging."""
 
+    clients: ClientList | None = None
+    """The clients whose devices are; by default all."""
+    share_of_clients: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
     period: PositiveDuration
     """Length of a period."""
     share: Annotated[float, Field(gt=0, lt=1)]
@@ -147,7 +177,8 @@ class PeriodicSlowTimes(Settings):
     """How far into a period the run begins; drawn for each client, or the same for all."""
 
     @model_validator(mode="after")
-    def _phase_in_period(self) -> "PeriodicSlowTimes":
+    def _consistent(self) -> "PeriodicSlowTimes":
+        at_most_one(self, "clients", "share_of_clients")
         if self.phase != "random" and self.phase >= self.period:
             problem = f"must be less than the period ({self.period:g} s)"
             raise SettingError("phase", self.phase, problem)
@@ -155,13 +186,22 @@ class PeriodicSlowTimes(Settings):
 
 
 class MeasuredSlowTimes(Settings):
-    """Every client's device is slowed down as a trace says, again and again."""
+    """Devices are slowed down as a trace says, again and again."""
 
+    clients: ClientList | None = None
+    """The clients whose devices are; by default all."""
+    share: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
     file: Annotated[str, Field(min_length=1)]
     """CSV file with the columns time_s, from 0 on, and factor, which holds from then on. The last row ends
     the cycle, its factor does not count. Relative to the current folder or else to the scenario's."""
     offset: Literal["random"] | Duration = "random"
     """How far into the trace the run begins; drawn for each client, or the same for all."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "MeasuredSlowTimes":
+        at_most_one(self, "clients", "share")
+        return self
 
 
 class Devices(Settings):
@@ -198,6 +238,12 @@ class Devices(Settings):
             if getattr(kind, other) is not None:
                 problem = f"these devices are described by '{stated}', so state that"
                 raise SettingError(f"class.{index}.{other}", None, problem)
+        listed: set[int] = set()
+        for index, kind in enumerate(self.classes):
+            if twice := listed.intersection(kind.clients or ()):
+                problem = f"client {min(twice)} is in an earlier class already"
+                raise SettingError(f"class.{index}.clients", kind.clients, problem)
+            listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
             raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
         return self

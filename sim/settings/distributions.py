@@ -6,7 +6,7 @@ each of them, so that its values carry their units.
 
 from typing import Annotated, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, NonNegativeFloat, model_validator
+from pydantic import Field, model_validator
 
 from protocols.settings import (
     Bandwidth,
@@ -18,7 +18,7 @@ from protocols.settings import (
     Settings,
     default,
 )
-from sim.settings.shared import constant
+from sim.settings.shared import SigmaOfLog, constant
 
 Q = TypeVar("Q", bound=float)
 
@@ -59,7 +59,7 @@ class _LogNormal(Settings, Generic[Q]):
     kind: Literal["lognormal"]
     median: Q
     """Half of the values are below it."""
-    sigma: NonNegativeFloat
+    sigma: SigmaOfLog
     """Standard deviation of the logarithm; 0.5 makes one value in six more than 1.65 times the median."""
 
 

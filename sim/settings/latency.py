@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from protocols.settings import Duration, PositiveDuration, Settings
 from sim.settings.distributions import (
@@ -12,7 +12,7 @@ from sim.settings.distributions import (
     ParetoTime,
     UniformTime,
 )
-from sim.settings.shared import constant
+from sim.settings.shared import SigmaOfLog, constant
 from sim.world.cities import CITIES
 
 _PLACE = f"a latitude and a longitude in degrees, such as [52.5, 13.4], or one of {', '.join(CITIES)}"
@@ -57,7 +57,7 @@ class MatrixLatency(Settings):
     Row i is client i; the last rows are the servers, if there are any. It may be larger than needed."""
     unit: Literal["s", "ms", "us"]
     """What its numbers are."""
-    jitter: NonNegativeFloat = 0.0
+    jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
 
@@ -73,7 +73,7 @@ class PositionLatency(Settings):
     """Where the servers are; without it and without `places` they are drawn like the clients."""
     stretch: Annotated[float, Field(ge=1)] = 1.0
     """How many times longer the fibre is than the great circle."""
-    jitter: NonNegativeFloat = 0.0
+    jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
 
@@ -90,7 +90,7 @@ class TraceLatency(Settings):
     slice: PositiveDuration | None = None
     """Go through the trace's slices (6 of planetlab, 688 of seattle), each for so long, and then again from
     the first; without it every pair has its median over time."""
-    jitter: NonNegativeFloat = 0.0
+    jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from actors.units import DURATION
 from protocols.settings import (
     Bandwidth,
     BandwidthOrUnlimited,
@@ -14,11 +15,13 @@ from protocols.settings import (
     Size,
     default,
 )
-from sim.settings.distributions import BandwidthDistribution
+from sim.settings.distributions import BandwidthDistribution, PhoneBandwidth
 from sim.settings.groups import Groups, Members
 from sim.settings.latency import Latency
 from sim.settings.membership import Membership
 from sim.settings.shared import Share, ShareBelowOne, Shorthand
+
+_RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
 
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 
@@ -184,7 +187,7 @@ class Network(Settings):
     """Share of the messages (reliable: of the transmissions) that are lost, or a table for bursts."""
     link: Literal["reliable", "datagram"] = "reliable"
     """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
-    retransmission_delay: PositiveDuration = default("200 ms")
+    retransmission_delay: PositiveDuration = default(_RETRANSMISSION_DELAY)
     """Time that each lost transmission adds on a reliable link."""
     duplicate: Share = 0.0
     """Probability that a datagram arrives twice. The network's copy has a latency of its own and counts, with
@@ -212,8 +215,13 @@ class Network(Settings):
     def _consistent(self) -> "Network":
         if self.uplink_queue == 0:
             raise SettingError("uplink_queue", 0, "must be more than 0")
+        up, down = self.uplink, self.downlink
+        if isinstance(up, PhoneBandwidth) and isinstance(down, PhoneBandwidth) and up.unit != down.unit:
+            problem = f'must be that of network.uplink.unit, "{up.unit}": it is one trace'
+            raise SettingError("downlink.unit", down.unit, problem)
         for place in (None, *range(len(self.classes))):
             _check_datagrams(self, place)
+        _check_delays(self)
         return self
 
     def of_class(self, place: int | None, key: str) -> Any:
@@ -232,3 +240,31 @@ def _check_datagrams(network: Network, place: int | None) -> None:
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
     if section.reorder and network.of_class(place, "reorder_delay") is None:
         raise SettingError(f"{prefix}reorder_delay", None, "is missing; say how long a datagram is held up")
+
+
+def _check_delays(network: Network) -> None:
+    """A delay that is stated must be that of some connection."""
+    places = (None, *range(len(network.classes)))
+    repeating = {place for place in places if network.of_class(place, "link") == "reliable"}
+    holding_up = {place for place in places if place not in repeating and network.of_class(place, "reorder")}
+    for key, default_s, concerned, problem in (
+        (
+            "retransmission_delay",
+            DURATION.parse(_RETRANSMISSION_DELAY),
+            repeating,
+            'no datagram is repeated: only with link = "reliable"',
+        ),
+        (
+            "reorder_delay",
+            None,
+            holding_up,
+            'nothing is held up: only with link = "datagram" and reorder above 0',
+        ),
+    ):
+        # What [network] states holds for the classes, too, that do not state their own.
+        inherited = [place for place, kind in enumerate(network.classes) if getattr(kind, key) is None]
+        if (value := getattr(network, key)) != default_s and not concerned & {None, *inherited}:
+            raise SettingError(key, value, problem)
+        for place, kind in enumerate(network.classes):
+            if (value := getattr(kind, key)) is not None and place not in concerned:
+                raise SettingError(f"class.{place}.{key}", value, problem)

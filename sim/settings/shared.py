@@ -13,6 +13,8 @@ ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Factor = Annotated[float, Field(gt=0)]
+# With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
+SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 
 
 def exactly_one(section: Settings, *keys: str) -> None:
@@ -21,6 +23,14 @@ def exactly_one(section: Settings, *keys: str) -> None:
     if len(stated) != 1:
         names = " or ".join(repr(key) for key in keys)
         raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
+
+
+def at_most_one(section: Settings, *keys: str) -> None:
+    """Raise if more than one of these optional keys is stated."""
+    stated = [key for key in keys if getattr(section, key) is not None]
+    if len(stated) > 1:
+        names = " or ".join(repr(key) for key in keys)
+        raise SettingError(stated[1], None, f"state either {names}, not both")
 
 
 @dataclass(frozen=True, eq=False)  # annotations must be hashable, and a schema is not

@@ -53,7 +53,7 @@ class NodeLatency:
         object.__setattr__(self, "_slices", shape[0])
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
-        """The latency of a message of `pair` that is sent at `time_s`; `draws` are needed for the jitter."""
+        """The latency of a message of `pair` that departs at `time_s`; `draws` are needed for the jitter."""
         number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds if draws is None else seconds * math.exp(self.jitter * draws.normal())
@@ -77,16 +77,23 @@ def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nod
     return chosen | {name: place(nodes - 1 - number % nodes) for number, name in enumerate(servers)}
 
 
-def one_way_seconds(round_trips_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """One-way latencies for `NodeLatency` from measured round trips, (slices, nodes, nodes): half of each.
 
-    What is 0 was not measured, or is below the clock's resolution; it is replaced by the smallest positive
-    time of all, and so is the diagonal: two actors on one node are as near as the nearest two nodes.
+    What is 0 was not measured, or is below the clock's resolution.  The median of what was measured between
+    these two in any of `slices_s` takes its place; without any, and for two actors on one node, the smallest
+    positive time of all: they are as near as the nearest two nodes.
     """
     seconds = round_trips_s / 2
     diagonal = np.arange(seconds.shape[1])
     seconds[:, diagonal, diagonal] = 0.0
-    seconds[seconds == 0.0] = seconds[seconds > 0.0].min()
+    nearest_s = seconds[seconds > 0.0].min()
+    for row, column in np.argwhere((seconds == 0.0).any(axis=0)):
+        measured_s = slices_s[:, row, column]
+        measured_s = measured_s[measured_s > 0.0]
+        replacement_s = np.median(measured_s) / 2 if len(measured_s) and row != column else nearest_s
+        of_pair = seconds[:, row, column]
+        of_pair[of_pair == 0.0] = replacement_s
     return seconds
 
 

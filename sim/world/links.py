@@ -64,7 +64,7 @@ class LinkModel:
         return Draws(seed, purpose, *pair) if self._random_latency() else None
 
     def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
-        """The latency of a message that is sent now, with `draws` from `latency_draws`."""
+        """The latency of a message that departs at `time_s`, with `draws` from `latency_draws`."""
         if self.constant_s is not None:
             return self.constant_s
         if isinstance(self.latency, NodeLatency):

@@ -2,7 +2,7 @@
 
 A `LossModel` says how a kind of connection loses; `on` makes the process of one connection, which draws from
 streams of its own.  Reliable links ask how often a message has to be repeated, datagram links whether it is
-lost.  Either way a message takes one number, so that its loss does not shift another's.
+lost.  Either way a message takes one number of `draws`, so that its loss does not shift another's.
 """
 
 import math
@@ -15,6 +15,11 @@ from sim.world.random import Draws
 
 class LossProcess(ABC):
     """What becomes of the transmissions on one connection; asked in the order of time."""
+
+    __slots__ = ("draws",)
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws  # one number for each message, whatever the time
 
     @abstractmethod
     def lost(self, time_s: float) -> bool:
@@ -57,18 +62,18 @@ class IndependentLoss(LossModel):
 
 
 class _Independent(LossProcess):
-    __slots__ = ("_draws", "_probability")
+    __slots__ = ("_probability",)
 
     def __init__(self, probability: float, draws: Draws) -> None:
+        super().__init__(draws)
         self._probability = probability
-        self._draws = draws
 
     def lost(self, time_s: float) -> bool:
-        return self._draws.uniform() < self._probability
+        return self.draws.uniform() < self._probability
 
     def repetitions(self, time_s: float, every_s: float) -> int:
         # How often in a row it is lost is geometric; by inversion, as 1 - u is uniform in (0, 1].
-        return int(math.log(1 - self._draws.uniform()) / math.log(self._probability))
+        return int(math.log(1 - self.draws.uniform()) / math.log(self._probability))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +119,12 @@ class GilbertElliott(LossModel):
 class _Bursty(LossProcess):
     """Good and bad spells in turn, made as far ahead as somebody looks, forgotten once they are over."""
 
-    __slots__ = ("_bad", "_draws", "_ends_s", "_losses", "_means_s", "_spells")
+    __slots__ = ("_bad", "_ends_s", "_losses", "_means_s", "_spells")
 
     def __init__(self, model: GilbertElliott, draws: Draws, spells: Draws) -> None:
+        super().__init__(draws)
         self._means_s = (model.good_s, model.bad_s)
         self._losses = (model.loss_good, model.loss_bad)
-        self._draws = draws
         self._spells = spells
         # In equilibrium from the start; what is left of the first spell is as long as a whole one, since
         # exponential lengths have no memory.
@@ -128,13 +133,13 @@ class _Bursty(LossProcess):
 
     def lost(self, time_s: float) -> bool:
         self._forget_before(time_s)
-        return self._draws.uniform() < self._loss_at(time_s)
+        return self.draws.uniform() < self._loss_at(time_s)
 
     def repetitions(self, time_s: float, every_s: float) -> int:
         # By inversion, with one number for all repetitions: the chance to be lost k times in a row is the
         # product of the k probabilities, and 1 - u is uniform in (0, 1].
         self._forget_before(time_s)
-        left = 1 - self._draws.uniform()
+        left = 1 - self.draws.uniform()
         count, chance = 0, self._loss_at(time_s)
         while chance >= left:
             count += 1

@@ -2,12 +2,14 @@
 
 The way of a message from one actor to another:
 
-1. *Sent.*  `SimulatedNetwork.fate` decides at once whether it is lost, how long the wires will hold it, and
-   whether it is doubled.  What the connection is like is found in `NetworkModel` (sim.world.links).
+1. *Sent.*  Across a cut it is lost at once.  What the connection is like is found in `NetworkModel`
+   (sim.world.links).
 2. *Transfer.*  Between each ordered pair of names there is one connection, whose messages pass one after the
    other.  The connections share the senders' uplinks and the receivers' downlinks max-min fairly
    (sim.world.bandwidth), and may have a limit of their own.  Without any limit a transfer takes no time.
-3. *Wires.*  Behind the transfer the message is on its way for its latency, whatever becomes of its sender.
+3. *Departure.*  When its last bit has left, `SimulatedNetwork.fate` decides by the state of the wires then
+   whether the message is lost, how long they will hold it, and whether it is doubled.  From there on it is on
+   its way, whatever becomes of its sender.
 4. *Arrival.*  It is delivered if the receiver is up and not cut off from the sender.
 
 Every message ends exactly once: delivered, lost (by the network) or dropped (for want of a living sender or
@@ -56,15 +58,13 @@ class Counts:
 class _Message:
     envelope: Envelope
     size_bytes: int
-    delay_s: float  # that the wires will add behind the transfer
-    loss_reason: str  # empty: not lost
-    copy_delay_s: float | None = None  # that the wires will add for a copy, if there will be one
+    number: int  # of those sent between the pair before it
 
 
 class Chances:
     """What is random about one connection: each has its own stream, and is None where it needs none."""
 
-    __slots__ = ("copies", "duplicates", "latency", "loss", "reorders")
+    __slots__ = ("_all", "copies", "duplicates", "latency", "loss", "reorders")
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.latency = link.latency_draws(seed, "latency", pair)
@@ -72,17 +72,29 @@ class Chances:
         self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
         self.copies = link.latency_draws(seed, "latency of copies", pair) if link.duplicate else None
         self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
+        loss = None if self.loss is None else self.loss.draws
+        every = (self.latency, loss, self.duplicates, self.copies, self.reorders)
+        self._all = tuple([draws for draws in every if draws is not None])
+
+    def turn_to(self, number: int) -> None:
+        """Have each stream's number for the pair's message of this number next.
+
+        So a message keeps its own whatever became of those before it, and whenever its fate is decided.
+        """
+        for draws in self._all:
+            draws.turn_to(number)
 
 
 class Wire:
     """The one-way connection of an ordered pair of names."""
 
-    __slots__ = ("arrival_s", "arriving", "chances", "link", "pair", "queue", "transfer", "way")
+    __slots__ = ("arrival_s", "arriving", "chances", "link", "pair", "queue", "sent", "transfer", "way")
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
         self.link = link
         self.chances = Chances(pair, link, seed) if link.random else None
+        self.sent = 0  # messages so far: the number of the next one
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
         self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
@@ -173,41 +185,38 @@ class SimulatedNetwork(Transport):
         wire = self._wires.get(pair)
         if wire is None:
             wire = self._wires[pair] = self._new_wire(pair)
-        message = _Message(envelope, size_bytes, *self.fate(wire))
+        message = _Message(envelope, size_bytes, wire.sent)
+        wire.sent += 1
         self._count_sent(message)
-        if message.loss_reason == "partition":  # no connection comes about, so there is nothing to transfer
-            self._end(message, "lost", "partition")
+        if self._partitions.cut(*pair, self._loop.time()):
+            self._end(message, "lost", "partition")  # no connection comes about: there is nothing to transfer
         elif self._limited:
             self._enqueue(wire, message)
         else:
             self._depart(wire, message)
 
-    def fate(self, wire: Wire) -> tuple[float, str, float | None]:
-        """Decide what becomes of a message that is sent now.
+    def fate(self, wire: Wire, number: int) -> tuple[float, bool, float | None]:
+        """Decide what becomes of the pair's message of this number if it departs now.
 
-        Returns how long the wires hold it (seconds, behind its transfer), why it is lost ("": it is not), and
-        how long they hold a copy of it (None: there is none).  Only what nobody can know yet is left to
-        `_arrive`: whether the receiver is up then, and the pair not cut.  The draws are made for a lost
-        message too, so that a partition shifts no other's latency.
+        Returns how long the wires hold it (seconds), whether they lose it, and how long they hold a copy of
+        it (None: there is none).  Only what nobody can know yet is left to `_arrive`: whether the receiver is
+        up then, and the pair not cut.
         """
         link, chances, now_s = wire.link, wire.chances, self._loop.time()
-        loss_reason, copy_delay_s = "", None
         if chances is None:
-            delay_s = link.latency_s(wire.pair, now_s, None)
-        else:
-            delay_s = link.latency_s(wire.pair, now_s, chances.latency)
-            if chances.loss is not None:
-                if link.reliable:
-                    delay_s += link.rto_s * chances.loss.repetitions(now_s, link.rto_s)
-                elif chances.loss.lost(now_s):
-                    loss_reason = "loss"
-            if chances.reorders is not None and chances.reorders.uniform() < link.reorder:
-                delay_s += link.reorder_s
-            if chances.duplicates is not None and chances.duplicates.uniform() < link.duplicate:
-                copy_delay_s = link.latency_s(wire.pair, now_s, chances.copies)
-        if self._partitions.cut(*wire.pair, now_s):
-            loss_reason = "partition"
-        return delay_s, loss_reason, copy_delay_s
+            return link.latency_s(wire.pair, now_s, None), False, None
+        chances.turn_to(number)
+        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, chances.latency), False, None
+        if chances.loss is not None:
+            if link.reliable:
+                delay_s += link.rto_s * chances.loss.repetitions(now_s, link.rto_s)
+            else:
+                lost = chances.loss.lost(now_s)
+        if chances.reorders is not None and chances.reorders.uniform() < link.reorder:
+            delay_s += link.reorder_s
+        if chances.duplicates is not None and chances.duplicates.uniform() < link.duplicate:
+            copy_delay_s = link.latency_s(wire.pair, now_s, chances.copies)
+        return delay_s, lost, copy_delay_s
 
     def _enqueue(self, wire: Wire, message: _Message) -> None:
         """Transfer a message, now or after those of the same pair that are still waiting."""
@@ -225,7 +234,8 @@ class SimulatedNetwork(Transport):
             self._start_transfer(wire, message)
             if wire.link.reliable and wire.pair[1] not in self._deliver:
                 # Nobody answers; the sender notices after the latency, and spends its uplink on others.
-                self._loop.call_at(self._loop.time() + message.delay_s, self._refuse, wire)
+                delay_s, _, _ = self.fate(wire, message.number)
+                self._loop.call_at(self._loop.time() + delay_s, self._refuse, wire)
 
     def _find_room(self, message: _Message) -> bool:
         """Put a message into its sender's uplink queue, if it has room there or is alone."""
@@ -273,17 +283,18 @@ class SimulatedNetwork(Transport):
 
     def _depart(self, wire: Wire, message: _Message) -> None:
         """The last bit has left: from here on the message is with the wires."""
-        if message.loss_reason:
-            self._end(message, "lost", message.loss_reason)
+        delay_s, lost, copy_delay_s = self.fate(wire, message.number)
+        if lost:
+            self._end(message, "lost", "loss")
             return
-        arrival_s = self._loop.time() + message.delay_s
+        arrival_s = self._loop.time() + delay_s
         if not wire.link.reliable:
             self._loop.call_at(arrival_s, self._arrive, [message])
-            if message.copy_delay_s is not None:
-                copy = _Message(message.envelope, message.size_bytes, message.copy_delay_s, "")
+            if copy_delay_s is not None:
+                copy = _Message(message.envelope, message.size_bytes, message.number)
                 self.counts.duplicated += 1
                 self._count_sent(copy, "duplicate")
-                self._loop.call_at(self._loop.time() + copy.delay_s, self._arrive, [copy])
+                self._loop.call_at(self._loop.time() + copy_delay_s, self._arrive, [copy])
             return
         if arrival_s > wire.arrival_s:
             wire.arrival_s = arrival_s

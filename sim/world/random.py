@@ -87,6 +87,7 @@ class Draws:
     """Single random numbers, one after the other, from the stream named by (seed, names).
 
     Every method takes exactly one number from the stream, so what a caller draws does not shift what follows.
+    Where things are not drawn for in their order, `turn_to` gives each the number at its own place.
     """
 
     __slots__ = ("_counter", "_key")
@@ -99,6 +100,10 @@ class Draws:
         bits = splitmix64(self._key, self._counter)
         self._counter += 1
         return bits
+
+    def turn_to(self, place: int) -> None:
+        """Have the number at this place of the stream, counted from 0, taken next."""
+        self._counter = place
 
     def uniform(self) -> float:
         """Uniform in [0, 1), a multiple of 2^-53."""

@@ -114,8 +114,8 @@ class MeasuredSlowdown:
     def __post_init__(self) -> None:
         if len(self.times_s) != len(self.factors) + 1 or self.times_s[0] != 0:
             raise ValueError("a trace of slowdowns needs times from 0 on, one more than factors")
-        if any(later <= earlier for earlier, later in pairwise(self.times_s)):
-            raise ValueError("the times of a trace of slowdowns must ascend")
+        if not all(map(isfinite, self.times_s)) or any(b <= a for a, b in pairwise(self.times_s)):
+            raise ValueError("the times of a trace of slowdowns must be finite and ascend")
         for factor in self.factors:
             require_positive(factor=factor)
 

@@ -140,6 +140,7 @@ def _summary(
         "delivered": 7_217,
         "lost": 55,
         "dropped": 41,
+        "duplicated": 0,
         "in_flight": 7,
         "bytes": 294_902_100,
     }

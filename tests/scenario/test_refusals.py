@@ -99,6 +99,14 @@ BAD = {
         SMALL + CUT + 'start = "2 s"\nend = "1 s"\ngroups = [[0], [1]]\n',
         'network.partition.0.end = "1 s": must be after start (2 s)',
     ),
+    "cut after the end": (
+        SMALL + CUT + 'start = "2 min"\nend = "3 min"\ngroups = [[0], [1]]\n',
+        'network.partition.0.start = "2 min": comes after the end of the run; must be before run.duration ',
+    ),
+    "slow times after the end": (
+        SMALL + '\n[[devices.slowdown]]\nshare = 0.5\nfactor = 2\nstart = "1 min"\nend = "3 min"\n',
+        'devices.slowdown.0.start = "1 min": comes after the end of the run; must be before run.duration ',
+    ),
     "cut without sides": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
         "network.partition.0.to: state both 'from' and 'to'",
@@ -241,6 +249,19 @@ BAD = {
     "override in other terms": (
         SMALL + '\n[[devices.override]]\nclients = [1]\nspeed = "1 GFLOP/s"\n',
         "devices.override.0.speed = \"1 GFLOP/s\": these devices are described by 'step_time', so state that",
+    ),
+    "step without duration": (
+        edited('step_time = "100 ms"', 'step_time = "0 s"'),
+        f"devices.step_time = \"0 s\": '0 s' must be more than 0; {UNITS}",
+    ),
+    "steps of a class without duration": (
+        SMALL + '\n[[devices.class]]\nname = "a"\nshare = 0.5\n'
+        'step_time = { kind = "uniform", low = "0 s", high = "0 s" }\n',
+        f"devices.class.0.step_time.high = \"0 s\": '0 s' must be more than 0; {UNITS}",
+    ),
+    "event after the end": (
+        SMALL + join("1 min", "crash", "1"),
+        'churn.0.at = "1 min": comes after the end of the run; must be before run.duration (60 s)',
     ),
     "unknown event": (
         SMALL + join("1 s", "die", "1"),

@@ -55,12 +55,15 @@ def test_devices_stay_the_same(tmp_path: Path) -> None:
         assert len(speeds) == N + 1  # so equal ones mean something
 
 
-def fates(built: Simulation) -> dict[tuple[str, str], list[tuple[float, str]]]:
-    """What becomes of the first 20 messages of each pair: seconds on the wires, and why it is lost."""
+Fate = tuple[float, bool, float | None]
+
+
+def fates(built: Simulation) -> dict[tuple[str, str], list[Fate]]:
+    """What becomes of the first 20 messages of each pair: seconds on the wires, and whether it is lost."""
     names = [client.name for client in reversed(built.clients)]  # so a seventh client is the first to speak
     pairs = [(sender, receiver) for sender in names for receiver in names if sender != receiver]
     wires = {pair: built.network._new_wire(pair) for pair in pairs}
-    rounds = [{pair: built.network.fate(wire) for pair, wire in wires.items()} for _ in range(20)]
+    rounds = [{pair: built.network.fate(wire, k) for pair, wire in wires.items()} for k in range(20)]
     return {pair: [fate[pair] for fate in rounds] for pair in pairs}
 
 

@@ -91,6 +91,44 @@ def test_slow_times_of_a_file_and_of_a_period(tmp_path: Path) -> None:
     assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 1
 
 
+RECURRING = {
+    "transient": ('every = "1 s"\nlength = "1 s"', "share"),
+    "periodic": ('period = "10 s"\nshare = 0.5', "share_of_clients"),
+    "measured": ('file = "slow.csv"', "share"),
+}
+
+
+@pytest.mark.parametrize("kind", RECURRING)
+def test_recurring_slow_times_may_be_those_of_some(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "slow.csv").write_text("time_s,factor\n0,1\n2,4\n3,1\n")
+    settings, share = RECURRING[kind]
+    factor = "" if kind == "measured" else "factor = 3\n"
+
+    def finish_s(whom: str) -> list[float]:
+        """When a job of ten seconds that each client begins at once is done."""
+        text = QUADRATIC + f"\n[devices.{kind}]\n{settings}\n{factor}{whom}"
+        devices = DeviceMaker(loaded(tmp_path, text, "clients.count=400"), None)
+        return [devices.slowness(client).finish_s(0.0, 10.0) for client in range(400)]
+
+    everybodys = finish_s("")
+    assert min(everybodys) > 10.0
+    assert finish_s("clients = [1, 3]") == [
+        everybodys[k] if k in (1, 3) else 10.0 for k in range(400)
+    ]  # and nobody's phase or spells have shifted
+    of_some = finish_s(f"{share} = 0.25")
+    concerned = [k for k in range(400) if of_some[k] != 10.0]
+    assert len(concerned) == pytest.approx(100, abs=35)  # four deviations
+    assert all(of_some[k] == everybodys[k] for k in concerned)
+
+
+@pytest.mark.parametrize("end_s", ["0", "inf", "nan"])
+def test_a_trace_of_slow_times_without_a_length_is_refused(tmp_path: Path, end_s: str) -> None:
+    (tmp_path / "slow.csv").write_text(f"time_s,factor\n0,1\n{end_s},2\n")
+    devices = DeviceMaker(loaded(tmp_path, QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\n'), None)
+    with pytest.raises(UserError, match=r"slow\.csv.* must be finite and ascend"):
+        devices.slowness(0)
+
+
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     # Logistic regression on digits: 650 parameters, and as many gradients; a batch of 4 times 64 numbers.
     text = DIGITS.replace("[devices]", '[devices]\nmemory = "4 kB"')
@@ -108,8 +146,18 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "described by 'step_time'"),
         ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\n', "there is no client 77"),
+        (
+            '\n[[devices.class]]\nname = "a"\nclients = [0, 1]\n'
+            '\n[[devices.class]]\nname = "b"\nclients = [1, 2]\n',
+            "devices.class.1.clients = [1, 2]: client 1 is in an earlier class already",
+        ),
         ('\n[devices.periodic]\nperiod = "1 s"\nshare = 0.5\nfactor = 2\nphase = "2 s"\n', "less than"),
         ('\n[devices.measured]\nfile = "nowhere.csv"\n', "nowhere.csv"),
+        ('\n[devices.measured]\nfile = "slow.csv"\nclients = [77]\n', "devices.measured.clients = [77]: "),
+        (
+            '\n[devices.transient]\nevery = "1 s"\nlength = "1 s"\nfactor = 2\nclients = [1]\nshare = 1\n',
+            "devices.transient.share = 1: state either 'clients' or 'share', not both",
+        ),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, added: str, problem: str) -> None:

@@ -18,6 +18,7 @@ WORLD = (
     "run.target_accuracy=0.3",
     "network.loss=0.1",
     "network.link=datagram",
+    "network.duplicate=0.1",
     """churn=[
     {at='1 s', event='join', clients=[5]},
     {at='1.5 s', event='crash', clients=[0]},
@@ -69,7 +70,8 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
     assert 0 <= summary["better_than_alone"] <= 1
     assert set(summary["graph"]) == {"l1", "edge_precision", "edge_recall"}
     assert None not in summary["graph"].values()
-    assert set(summary["messages"]) == {"sent", "delivered", "lost", "dropped", "in_flight", "bytes"}
+    fates = {"delivered", "lost", "dropped", "in_flight"}
+    assert set(summary["messages"]) == {"sent", *fates, "duplicated", "bytes"}
     assert {"jobs", "batches", "mean_batch", "seconds"} <= set(summary["engine"])
     assert set(summary["device_time"]) == {"busy", "waiting", "down"}
     assert summary["clusters"] == [0, 0, 0, 1, 1, 1]
@@ -89,6 +91,7 @@ def test_the_summary_agrees_with_the_tables(directory: RunDirectory) -> None:
     assert messages["in_flight"] == fates["sent"] - fates["delivered"] - fates["lost"] - fates["dropped"]
     sent = events.filter(event="sent")
     assert sent["bytes"].sum() == messages["bytes"]
+    assert sent.filter(detail="duplicate").height == messages["duplicated"] > 0
     by_type = {kind: [count, size] for kind, count, size in by_message_type(sent)}
     assert by_type == summary["bytes_by_type"]
     assert sum(summary["loss_reasons"].values()) == messages["lost"] + messages["dropped"]

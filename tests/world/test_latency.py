@@ -88,9 +88,19 @@ def test_refused(settings: dict[str, object], text: str) -> None:
 # -- Traces
 
 
-def test_half_a_round_trip_and_the_smallest_one_where_nothing_was_measured() -> None:
-    round_trips_s = np.array([[[0.0, 4.0], [0.0, 9.0]], [[0.0, 2.0], [6.0, 0.0]]])
-    assert one_way_seconds(round_trips_s).tolist() == [[[1.0, 2.0], [1.0, 1.0]], [[1.0, 1.0], [3.0, 1.0]]]
+def test_half_a_round_trip_and_two_actors_on_one_node_as_near_as_the_nearest_two() -> None:
+    round_trips_s = np.array([[[7.0, 4.0], [6.0, 9.0]], [[0.0, 2.0], [6.0, 0.0]]])
+    expected = [[[1.0, 2.0], [3.0, 1.0]], [[1.0, 1.0], [3.0, 1.0]]]
+    assert one_way_seconds(round_trips_s, round_trips_s).tolist() == expected
+
+
+def test_what_was_not_measured_is_the_median_of_what_was() -> None:
+    slices_s = np.array([[[0.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [0.0, 0.0]], [[0.0, 8.0], [0.0, 0.0]]])
+    medians_s = np.array([[[0.0, 0.0], [0.5, 0.0]]])
+    assert one_way_seconds(medians_s, slices_s).tolist() == [[[0.25, 2.5], [0.25, 0.25]]]
+    one_way_s = one_way_seconds(slices_s, slices_s)
+    assert one_way_s[:, 0, 1].tolist() == [2.5, 1.0, 4.0]
+    assert one_way_s[:, 1, 0].tolist() == [1.0] * 3, "never measured: as near as the nearest two"
 
 
 def names(count: int, kind: str = "client") -> list[str]:

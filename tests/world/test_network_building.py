@@ -91,13 +91,22 @@ reorder = 0.125
 reorder_delay = "2 s"
 queue_limit = 7
 uplink_queue = "2 MB"
+
+[[network.class]]
+inside = [[0, 1]]
+link = "reliable"
+
+[[network.class]]
+inside = [[2, 3]]
+link = "reliable"
+retransmission_delay = "1 s"
 """,
     )
     link = model.link
     assert link.loss == GilbertElliott(9.0, 0.5, 0.01, 0.5)
-    assert (link.reliable, link.rto_s, link.duplicate, link.reorder, link.reorder_s) == (
-        False, 0.3, 0.25, 0.125, 2.0,
-    )  # fmt: skip
+    assert (link.reliable, link.duplicate, link.reorder, link.reorder_s) == (False, 0.25, 0.125, 2.0)
+    assert [(kind.link.reliable, kind.link.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
+    assert network(tmp_path, f'latency = "1 s"\n{LINKS}').link.rto_s == 0.2
     assert (model.backlog, model.uplink_queue_bytes) == (7, 2_000_000)
 
 
@@ -304,6 +313,20 @@ def test_slices_of_seattle(tmp_path: Path, real_data: Path) -> None:
     assert [between(model, client_name(0), client_name(1), time_s) for time_s in times_s] == expected
 
 
+def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
+    tmp_path: Path, real_data: Path
+) -> None:
+    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
+    seconds = latencies(network(tmp_path, section, data_dir=real_data)).seconds[0]
+    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
+        medians_s, slices_s = arrays["rtt_s_median"], arrays["rtt_centiseconds"] / 100.0
+    blank = (medians_s == 0) & ~np.eye(99, dtype=bool)
+    assert blank.sum() == 63
+    for row, column in np.argwhere(blank):
+        measured_s = slices_s[:, row, column][slices_s[:, row, column] > 0]
+        assert seconds[row, column] == np.median(measured_s) / 2
+
+
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"network\.latency: needs the trace planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
@@ -325,7 +348,6 @@ def test_a_one_way_cut_from_the_servers(tmp_path: Path) -> None:
     section = CUT + 'from = ["servers"]\nto = [3]\n'
     (cut,) = network(tmp_path, section, servers=["server"]).partitions
     assert (cut.sources, cut.targets) == (("server",), ("client-3",))
-    assert network(tmp_path, section).partitions == ()  # a protocol without servers
 
 
 def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
@@ -395,11 +417,69 @@ reorder_delay = "1 s"
         (CUT[CUT.index("[[") :] + "share = 0.5\nfrom = [1]\nto = [2]", "either 'share' or 'from' and 'to'"),
         (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "either 'groups' or 'share'"),
         (CUT[CUT.index("[[") :] + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
+        ('reorder_delay = "200 ms"', 'network.reorder_delay = "200 ms": nothing is held up: only with link'),
+        ('link = "datagram"\nreorder_delay = "1 s"', 'network.reorder_delay = "1 s": nothing is held up'),
+        (
+            '[[network.class]]\ninside = [[0, 1]]\nreorder_delay = "1 s"',
+            'network.class.0.reorder_delay = "1 s": nothing is held up',
+        ),
+        (
+            'link = "datagram"\nretransmission_delay = "1 s"',
+            'network.retransmission_delay = "1 s": no datagram is repeated: only with link = "reliable"',
+        ),
+        (
+            'link = "datagram"\nretransmission_delay = "1 s"\n[[network.class]]\ninside = [[0, 1]]\n'
+            'link = "reliable"\nretransmission_delay = "2 s"',
+            'network.retransmission_delay = "1 s": no datagram is repeated',
+        ),
+        (
+            '[[network.class]]\ninside = [[0, 1]]\nlink = "datagram"\nretransmission_delay = "1 s"',
+            'network.class.0.retransmission_delay = "1 s": no datagram is repeated',
+        ),
     ],
 )  # fmt: skip
 def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
     with pytest.raises(UserError, match=text):
         network(tmp_path, f'latency = "1 s"\n{LINKS}{section}\n')
+
+
+ABOUT_SERVERS = {
+    'network.server = { uplink = "1 Mbit/s", downlink = "2 Mbit/s" }': (
+        'server = { uplink = "1 Mbit/s", downlink = "2 Mbit/s" }'
+    ),
+    "network.class.0.servers = true": '[[network.class]]\nservers = true\nlatency = "2 s"',
+    'network.class.0.across.1 = ["servers"]': '[[network.class]]\nacross = [[0], ["servers"]]\nloss = 0.5',
+    'network.class.0.latency.server_place = "Paris"': (
+        "[[network.class]]\ninside = [[0, 1]]\n"
+        'latency = { kind = "positions", floor = "1 ms", server_place = "Paris" }'
+    ),
+    'network.partition.0.from = ["servers"]': CUT[CUT.index("[[") :] + 'from = ["servers"]\nto = [2]',
+    'network.partition.0.to = ["servers"]': CUT[CUT.index("[[") :] + 'from = [2]\nto = ["servers"]',
+    'network.partition.0.groups.0 = [0, "servers"]': CUT[CUT.index("[[") :]
+    + 'groups = [[0, "servers"], [1]]',
+    "network.partition.0.share = 1.0": CUT[CUT.index("[[") :] + "share = 1.0",
+}
+
+
+@pytest.mark.parametrize("stated", ABOUT_SERVERS)
+def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Path, stated: str) -> None:
+    section = f'latency = "1 s"\n{LINKS}{ABOUT_SERVERS[stated]}\n'
+    network(tmp_path, section, servers=["server"])
+    with pytest.raises(UserError, match=r', as protocol\.name = "gossip" has no servers') as refusal:
+        network(tmp_path, section)
+    allowed = "must be less than 1" if "share" in stated else "must be left out"
+    assert str(refusal.value).startswith(f"{stated}: {allowed}, ")
+
+
+def test_both_bandwidths_of_a_phone_are_in_one_unit(tmp_path: Path) -> None:
+    section = (
+        'latency = "1 s"\nuplink = { kind = "trace", source = "phones", unit = "kB/s" }\n'
+        'downlink = { kind = "trace", source = "phones" }'
+    )
+    with pytest.raises(
+        UserError, match=r"network\.downlink\.unit = .*: must be that of network\.uplink\.unit"
+    ):
+        network(tmp_path, section)
 
 
 @pytest.mark.parametrize(
@@ -411,6 +491,8 @@ def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
         ('{ kind = "positions" }', "network.latency.floor: is missing"),
         ('{ kind = "trace", source = "internet" }', "must be one of planetlab, seattle"),
         ('{ kind = "normal", mean = "1 ms", sigma = "1 ms", low = "1 s" }', "latency.low = .*: must be at"),
+        ('{ kind = "lognormal", median = "1 ms", sigma = 1000 }', "network.latency.sigma = 1000: must be at"),
+        ('{ kind = "trace", source = "seattle", jitter = 100 }', "network.latency.jitter = 100: must be at"),
         ('{ kind = "pareto", minimum = "1 ms", shape = 0 }', "network.latency.shape = 0: must be at least"),
     ],
 )  # fmt: skip

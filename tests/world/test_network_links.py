@@ -1,12 +1,15 @@
 """Kinds of connections: copies, datagrams held up, classes, limits of one connection, and full uplinks."""
 
 import math
-from itertools import pairwise
+from collections.abc import Callable
+from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sim.world.distributions import Constant, LogNormal
+from sim.world.latency import NodeLatency
 from sim.world.links import LinkClass, LinkModel
 from sim.world.loss import GilbertElliott, IndependentLoss
 from sim.world.partitions import Partition
@@ -127,6 +130,62 @@ def test_a_reliable_link_gets_through_a_burst_with_the_first_repetition_behind_i
     delays = [time_s - 0.25 - number / 8 for time_s, _, number in world.received]
     assert any(delays)
     assert all((delay_s * 8).is_integer() for delay_s in delays)
+
+
+# -- The moment that decides: the end of the transfer, not the call of send
+
+
+def test_datagrams_that_wait_for_their_transfer_meet_the_bursts_of_their_departure() -> None:
+    bursty = GilbertElliott(8.0, 8.0)
+    world = World(uplink_bps=UNIT_BPS, reliable=False, loss=bursty)
+    for number in range(64):
+        world.send(0.0, "ab", number)
+    lost = [number for _, event, number, _ in world.run().ends() if event == "lost"]
+    process = bursty.on(0, ("a", "b"))
+    assert process is not None
+    assert lost == [number for number in range(64) if process.lost(number + 1.0)]
+    assert 0 < len(lost) < 64
+
+
+def test_messages_that_wait_for_their_transfer_are_repeated_from_their_departure_on() -> None:
+    bursty = GilbertElliott(8.0, 8.0)
+    world = World(uplink_bps=UNIT_BPS, loss=bursty, rto_s=0.5)
+    for number in range(64):
+        world.send(0.0, "ab", number)
+    process = bursty.on(0, ("a", "b"))
+    assert process is not None
+    delays_s = [number + 1.25 + 0.5 * process.repetitions(number + 1.0, 0.5) for number in range(64)]
+    in_order = list(accumulate(delays_s, max))
+    assert [time_s for time_s, _, _ in world.run().received] == in_order
+    assert 1 < len(set(in_order)) < 64
+
+
+def test_messages_that_wait_for_their_transfer_have_the_latency_of_their_departure() -> None:
+    slices = np.array([[[0.0, 0.25], [0.25, 0.0]], [[0.0, 0.5], [0.5, 0.0]]])
+    latency = NodeLatency(slices, {"a": 0, "b": 1}, slice_s=2.0)
+    world = World(uplink_bps=UNIT_BPS, latency=latency)
+    for number in range(4):
+        world.send(0.0, "ab", number)
+    assert [time_s for time_s, _, _ in world.run().received] == [1.25, 2.5, 3.5, 4.25]
+
+
+def test_a_messages_numbers_do_not_depend_on_what_became_of_others() -> None:
+    def delays(departs_s: Callable[[int], float], **model: Any) -> dict[int, list[float]]:
+        """Of each message that arrived, with its copy: the seconds from its departure on."""
+        world = World(
+            latency=LogNormal(0.5, 1.0), reliable=False, loss=IndependentLoss(0.2), duplicate=0.5, **model
+        )
+        for number in range(40):
+            world.send(100.0 * (number // 10), "ab", number)
+        found: dict[int, list[float]] = {}
+        for time_s, _, number in world.run().received:
+            found.setdefault(number, []).append(round(time_s - departs_s(number), 6))
+        return found
+
+    unlimited = delays(lambda number: 100.0 * (number // 10))
+    queued = delays(lambda number: 100.0 * (number // 10) + number % 10 + 1, uplink_bps=UNIT_BPS, backlog=4)
+    assert {number % 10 for number in queued} == set(range(5))  # the others found no room
+    assert queued == {number: times_s for number, times_s in unlimited.items() if number % 10 < 5}
 
 
 # -- Classes

@@ -54,6 +54,8 @@ def test_long_run_speeds_are_those_of_the_formulas() -> None:
         lambda: MeasuredSlowdown((0.0, 1.0), (1.0, 2.0)),
         lambda: MeasuredSlowdown((0.0, 2.0, 1.0), (1.0, 2.0)),
         lambda: MeasuredSlowdown((0.0, 1.0), (0.0,)),
+        lambda: MeasuredSlowdown((0.0, float("inf")), (1.0,)),
+        lambda: MeasuredSlowdown((0.0, float("nan")), (1.0,)),
     ],
 )
 def test_what_means_nothing_is_refused(make: object) -> None:
