@@ -29,7 +29,7 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 
 from sim.world.bare_loop import BareLoop
 from sim.world.deadlock import Deadlock, place
-from sim.world.event import Event
+from sim.world.event import Event, Timer
 from sim.world.random import key, splitmix64
 from sim.world.task import NEVER, VirtualTask
 
@@ -62,9 +62,9 @@ class VirtualLoop(BareLoop):
         self._time = 0.0
         order = count() if shuffle_seed is None else _shuffled(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
-        self._ready: deque[Event | VirtualTask[Any]] = deque()
+        self._ready: deque[Timer] = deque()
         # Two heaps. The second number is unique, so that events themselves are never compared.
-        self._timers: list[tuple[float, int, Event | VirtualTask[Any]]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
         self._observers: list[tuple[float, int, Event]] = []
         self._cancelled = 0  # cancelled events that are still among the timers
         self._observer_order = count()
@@ -122,9 +122,19 @@ class VirtualLoop(BareLoop):
         if not when >= self._time:
             when = self._not_before_now(when)
         event = Event(when, callback, args, self, context)
-        event._due = number = self._next_number()
+        event.due = number = self._next_number()
         heappush(self._timers, (when, number, event))
         return event
+
+    def schedule(self, when: float, timer: Timer) -> None:
+        """Calls `timer.fire()` at the time `when` (seconds), outside of any context; it can't be cancelled.
+
+        For what is made in large numbers: a timer that is the thing itself needs no handle.
+        """
+        if not when >= self._time:
+            when = self._not_before_now(when)
+        timer.due = number = self._next_number()
+        heappush(self._timers, (when, number, timer))
 
     def call_at_observer(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts
@@ -150,7 +160,7 @@ class VirtualLoop(BareLoop):
         """Counts a cancelled timer. Once they are the majority of the heap, they leave it."""
         self._cancelled += 1
         if self._cancelled > _PURGE_MIN and 2 * self._cancelled > len(self._timers):
-            self._timers[:] = [entry for entry in self._timers if entry[2]._due == entry[1]]
+            self._timers[:] = [entry for entry in self._timers if entry[2].due == entry[1]]
             heapify(self._timers)
             self._cancelled = 0
 
@@ -229,18 +239,18 @@ class VirtualLoop(BareLoop):
                     if timers and timers[0][0] <= self._time:
                         self._line_up_due_timers()
                     for _ in range(len(ready)):
-                        next_ready()._step()
+                        next_ready().fire()
                 elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
                     when, number, timer = heappop(timers)
-                    if timer._due != number:
+                    if timer.due != number:
                         self._cancelled -= 1
                         continue
                     self._time = when
-                    timer._due = NEVER
+                    timer.due = NEVER
                     if timers and timers[0][0] <= when:
                         ready.append(timer)
                     else:  # a round of its own
-                        timer._step()
+                        timer.fire()
                     del timer  # a task's error holds this frame: it must not hold the task in turn
                 elif not self._next_observer(end_s):
                     return
@@ -253,16 +263,16 @@ class VirtualLoop(BareLoop):
         timers = self._timers
         while timers and timers[0][0] <= self._time:
             _, number, timer = heappop(timers)
-            if timer._due != number:
+            if timer.due != number:
                 self._cancelled -= 1
             else:
-                timer._due = NEVER
+                timer.due = NEVER
                 self._ready.append(timer)
 
     def _next_observer(self, end_s: float) -> bool:
         """Makes the next observer ready; False if none is due by `end_s`. No timer is due before it."""
         timers = self._timers
-        while timers and timers[0][2]._due != timers[0][1]:
+        while timers and timers[0][2].due != timers[0][1]:
             heappop(timers)
             self._cancelled -= 1
         if not timers or timers[0][0] == math.inf:

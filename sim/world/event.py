@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sim.world.task import NEVER
 
 if TYPE_CHECKING:
     from sim.world.clock import VirtualLoop
+
+
+class Timer(Protocol):
+    """What the loop calls when its time has come, or when it is its turn among what is ready.
+
+    `due` is its number among the loop's timers; another one, or NEVER, makes an entry of the heap void.
+    """
+
+    due: int
+
+    def fire(self) -> None: ...
 
 
 class Event(asyncio.TimerHandle):
@@ -20,7 +31,7 @@ class Event(asyncio.TimerHandle):
     mode.
     """
 
-    __slots__ = ("_due",)
+    __slots__ = ("due",)
 
     _callback: Callable[..., object] | None
     _args: Any
@@ -41,9 +52,9 @@ class Event(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self._due = NEVER  # its number among the loop's timers, while it is among them
+        self.due = NEVER  # its number among the loop's timers, while it is among them
 
-    def _step(self) -> None:
+    def fire(self) -> None:
         """Runs the callback, unless it has been cancelled."""
         try:
             if not self._cancelled:
@@ -56,8 +67,8 @@ class Event(asyncio.TimerHandle):
         if not self._cancelled:
             self._cancelled = True
             self._callback = self._args = None
-            if self._due != NEVER:
-                self._due = NEVER
+            if self.due != NEVER:
+                self.due = NEVER
                 self._loop._timer_cancelled()
 
     def __repr__(self) -> str:

@@ -18,12 +18,13 @@ of its own: sent when the network makes it, behind the transfer (the event says 
 bytes, and ended like any other.  Times are virtual seconds; sizes are encoded bytes.
 """
 
-import asyncio
+from __future__ import annotations
+
 import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from actors.codec import size as encoded_size
 from actors.message import Envelope
@@ -32,7 +33,10 @@ from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.partitions import Partitions
 from sim.world.random import Draws
-from sim.world.task import sleep
+from sim.world.task import NEVER, sleep
+
+if TYPE_CHECKING:
+    from sim.world.clock import VirtualLoop
 
 # Called with (event, time_s, envelope, size_bytes, reason); event is "sent", "delivered", "lost", "dropped".
 # The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
@@ -54,11 +58,25 @@ class Counts:
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
 
 
-@dataclass(slots=True)
 class _Message:
-    envelope: Envelope
-    size_bytes: int
-    number: int  # of those sent between the pair before it
+    """A message on its way; behind the transfer it is itself the timer of its arrival."""
+
+    __slots__ = ("due", "envelope", "line", "network", "number", "size_bytes", "wire")
+
+    def __init__(
+        self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
+    ) -> None:
+        self.network = network
+        self.wire = wire
+        self.envelope = envelope
+        self.size_bytes = size_bytes
+        self.number = number  # of those sent between the pair before it
+        self.line: list[_Message] | None = None  # of those of its pair that arrive in one instant, in order
+        self.due = NEVER
+
+    def fire(self) -> None:
+        """Arrive; of several in one instant the first of the line, in whatever order the loop calls them."""
+        self.network._arrive(self if self.line is None else self.line.pop(0))
 
 
 class Chances:
@@ -88,7 +106,7 @@ class Chances:
 class Wire:
     """The one-way connection of an ordered pair of names."""
 
-    __slots__ = ("arrival_s", "arriving", "chances", "link", "pair", "queue", "sent", "transfer", "way")
+    __slots__ = ("arrival_s", "chances", "last", "link", "pair", "queue", "sent", "transfer", "way")
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
@@ -98,31 +116,32 @@ class Wire:
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
         self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
-        self.arrival_s = -math.inf  # the latest arrival that is set, and the messages that arrive then
-        self.arriving: list[_Message] = []
+        self.last: _Message | None = None  # of those on the wires of a reliable link, and when it arrives
+        self.arrival_s = -math.inf
 
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""
-        return self.chances is None and self.queue is None and not self.arriving
+        return self.chances is None and self.queue is None and self.last is None
 
 
 class SimulatedNetwork(Transport):
     """A transport in virtual time.
 
-    `loop` is a VirtualLoop, `seed` the run's.  Each pair of names has its own streams of random numbers, so
+    `seed` is the run's.  Each pair of names has its own streams of random numbers, so
     neither other actors' traffic nor the number of actors changes the latencies and losses between two.
     `observe` is told of every event at its time.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, seed: int, model: NetworkModel, observe: Observer | None = None
+        self, loop: VirtualLoop, seed: int, model: NetworkModel, observe: Observer | None = None
     ) -> None:
         self.counts = Counts()
         self.observe = observe
+        self.now = loop.time  # type: ignore[method-assign]  # one call less, each time that anybody asks
         self._loop = loop
         self._seed = seed
         self._model = model
-        self._partitions = Partitions(model.partitions)
+        self._partitions = Partitions(model.partitions) if model.partitions else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was ever attached
         self._wires: dict[tuple[str, str], Wire] = {}
@@ -166,10 +185,6 @@ class SimulatedNetwork(Transport):
         for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
-    def now(self) -> float:
-        """Seconds of virtual time; also while the loop is not running."""
-        return self._loop.time()
-
     # -- The way of a message
 
     def send(self, envelope: Envelope) -> None:
@@ -185,10 +200,10 @@ class SimulatedNetwork(Transport):
         wire = self._wires.get(pair)
         if wire is None:
             wire = self._wires[pair] = self._new_wire(pair)
-        message = _Message(envelope, size_bytes, wire.sent)
+        message = _Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
-        if self._partitions.cut(*pair, self._loop.time()):
+        if self._partitions is not None and self._partitions.cut(*pair, self.now()):
             self._end(message, "lost", "partition")  # no connection comes about: there is nothing to transfer
         elif self._limited:
             self._enqueue(wire, message)
@@ -202,7 +217,7 @@ class SimulatedNetwork(Transport):
         it (None: there is none).  Only what nobody can know yet is left to `_arrive`: whether the receiver is
         up then, and the pair not cut.
         """
-        link, chances, now_s = wire.link, wire.chances, self._loop.time()
+        link, chances, now_s = wire.link, wire.chances, self.now()
         if chances is None:
             return link.latency_s(wire.pair, now_s, None), False, None
         chances.turn_to(number)
@@ -235,7 +250,7 @@ class SimulatedNetwork(Transport):
             if wire.link.reliable and wire.pair[1] not in self._deliver:
                 # Nobody answers; the sender notices after the latency, and spends its uplink on others.
                 delay_s, _, _ = self.fate(wire, message.number)
-                self._loop.call_at(self._loop.time() + delay_s, self._refuse, wire)
+                self._loop.call_at(self.now() + delay_s, self._refuse, wire)
 
     def _find_room(self, message: _Message) -> bool:
         """Put a message into its sender's uplink queue, if it has room there or is alone."""
@@ -287,28 +302,30 @@ class SimulatedNetwork(Transport):
         if lost:
             self._end(message, "lost", "loss")
             return
-        arrival_s = self._loop.time() + delay_s
-        if not wire.link.reliable:
-            self._loop.call_at(arrival_s, self._arrive, [message])
-            if copy_delay_s is not None:
-                copy = _Message(message.envelope, message.size_bytes, message.number)
-                self.counts.duplicated += 1
-                self._count_sent(copy, "duplicate")
-                self._loop.call_at(self._loop.time() + copy_delay_s, self._arrive, [copy])
-            return
-        if arrival_s > wire.arrival_s:
-            wire.arrival_s = arrival_s
-            wire.arriving = []
-        # Messages of one pair that arrive together share a list, and each arrival takes its first: so they
-        # keep their order even where the loop shuffles what happens at the same time.
-        wire.arriving.append(message)
-        self._loop.call_at(wire.arrival_s, self._arrive, wire.arriving)
+        now_s = self.now()
+        arrival_s = now_s + delay_s
+        if wire.link.reliable:
+            last = wire.last
+            if last is not None and arrival_s <= wire.arrival_s:  # it may not overtake
+                arrival_s = wire.arrival_s
+                last.line = message.line = last.line or [last]
+                message.line.append(message)
+            wire.last, wire.arrival_s = message, arrival_s
+        self._loop.schedule(arrival_s, message)
+        if copy_delay_s is not None:
+            copy = _Message(self, wire, message.envelope, message.size_bytes, message.number)
+            self.counts.duplicated += 1
+            self._count_sent(copy, "duplicate")
+            self._loop.schedule(now_s + copy_delay_s, copy)
 
-    def _arrive(self, arriving: list[_Message]) -> None:
-        message = arriving.pop(0)
+    def _arrive(self, message: _Message) -> None:
+        if message.wire.last is message:
+            message.wire.last = None
         envelope = message.envelope
         deliver = self._deliver.get(envelope.receiver)
-        if self._partitions.cut(envelope.sender, envelope.receiver, self._loop.time()):
+        if self._partitions is not None and self._partitions.cut(
+            envelope.sender, envelope.receiver, self.now()
+        ):
             self._end(message, "lost", "partition")
         elif deliver is None:
             self._end(message, "dropped", "down" if envelope.receiver in self._known else "unknown")
@@ -335,7 +352,7 @@ class SimulatedNetwork(Transport):
         of_type[0] += 1
         of_type[1] += message.size_bytes
         if self.observe is not None:
-            self.observe("sent", self._loop.time(), message.envelope, message.size_bytes, reason)
+            self.observe("sent", self.now(), message.envelope, message.size_bytes, reason)
 
     def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -348,12 +365,11 @@ class SimulatedNetwork(Transport):
             else:
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
-        pair = (message.envelope.sender, message.envelope.receiver)
-        wire = self._wires.get(pair)
-        if wire is not None and wire.is_blank():
-            del self._wires[pair]  # or a long run would keep one for each pair that ever spoke
+        wire = message.wire
+        if wire.chances is None and wire.is_blank():
+            self._wires.pop(wire.pair, None)  # or a long run would keep one for each pair that ever spoke
         if self.observe is not None:
-            self.observe(event, self._loop.time(), message.envelope, message.size_bytes, reason)
+            self.observe(event, self.now(), message.envelope, message.size_bytes, reason)
 
     def _new_wire(self, pair: tuple[str, str]) -> Wire:
         return Wire(pair, self._model.link_of(pair), self._seed)

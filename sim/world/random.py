@@ -35,7 +35,7 @@ _normal_quantile = NormalDist().inv_cdf
 
 def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
     """Stable hash. Parts carry their type and length: ("ab", "c") is not ("a", "bc"), and 1 is not "1"."""
-    parts = b"".join([_encoded(type(part), part) for part in (seed, *names)])
+    parts = b"".join([_encoded(type(part), part) for part in (seed, *names)])  # type: ignore[arg-type]
     return int.from_bytes(hashlib.blake2b(parts, digest_size=size_bytes).digest(), "little")
 
 

@@ -46,12 +46,12 @@ class VirtualTask(asyncio.Future[T]):
         "_cancel_requests",
         "_context",
         "_coro",
-        "_due",
         "_must_cancel",
         "_name",
         "_reason",
         "_send",
         "_virtual_loop",
+        "due",
     )
 
     def __init__(
@@ -70,7 +70,7 @@ class VirtualTask(asyncio.Future[T]):
         self._name = f"Task-{next(_numbers)}" if name is None else str(name)
         self._context = copy_context() if context is None else context
         self._awaited: Any = None  # the future that it waits for
-        self._due = NEVER  # number of the timer that it sleeps by
+        self.due = NEVER  # number of the timer that it sleeps by
         self._must_cancel = False  # it will be cancelled when it runs next
         self._reason: tuple[Any, ...] = ()  # of the cancellation, if `cancel` got one
         self._cancel_requests = 0
@@ -78,7 +78,7 @@ class VirtualTask(asyncio.Future[T]):
         loop._ready.append(self)
 
     def __repr__(self) -> str:
-        waits = self._awaited is not None or self._due != NEVER
+        waits = self._awaited is not None or self.due != NEVER
         state = "done" if self.done() else "waiting" if waits else "ready"
         return f"<task {self._name}, {state}>"
 
@@ -109,8 +109,8 @@ class VirtualTask(asyncio.Future[T]):
         self._cancel_requests += 1
         self._reason = () if msg is None else (msg,)
         awaited = self._awaited
-        if self._due != NEVER:
-            self._due = NEVER
+        if self.due != NEVER:
+            self.due = NEVER
             self._virtual_loop._timer_cancelled()
             self._virtual_loop._ready.append(self)
         elif awaited is not None and awaited.cancel(*self._reason):
@@ -129,7 +129,7 @@ class VirtualTask(asyncio.Future[T]):
 
     # Running
 
-    def _step(self, error: BaseException | None = None) -> None:
+    def fire(self, error: BaseException | None = None) -> None:
         """Runs the coroutine to its next await; `error` is thrown into it."""
         if self._must_cancel:
             self._must_cancel = False
@@ -158,7 +158,7 @@ class VirtualTask(asyncio.Future[T]):
             if type(awaited) is not float:
                 self._wait_for(awaited)
             elif awaited > 0.0:
-                self._due = due = loop._next_number()
+                self.due = due = loop._next_number()
                 heappush(loop._timers, (loop._time + awaited, due, self))
             else:
                 loop._ready.append(self)
@@ -187,14 +187,14 @@ class VirtualTask(asyncio.Future[T]):
             if self._must_cancel and awaited.cancel(*self._reason):
                 self._must_cancel = False
             return
-        loop.call_soon(self._step, RuntimeError(problem), context=loop.context)
+        loop.call_soon(self.fire, RuntimeError(problem), context=loop.context)
 
     def _wake(self, future: asyncio.Future[Any]) -> None:
         try:
             future.result()
         except BaseException as error:  # for the coroutine to deal with
-            self._step(error)
+            self.fire(error)
         else:
-            self._step()
+            self.fire()
         finally:
             self = None  # type: ignore[assignment]  # the error's traceback holds this frame
