@@ -89,7 +89,7 @@ class SwimSettings:
 class _Watched:
     """What is believed of a member.
 
-    timer: while it is suspected, declares it dead. told_s: when it was last told that it is dead.
+    timer: while it is suspected, declares it dead. told_s: when it was last told that it is gone.
     """
 
     status: int = ALIVE
@@ -245,10 +245,10 @@ class FailureDetector:
         self._reconnect_at_s += self._settings.reconnect_s
         dead = [name for name, member in self._members.items() if member.status == DEAD]
         for name in self._sample(dead, 1):
-            self._say_that_it_is_dead(name)
+            self._say_that_it_is_gone(name)
 
-    def _say_that_it_is_dead(self, name: str) -> None:
-        """Ping a member that is believed dead; if it is not, it refutes that."""
+    def _say_that_it_is_gone(self, name: str) -> None:
+        """Ping a member that is believed dead, or to have left; if it is there, it refutes that."""
         if self._tell is not None:
             member = self._members[name]
             member.told_s = self._loop.time()
@@ -296,8 +296,8 @@ class FailureDetector:
             return
         if member.status == SUSPECT:
             member.settle(ALIVE, member.incarnation)
-        elif member.status == DEAD and self._loop.time() >= member.told_s + self._settings.period_s:
-            self._say_that_it_is_dead(sender)
+        elif self._loop.time() >= member.told_s + self._settings.period_s:
+            self._say_that_it_is_gone(sender)
 
     # --- what is known --------------------------------------------------------------------------------------
 

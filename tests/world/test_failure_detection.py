@@ -149,6 +149,20 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
     assert all(len(member.peers) == 29 for member in members.members.values())
 
 
+@pytest.mark.parametrize("how", ["leave", "crash"])
+def test_who_comes_back_unheard_is_found_by_its_pings(how: str) -> None:
+    others = tuple(name for name in NAMES if name != "m03")
+    cut = Partition(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
+    members = group(model=NetworkModel(LinkModel(Constant(0.01)), partitions=(cut,)))
+    members.start()
+    members.run(10.0)
+    getattr(members, how)("m03")
+    members.run(20.0)
+    members.join("m03")
+    members.run(40.0)
+    assert members.who_knows("m03", up=False) == []
+
+
 def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> None:
     members = group(NAMES[:6])
     members.start()
