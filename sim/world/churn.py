@@ -64,6 +64,7 @@ def possible_for(
 ) -> list[int]:
     """Those of `clients` to whom `kind` can happen at `time_s`, after the events until then.
 
+    Whoever has an event at `time_s` or later is left out: it would come to what this event has changed.
     For a join these are the clients that `events` do not name: whoever is to join is absent until then.
     """
     everything = sorted(events, key=lambda event: event.time_s)
@@ -75,7 +76,7 @@ def possible_for(
         if event.time_s < time_s:
             for client in event.clients:
                 presence[client] = _NEXT[presence.get(client, "up")].get(event.kind, "up")
-    busy = {client for event in everything if event.time_s == time_s for client in event.clients}
+    busy = {client for event in everything if event.time_s >= time_s for client in event.clients}
     return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.churn import ChurnEvent, Kind, absent_at_start, schedule, validate_schedule
+from sim.world.churn import ChurnEvent, Kind, absent_at_start, possible_for, schedule, validate_schedule
 from sim.world.clock import run_virtual
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -224,3 +224,9 @@ def test_what_is_still_to_come_can_be_cancelled() -> None:
         return log
 
     assert run_virtual(scenario()) == [0]
+
+
+def test_whoever_is_already_to_go_later_is_not_chosen_again() -> None:
+    spread = [ChurnEvent(17.0, "crash", (0,)), ChurnEvent(12.0, "crash", (1,))]
+    assert possible_for("crash", 15.0, range(4), spread) == [2, 3]
+    assert possible_for("rejoin", 15.0, range(4), spread) == [1]
