@@ -3,6 +3,7 @@
 Pure functions of what the observer recorded; the summary and the report both show them.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -72,10 +73,15 @@ class Dip(NamedTuple):
     seconds: float | None
 
 
-def catch_up_time(newcomer: Series, incumbents: Series, joined_s: float) -> float | None:
-    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None."""
+def catch_up_time(
+    newcomer: Series, incumbents: Series, joined_s: float, gone_s: float = math.inf
+) -> float | None:
+    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None.
+
+    gone_s: when it went again; what it was worth in a later life does not count.
+    """
     for time_s, value in zip(*newcomer, strict=True):
-        if time_s >= joined_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
+        if joined_s <= time_s <= gone_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
             return float(time_s - joined_s)
     return None
 
@@ -95,6 +101,18 @@ def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
     return Dip(float(before - values[:until].min()), seconds)
 
 
+def end_times(moves: Sequence[Happening]) -> dict[Happening, float]:
+    """For each arrival, when that client went again; infinite for those that stayed."""
+    ends_s: dict[Happening, float] = {}
+    gone_s: dict[int, float] = {}
+    for move in sorted(moves, key=lambda move: move.time_s, reverse=True):
+        if move.event in DEPARTURES:
+            gone_s[move.client] = move.time_s
+        elif move.event in ARRIVALS:
+            ends_s[move] = gone_s.get(move.client, math.inf)
+    return ends_s
+
+
 class Population:
     """Newcomers and survivors of one run, by the accuracies in `panel`."""
 
@@ -106,12 +124,15 @@ class Population:
         """Whether anybody was measured before this arrival, so that there is something to catch up with."""
         return self._incumbents(*self._place(arrival)) is not None
 
-    def catch_up(self, arrival: Happening) -> float | None:
-        """Seconds until the newcomer had caught up with those who were there before; None if it never did."""
+    def catch_up(self, arrival: Happening, gone_s: float = math.inf) -> float | None:
+        """Seconds until the newcomer had caught up with those who were there before; None if it never did.
+
+        gone_s: the end of the life that began with this arrival.
+        """
         incumbents = self._incumbents(*self._place(arrival))
         if incumbents is None:
             return None
-        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s)
+        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s, gone_s)
 
     def dip(self, departed_s: float) -> Dip | None:
         """What the departures between two evaluations, the first at `departed_s`, cost those who stayed."""
@@ -124,7 +145,10 @@ class Population:
     def summary(self, moves: Sequence[Happening]) -> dict[str, Any]:
         """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
         arrivals = [move for move in moves if move.event in ARRIVALS and self.has_incumbents(move)]
-        catch_ups = [seconds for move in arrivals if (seconds := self.catch_up(move)) is not None]
+        ends_s = end_times(moves)
+        catch_ups = [
+            seconds for move in arrivals if (seconds := self.catch_up(move, ends_s[move])) is not None
+        ]
         first_s: dict[int, float] = {}  # of the departures between two evaluations, which are one event
         for move in moves:
             if move.event in DEPARTURES:

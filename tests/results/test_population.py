@@ -74,6 +74,14 @@ def test_summary_of_a_population() -> None:
     }
 
 
+def test_a_life_that_ended_before_catching_up_never_did() -> None:
+    values = np.array([[0.9, NAN], [0.9, 0.1], [0.9, NAN], [0.9, 0.9]])
+    moves = [Happening(5.0, 1, "join"), Happening(15.0, 1, "crash"), Happening(25.0, 1, "rejoin")]
+    summary = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0]), values)).summary(moves)
+    assert (summary["newcomers"], summary["caught_up"]) == (2, 1)
+    assert summary["catch_up_seconds"] == {"median": 5.0, "max": 5.0}
+
+
 def test_departures_between_two_evaluations_are_one() -> None:
     moves = [Happening(12.0, 2, "crash"), Happening(13.0, 4, "leave")]
     assert Population(PANEL).summary(moves)["departures"] == 1
