@@ -20,7 +20,7 @@ from sim.results.figures import (
 from sim.results.heatmaps import MOST_TIMELINE_CLIENTS, learned_graph, timeline
 from sim.results.metrics import EDGE_THRESHOLD
 from sim.results.page import document
-from sim.results.population import ARRIVALS, Happening, Panel, Population, end_times
+from sim.results.population import ARRIVALS, Happening, Panel, Population
 from sim.results.store import RunDirectory
 from sim.results.view import RunView
 
@@ -160,14 +160,11 @@ def _moves(view: RunView) -> str:
     """What each arrival and departure meant for those concerned; needs accuracies."""
     if not view.moves or view.measure is None or not view.measure[0].is_share:
         return ""
-    population = Population(view.measure[1])
+    population = Population(view.measure[1], view.moves)
     rows = []
-    ends_s = end_times(view.moves)
     for move in view.moves[:MOST_TABLE_ROWS]:
-        if move.event in ARRIVALS:
-            consequence = _newcomer(population, move, ends_s[move])
-        else:
-            consequence = _survivors(population, move)
+        describe = _newcomer if move.event in ARRIVALS else _survivors
+        consequence = describe(population, move)
         rows.append([view.clients[move.client], move.event, text.duration(move.time_s), *consequence])
     heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
     lead = (
@@ -178,10 +175,10 @@ def _moves(view: RunView) -> str:
     return _section("Arrivals and departures", f"<p>{lead}</p>{_table(heads, rows, words=2)}{more}")
 
 
-def _newcomer(population: Population, move: Happening, gone_s: float) -> list[str]:
-    if not population.has_incumbents(move):
+def _newcomer(population: Population, move: Happening) -> list[str]:
+    if not (move.is_newcomer and population.has_incumbents(move)):
         return [text.NOTHING] * 3
-    seconds = population.catch_up(move, gone_s)
+    seconds = population.catch_up(move)
     return ["not reached" if seconds is None else text.duration(seconds), text.NOTHING, text.NOTHING]
 
 

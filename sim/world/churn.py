@@ -59,6 +59,16 @@ def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
     return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
 
 
+def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
+    """The rejoins of each client that has any, by time."""
+    found: dict[int, list[ChurnEvent]] = {}
+    for event in sorted(events, key=lambda event: event.time_s):
+        if event.kind == "rejoin":
+            for client in event.clients:
+                found.setdefault(client, []).append(event)
+    return found
+
+
 def possible_for(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:

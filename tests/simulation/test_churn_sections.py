@@ -93,6 +93,20 @@ def test_a_stale_client_comes_back_with_its_last_backup(tmp_path: Path) -> None:
         assert not np.array_equal(seen[7.5], seen[6.5])
 
 
+def test_the_trace_tells_what_a_client_came_back_with(tmp_path: Path) -> None:
+    """Who crashes before its first backup has none, and is a newcomer."""
+    text = QUADRATIC
+    for client, state in enumerate(["keep", "stale", "stale", "fresh"]):
+        every = ["1 min", "1 s", "5 s", "1 min"][client]
+        text += entry(at="3 s", event="crash", clients=[client])
+        text += entry(at="4 s", event="rejoin", clients=[client], state=state, backup_every=every)
+    with simulation(tmp_path, text) as built:
+        built.run()
+        back = [(name, detail) for _, name, event, detail in built.trace.lifecycles if event == "rejoin"]
+        assert back == [(f"client-{k}", s) for k, s in enumerate(["keep", "stale", "fresh", "fresh"])]
+        assert [client.learner.newcomer for client in built.clients[:4]] == [False] * 4
+
+
 POISSON = {"kind": '"poisson"', "every": '"1 s"', "session": '{ kind = "exponential", mean = "2 s" }'}
 
 CRASH_3 = entry(at="2 s", event="crash", clients=[3])
