@@ -20,7 +20,8 @@ class Churn(Settings):
     clients: ClientList | None = None
     """The clients."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of those to whom it can happen then, drawn at random, instead of `clients` (join: of all)."""
+    """Share of those to whom it can happen then, drawn at random, instead of `clients`. Of a join these are
+    the clients that no other entry names, no earlier join has drawn, and no process has in its pool."""
     cluster: NonNegativeInt | None = None
     """All clients of a true cluster to whom it can happen then, instead of `clients`."""
     spread: Duration = default("0 s")

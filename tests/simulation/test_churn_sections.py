@@ -46,6 +46,15 @@ def test_a_share_may_join_and_a_cluster_may_go(tmp_path: Path) -> None:
         assert [client.index for client in built.clients if not client.up_at_start] == list(late)
 
 
+def test_a_share_that_joins_is_of_those_that_nothing_else_happens_to(tmp_path: Path) -> None:
+    text = TEN + entry(at="2 s", event="join", share=0.5) + entry(at="4 s", event="crash", clients=[0, 1])
+    text += process(**POISSON, clients="[2, 3]")
+    ours = [found for found in moves(tmp_path, text) if not {2, 3} & set(found[2])]
+    (_, kind, late), (_, _, gone) = ours
+    assert kind == "join" and len(late) == 3, "of the six that are left"
+    assert gone == (0, 1)
+
+
 def test_a_flash_crowd_comes_within_its_spread(tmp_path: Path) -> None:
     found = moves(tmp_path, TEN + entry(at="3 s", event="join", clients=[4, 5, 6, 7], spread="2 s"))
     assert sorted(client for _, _, clients in found for client in clients) == [4, 5, 6, 7]
