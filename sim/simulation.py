@@ -101,9 +101,9 @@ class Simulation:
                 assert client.learner is not None
                 client.membership.start(client.learner.tell)
         for index, returns in self._rejoins.items():
-            stale = [event.backup_every_s for event in returns if event.state == "stale"]
-            if stale:
-                self._back_up_every(min(stale), self.clients[index])
+            every_s = next((event.backup_every_s for event in returns if event.state == "stale"), None)
+            if every_s is not None:  # the same for all of them
+                self._back_up_every(every_s, self.clients[index])
         schedule(
             self.loop,
             self.events,

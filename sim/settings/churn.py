@@ -30,7 +30,7 @@ class Churn(Settings):
     """For a rejoin: with the state it had (keep), with the model of its last backup (stale), or as a newcomer
     (fresh)."""
     backup_every: PositiveDuration = default("1 min")
-    """Time between two backups, for a stale rejoin."""
+    """Time between two backups, for a stale rejoin; the same for all of one client."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Churn":
@@ -103,7 +103,8 @@ class PoissonChurn(_Process):
     session: SessionLength
     """How long a client stays."""
     up_at_start: Share = 0.0
-    """Share of the pool that is there at the start, with a session of its own."""
+    """Share of the pool that is there at the start, each with a whole new session: not with what is left of
+    one that began earlier. That is the same for exponential lengths; others need a few sessions to settle."""
 
 
 class DiurnalChurn(PoissonChurn):

@@ -75,7 +75,7 @@ def possible_for(
     """Those of `clients` to whom `kind` can happen at `time_s`, after the events until then.
 
     Whoever has an event at `time_s` or later is left out: it would come to what this event has changed.
-    For a join these are the clients that `events` do not name: whoever is to join is absent until then.
+    For a join these are the clients that `events` do not name, as whoever is to join is absent until then.
     """
     everything = sorted(events, key=lambda event: event.time_s)
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
@@ -94,10 +94,12 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
     """Raise ValueError for the first event, in time, that is impossible among `count` clients.
 
     The message names the event by its place in `events`, the client, what it is at that time and what is
-    allowed. Two events of one client at the same time are refused: which comes first would be an accident.
+    allowed. Two events of one client at the same time are refused: which comes first would be an accident. So
+    are two intervals between backups: a client makes them at the same pace over all its lives.
     """
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
     changed_s: dict[int, float] = {}
+    backups_s: dict[int, float] = {}
     for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
         where, when = f"churn[{place}]", f"at {event.time_s:g} s"
         for client in event.clients:
@@ -110,6 +112,12 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
                 raise ValueError(
                     f"{where}: client {client} cannot {event.kind} {when}: "
                     f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}"
+                )
+            every_s = event.backup_every_s
+            if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
+                raise ValueError(
+                    f"{where}: client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
+                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both"
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s

@@ -77,6 +77,16 @@ def test_a_possible_schedule_passes() -> None:
             [event(5, "crash", 1), event(5, "rejoin", 1)],
             "churn[1]: client 1 has two events at 5 s; allowed: one at a time",
         ),
+        (
+            [
+                event(1, "crash", 1),
+                ChurnEvent(2.0, "rejoin", (1,), "stale", 60.0),
+                event(3, "leave", 1),
+                ChurnEvent(4.0, "rejoin", (1,), "stale", 10.0),
+            ],
+            "churn[3]: client 1 makes a backup every 60 s, for an earlier rejoin, and every 10 s, for that "
+            "at 4 s; state one backup_every for both",
+        ),
         ([event(5, "crash", 1, 1)], "churn[0]: client 1 has two events at 5 s; allowed: one at a time"),
     ],
 )
