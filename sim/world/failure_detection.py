@@ -7,7 +7,10 @@ come by the end of the period, the member is suspected (section 4.2), and declar
 refuted that for some periods. What is new about members rides on pings and acks (section 4.1).
 
 Differences to the paper:
-- A client watches the members that it was given, its peers, and not all there are: news of others is ignored.
+- A client watches the members that it was given, its peers, and not all there are. News of others is neither
+  kept nor passed on, so where peers are a small sample of all clients, news hardly spreads: each client finds
+  out about its own peers mostly by its own pings and those of its proxies.
+- A member that is new waits for the next pass; section 4.3 inserts it at a random place of the present one.
 - A member that was declared dead comes back with a higher incarnation. Now and then a dead one is pinged, so
   that the two sides of a network that was cut find each other again.
 - Any message from a suspected member ends the suspicion here; elsewhere only a refutation does.
