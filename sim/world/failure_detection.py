@@ -153,10 +153,11 @@ class FailureDetector:
             member.settle(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
-        """Watch these members and no others."""
+        """Watch these members and no others, but for those that have yet to refute that they are dead."""
         wanted = dict.fromkeys(names)
-        for name in [name for name in self._members if name not in wanted]:
-            self.forget(name)
+        for name, member in list(self._members.items()):
+            if name not in wanted and member.status != SUSPECT:
+                self.forget(name)
         for name in wanted:
             self.watch(name)
 

@@ -8,8 +8,9 @@ from statistics import mean
 import pytest
 
 from sim.world.active_membership import Swim
+from sim.world.clock import VirtualLoop
 from sim.world.distributions import Constant
-from sim.world.failure_detection import SwimPing, SwimSettings
+from sim.world.failure_detection import FailureDetector, SwimPing, SwimSettings
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.loss import IndependentLoss
 from sim.world.partitions import Partition
@@ -200,6 +201,21 @@ def test_the_silent_keep_nothing_running() -> None:
     assert members.network.counts.sent == sent
     members.members["m00"].on_message(SwimPing(1, ()), "m01")  # late, for one that is down
     assert members.network.counts.sent == sent
+
+
+def test_a_suspect_that_is_watched_no_longer_and_then_again_is_still_one() -> None:
+    loop, happened = VirtualLoop(), []
+    detector = FailureDetector(
+        "a", loop, Draws(1), SwimSettings(), lambda *change: happened.append((loop.time(), *change))
+    )
+    detector.watch_only(["b", "c"])
+    detector.start(lambda peer, message: None)
+    detector.suspect("b")
+    detector.watch_only(["c"])
+    loop.run_until(0.5)
+    detector.watch_only(["b", "c"])
+    loop.run_until(5.5)
+    assert happened == [(5.0, "b", False)]
 
 
 def test_a_period_must_have_room_for_the_timeout() -> None:
