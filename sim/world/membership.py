@@ -27,7 +27,7 @@ class Hello(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(MembershipMessage):
-    """I am leaving: sent to all topology neighbours on a graceful leave. A crash sends nothing."""
+    """I am leaving: sent to all topology neighbours, or the view, on a graceful leave, not on a crash."""
 
 
 class Membership(ABC):
