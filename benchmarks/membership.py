@@ -15,6 +15,7 @@ from sim.world.distributions import LogNormal
 from sim.world.failure_detection import SwimSettings
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
+from sim.world.peer_sampling import BootstrapService
 from sim.world.random import stream
 
 SECONDS = 60.0  # of virtual time
@@ -45,13 +46,12 @@ def run(count: int) -> Cost:
     network = SimulatedNetwork(loop, 1, NetworkModel(LinkModel(LogNormal(0.05, 0.5))))
     supervisor = Supervisor(network)
     names = [f"client-{number}" for number in range(count)]
-    settings = SamplingSettings(detection=SwimSettings())
+    settings = SamplingSettings(CONTACTS, detection=SwimSettings())
+    service = BootstrapService(1, names, names)
 
     def begin(name: str) -> Member:
         rng = stream(1, "actor", name)
-        contacts = [names[int(number)] for number in rng.integers(count, size=CONTACTS)]
-        known = [contact for contact in dict.fromkeys(contacts) if contact != name]
-        membership = Bootstrapped(name, known, loop, 1, settings)
+        membership = Bootstrapped(name, service, loop, 1, settings)
         surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
         member = Member(name, surroundings)
         supervisor.start(member)

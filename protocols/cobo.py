@@ -29,8 +29,8 @@ Differences to the paper:
   learning rate.
 - Pulls in one iteration of more than one local step keep their anchors fixed.
 - A peer that does not answer for `patience` is suspected: it pulls no more until it is heard from again, its
-  weight is kept (on the simplex its share goes to the others). A newcomer is given the initial weight (on the
-  simplex: 0, and its share as soon as gradients agree).
+  weight is kept (on the simplex its share goes to the others, as does that of a peer that left the view). A
+  newcomer is given the initial weight (on the simplex: 0, and its share as soon as gradients agree).
 - If a message of a pair's update is lost, its ends may differ until their next update, which starts from the
   newer of their two weights.
 """
@@ -197,15 +197,40 @@ class CoBo(RoundLearner):
         return pair
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        """The model of one that is gone pulls no more; on the simplex its share is the others' again."""
+        """One that is gone is forgotten at once."""
         super().peer_changed(peer, up)
-        if not up and peer in self.pairs:
-            self.pairs[peer].model = None
-            if self.settings.domain == "simplex":
-                self.pairs[peer].weight = 0.0
+        if not up:
+            self.forget_strangers()
+
+    def forget_strangers(self) -> None:
+        """Whoever is no peer pulls no more; on the simplex its share is the others'.
+
+        Not everybody who leaves a sampled view is reported as gone, so this is looked up now and then. By the
+        time that it is a peer again, its model would be too old to be of use.
+        """
+        peers = set(self.peers)
+        strangers = [pair for name, pair in self.pairs.items() if name not in peers]
+        for pair in strangers:
+            pair.model = None
+        if self.settings.domain == "simplex" and any(pair.weight != 0 for pair in strangers):
+            for pair in strangers:
+                pair.weight = 0.0
+            self.share_out(self.row())
+
+    def row(self) -> dict[str, float]:
+        """On the simplex: each peer's share."""
+        return {name: float(self.pair(name).weight) for name in self.peers}
+
+    def share_out(self, row: Mapping[str, float]) -> None:
+        """Give the peers the shares of 1 that are nearest to the numbers in `row`."""
+        if row:
+            for name, weight in zip(row, project_on_simplex(list(row.values())), strict=True):
+                self.pair(name).weight = float(weight)
 
     def weights(self) -> Mapping[str, float | Scalar]:
-        return {peer: pair.weight for peer, pair in self.pairs.items()}
+        if self.settings.domain == "box":
+            return {peer: pair.weight for peer, pair in self.pairs.items()}
+        return {peer: self.pairs[peer].weight for peer in self.peers if peer in self.pairs}
 
     @property
     def weights_are_shares(self) -> bool:
@@ -220,18 +245,17 @@ class CoBo(RoundLearner):
     # --- the weights ----------------------------------------------------------------------------------------
 
     def ascend(self, peer: str, product: Scalar) -> None:
-        """One projected gradient step on the weight of `peer` (eq. 4)."""
+        """One projected gradient step on the weight of `peer` (eq. 4); on the simplex only a peer has one."""
         pair = self.pair(peer)
         pair.version += 1
+        if self.settings.domain == "simplex":
+            self.forget_strangers()
         moved = pair.weight + self.settings.gamma * product
+        assert not isinstance(moved, float)
         if self.settings.domain == "box":
-            assert not isinstance(moved, float)
             pair.weight = moved.clip(0.0, 1.0)
-            return
-        row = {name: float(self.pair(name).weight) for name in self.peers}
-        row[peer] = float(moved)
-        for name, weight in zip(row, project_on_simplex(list(row.values())), strict=True):
-            self.pair(name).weight = float(weight)
+        elif self.is_peer(peer):
+            self.share_out(self.row() | {peer: float(moved)})
 
     def pulls(self, models: Mapping[str, Vector]) -> list[tuple[float | Scalar, Vector]]:
         """Proximal pulls rho w_ik/2 ||x - x_k||^2 towards the given models."""
@@ -290,10 +314,7 @@ class CoBo(RoundLearner):
     def latest_models(self) -> dict[str, Vector]:
         """The last model received from each peer that is believed to be up."""
         latest = {}
-        peers = set(self.peers)
-        for name, known in self.pairs.items():
-            if name not in peers:
-                known.model = None  # by now too old to be of use, should it be a peer again
+        self.forget_strangers()
         for peer in self.peers:
             pair = self.pair(peer)
             if pair.model is not None:

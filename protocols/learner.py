@@ -100,9 +100,9 @@ class ModelWanted:
 
 @dataclass(frozen=True)
 class CurrentModel:
-    """The sender's model, for a newcomer."""
+    """The sender's model, for a newcomer; None from one that has yet to start itself."""
 
-    params: Vector
+    params: Vector | None
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,8 @@ class Member(Actor):
     """An actor that knows its peers and has a model: the common base of learners and servers."""
 
     params: Vector
+    newcomer = False
+    """Whether it came later than the others, and has no model of its own yet."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         super().__init__(name, surroundings.transport)
@@ -196,7 +198,7 @@ class Member(Actor):
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self.membership.heard_from(sender)
         if isinstance(message, ModelWanted):
-            self.tell(sender, CurrentModel(self.params))
+            self.tell(sender, CurrentModel(None if self.newcomer else self.params))
             return True
         return isinstance(message, AreYouThere) or self.membership.on_message(message, sender)
 
@@ -237,8 +239,6 @@ class Learner(Member):
 
     Settings: ClassVar[type[base.Settings]] = Settings
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
-    newcomer = False
-    """Whether this client came later than the others, without a model of its own."""
 
     def __init__(
         self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
@@ -266,23 +266,37 @@ class Learner(Member):
     async def on_start(self) -> None:
         if self.newcomer:
             await self.start_from_peers()
+            self.newcomer = False
 
     async def start_from_peers(self) -> None:
         """Start from the mean of some random peers' models, as far as the scenario says so.
 
-        If none of those that were asked answers, others are asked, and after that this client starts from its
-        own initial model. `models_at_start` tells the observer how many answered.
+        Newcomers among them have none to give, and others are asked at once. If nobody answers, or there are
+        none but newcomers, some are asked again after the patience, and after the third time this client
+        starts from its own initial model. `models_at_start` tells the observer how many models it got.
         """
         wanted = self.surroundings.newcomers
         if not wanted.peers:
             return
-        models: dict[str, CurrentModel] = {}
-        for _ in range(_ATTEMPTS_TO_START):
-            asked = self.gossip(ModelWanted(), wanted.peers)
-            models = await self.collect(CurrentModel, asked, timeout=wanted.patience)
-            if models:
-                self.params = mix([(1 / len(models), model.params) for model in models.values()])
-                break
+        models: list[Vector] = []
+        newcomers: set[str] = set()
+        attempts = 0
+        while not models and attempts < _ATTEMPTS_TO_START:
+            others = [peer for peer in self.peers if peer not in newcomers]
+            chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
+            asked = [others[int(index)] for index in chosen]
+            for peer in asked:
+                self.tell(peer, ModelWanted())
+            answers = await self.collect(CurrentModel, asked, timeout=wanted.patience)
+            models = [answer.params for answer in answers.values() if answer.params is not None]
+            newcomers |= answers.keys()
+            if not answers:
+                attempts += 1
+                if newcomers and not asked:  # by then some of them have started
+                    await self.sleep(wanted.patience)
+                newcomers.clear()
+        if models:
+            self.params = mix([(1 / len(models), model) for model in models])
         self.observe("models_at_start", len(models))
 
     # --- the method -----------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from protocols.learner import Learner
 from protocols.vectors import Vector
 from sim.compute import DeviceCompute
+from sim.world.churn import State
 from sim.world.devices import Device
 from sim.world.membership import Membership
 
@@ -38,12 +40,18 @@ class Client:
         learner.newcomer = True
         return learner
 
-    def restored(self) -> Learner:
-        """A fresh learner with the model of the last backup; a newcomer if there is none."""
-        if self.backup is None:
-            return self.newcomer()
+    def returning(self, wanted: State) -> tuple[State, Callable[[], Learner]]:
+        """How it comes back: its state, "fresh" where there is no other, and what makes its learner."""
+        kept, backup = self.learner, self.backup
+        if wanted == "keep" and kept is not None:
+            return wanted, lambda: kept
+        if wanted == "stale" and backup is not None:
+            return wanted, partial(self._restored, backup)
+        return "fresh", self.newcomer
+
+    def _restored(self, backup: Vector) -> Learner:
         learner = self.fresh()
-        learner.params = self.backup
+        learner.params = backup
         return learner
 
     @property

@@ -340,11 +340,11 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
     if panel is None:
         return None
     moves = [
-        Happening(time_s, names[actor], event)
-        for time_s, actor, event in simulation.trace.lifecycles
+        Happening(time_s, names[actor], event, detail)
+        for time_s, actor, event, detail in simulation.trace.lifecycles
         if actor in names and event in ARRIVALS + DEPARTURES
     ]
-    return Population(panel).summary(moves)
+    return Population(panel, moves).summary()
 
 
 def _graph(simulation: Simulation) -> dict[str, float | None]:

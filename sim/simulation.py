@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from actors.actor import Actor
 from actors.message import Envelope
@@ -17,7 +16,7 @@ from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALL, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
-from sim.world.churn import ChurnEvent, schedule
+from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork, type_name
@@ -47,11 +46,7 @@ class Simulation:
         self.engine = engine
         self.settings = settings
         self.events = events
-        self._rejoins: dict[int, list[ChurnEvent]] = {}
-        for event in sorted(events, key=lambda event: event.time_s):
-            if event.kind == "rejoin":
-                for index in event.clients:
-                    self._rejoins.setdefault(index, []).append(event)
+        self._rejoins = rejoins(events)
         self.clients: list[Client] = []
         self.servers: list[Callable[[], Server]] = []
         self.clusters: tuple[int, ...] | None = None
@@ -105,10 +100,10 @@ class Simulation:
                 self._start(client, client.fresh, "start")
                 assert client.learner is not None
                 client.membership.start(client.learner.tell)
-        for index, rejoins in self._rejoins.items():
-            stale = [event.backup_every_s for event in rejoins if event.state == "stale"]
-            if stale:
-                self._back_up_every(min(stale), self.clients[index])
+        for index, returns in self._rejoins.items():
+            every_s = next((event.backup_every_s for event in returns if event.state == "stale"), None)
+            if every_s is not None:  # the same for all of them
+                self._back_up_every(every_s, self.clients[index])
         schedule(
             self.loop,
             self.events,
@@ -123,7 +118,7 @@ class Simulation:
 
     # --- the clients' lives ---------------------------------------------------------------------------------
 
-    def _start(self, client: Client, make: Callable[[], Learner], event: str) -> None:
+    def _start(self, client: Client, make: Callable[[], Learner], event: str, detail: str = "") -> None:
         """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
         makers = [client.newcomer, make]  # the last one once, then always the first
 
@@ -133,7 +128,7 @@ class Simulation:
 
         client.device.set_up()
         client.up = True
-        self.trace.lifecycle(self.loop.time(), client.name, event)
+        self.trace.lifecycle(self.loop.time(), client.name, event, detail)
         self._supervise(self.supervisor.start(factory))
 
     def _supervise(self, actor: Actor) -> None:
@@ -167,12 +162,9 @@ class Simulation:
             client.leaving.add_done_callback(lambda _: self._come_back(client, event))
 
     def _come_back(self, client: Client, event: ChurnEvent) -> None:
-        kept = client.learner
-        make: Callable[[], Learner] = client.restored if event.state == "stale" else client.newcomer
-        if event.state == "keep" and kept is not None:
-            make = partial(_itself, kept)
+        state, make = client.returning(event.state)
         self.churn.rejoined += 1
-        self._start(client, make, "rejoin")
+        self._start(client, make, "rejoin", state)
         self._announce(client)
 
     def _announce(self, client: Client) -> None:
@@ -215,8 +207,8 @@ class Simulation:
         """A client is down: its device stops, and unless it returns with what it had, nothing of it stays."""
         client.device.set_down()
         now = self.loop.time()
-        rejoins = self._rejoins.get(client.index, [])
-        if next((event.state for event in rejoins if event.time_s >= now), "fresh") != "keep":
+        returns = self._rejoins.get(client.index, [])
+        if next((event.state for event in returns if event.time_s >= now), "fresh") != "keep":
             client.learner = client.membership.on_change = None
             client.compute.forget()
         self._departed()
@@ -393,10 +385,6 @@ class Simulation:
             for client in self.clients
             for start, end, state in client.device.intervals()
         ]
-
-
-def _itself(learner: Learner) -> Learner:
-    return learner
 
 
 def _vector(client: Client) -> Vector:

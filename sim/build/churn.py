@@ -183,6 +183,7 @@ def _drawn(
     diurnal = isinstance(process, DiurnalChurn)
     factor = diurnal_factor(process.period, process.amplitude) if isinstance(process, DiurnalChurn) else None
     first = Draws(seed, "churn", number, "first sessions")
+    # Whole sessions, not what is left of older ones: all of them have just come.
     present = [(0.0, length.sample(first)) for _ in range(round(process.up_at_start * len(pool)))]
     arrivals = poisson_sessions(
         process.every,

@@ -10,7 +10,7 @@ from sim.settings import membership as kinds
 from sim.world.active_membership import Bootstrapped, SamplingSettings, Swim
 from sim.world.failure_detection import SwimSettings
 from sim.world.membership import AllKnowing, Announced, Directory, Membership
-from sim.world.random import stream
+from sim.world.peer_sampling import BootstrapService
 
 
 class MembershipMaker:
@@ -23,9 +23,9 @@ class MembershipMaker:
         self._settings = scenario.network.membership
         self._seed = scenario.run.seed
         self._loop = loop
-        self._up = up
         self._absent = absent
         self._directory = Directory(up)
+        self._service = BootstrapService(self._seed, [*up, *absent], up)
 
     def make(self, name: str, neighbours: Sequence[str]) -> Membership:
         """The view that `name` has of its neighbours in the topology."""
@@ -37,19 +37,7 @@ class MembershipMaker:
             case kinds.Swim() as swim:
                 return Swim(name, neighbours, self._absent, self._loop, self._seed, _swim(swim))
             case kinds.Bootstrap() as bootstrap:
-                contacts = self._contacts(name, bootstrap.contacts)
-                return Bootstrapped(name, contacts, self._loop, self._seed, _sampling(bootstrap))
-
-    def _contacts(self, name: str, count: int) -> list[str]:
-        """Whom a client knows at first: some of those that are there at the start."""
-        rng = stream(self._seed, "contacts", name)
-        chosen: dict[str, None] = {}
-        others = len(self._up) - (name in self._up)
-        while len(chosen) < min(count, others):
-            contact = self._up[int(rng.integers(len(self._up)))]
-            if contact != name:
-                chosen[contact] = None
-        return list(chosen)
+                return Bootstrapped(name, self._service, self._loop, self._seed, _sampling(bootstrap))
 
 
 def _swim(settings: kinds.Swim) -> SwimSettings:
@@ -66,6 +54,7 @@ def _swim(settings: kinds.Swim) -> SwimSettings:
 def _sampling(settings: kinds.Bootstrap) -> SamplingSettings:
     detection = settings.detection
     return SamplingSettings(
+        settings.contacts,
         settings.view,
         settings.shuffle,
         settings.shuffle_every,

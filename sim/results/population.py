@@ -3,6 +3,7 @@
 Pure functions of what the observer recorded; the summary and the report both show them.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,11 +21,17 @@ CAUGHT_UP_SHARE = 0.9
 
 
 class Happening(NamedTuple):
-    """A client came or went."""
+    """A client came or went. state: what it came back with, for a rejoin."""
 
     time_s: float
     client: int
     event: str
+    state: str = ""
+
+    @property
+    def is_newcomer(self) -> bool:
+        """Whether it came without a model of its own: one that brings its former one has nothing to learn."""
+        return self.event in ARRIVALS and self.state not in ("keep", "stale")
 
 
 class Panel(NamedTuple):
@@ -38,9 +45,14 @@ class Panel(NamedTuple):
         measured = ~np.isnan(self.values[:, client])
         return Series(self.times[measured], self.values[measured, client])
 
-    def mean_of(self, clients: NDArray[np.bool_]) -> Series:
-        """Mean over some clients, at the times at which any of them was measured."""
+    def mean_of(self, clients: NDArray[np.bool_], until_s: NDArray[np.float64] | None = None) -> Series:
+        """Mean over some clients [N], at the times at which any of them was measured.
+
+        until_s [N]: each counts until then only.
+        """
         chosen = self.values[:, clients]
+        if until_s is not None:
+            chosen = np.where(self.times[:, None] < until_s[clients], chosen, np.nan)
         measured = ~np.isnan(chosen).all(axis=1)
         return Series(self.times[measured], np.nanmean(chosen[measured], axis=1))
 
@@ -72,10 +84,15 @@ class Dip(NamedTuple):
     seconds: float | None
 
 
-def catch_up_time(newcomer: Series, incumbents: Series, joined_s: float) -> float | None:
-    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None."""
+def catch_up_time(
+    newcomer: Series, incumbents: Series, joined_s: float, gone_s: float = math.inf
+) -> float | None:
+    """Seconds from joining until the newcomer has `CAUGHT_UP_SHARE` of the incumbents' mean; or None.
+
+    gone_s: when it went again; what it was worth in a later life does not count.
+    """
     for time_s, value in zip(*newcomer, strict=True):
-        if time_s >= joined_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
+        if joined_s <= time_s <= gone_s and value >= CAUGHT_UP_SHARE * value_at(incumbents, time_s):
             return float(time_s - joined_s)
     return None
 
@@ -96,10 +113,17 @@ def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
 
 
 class Population:
-    """Newcomers and survivors of one run, by the accuracies in `panel`."""
+    """Newcomers and survivors of one run, by the accuracies in `panel` and all its `moves`, in their order.
 
-    def __init__(self, panel: Panel) -> None:
+    Whoever goes counts until then, as an incumbent or a survivor, and not when it is back.
+    """
+
+    def __init__(self, panel: Panel, moves: Sequence[Happening]) -> None:
         self._panel = panel
+        self._moves = moves
+        departures = [move for move in moves if move.event in DEPARTURES]
+        self._departed_s = np.array([move.time_s for move in departures])
+        self._departed = np.array([move.client for move in departures], dtype=np.int64)
         self._incumbents = lru_cache(maxsize=None)(self._incumbents_since)
 
     def has_incumbents(self, arrival: Happening) -> bool:
@@ -107,32 +131,39 @@ class Population:
         return self._incumbents(*self._place(arrival)) is not None
 
     def catch_up(self, arrival: Happening) -> float | None:
-        """Seconds until the newcomer had caught up with those who were there before; None if it never did."""
+        """Seconds until the newcomer had caught up with those who were there before; None if it never did.
+
+        What counts is the life that began with this arrival.
+        """
         incumbents = self._incumbents(*self._place(arrival))
         if incumbents is None:
             return None
-        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s)
+        gone_s = float(self._ends_s(arrival.time_s)[arrival.client])
+        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s, gone_s)
 
     def dip(self, departed_s: float) -> Dip | None:
         """What the departures between two evaluations, the first at `departed_s`, cost those who stayed."""
-        after = self._panel.times > departed_s
-        if after.all() or not after.any():
+        times, values = self._panel
+        after = int(np.searchsorted(times, departed_s, side="right"))
+        if after in (0, len(times)):
             return None
-        survivors = ~np.isnan(self._panel.values[~after][-1]) & ~np.isnan(self._panel.values[after][0])
-        return dip_and_recovery(self._panel.mean_of(survivors), departed_s) if survivors.any() else None
+        ends_s = self._ends_s(times[after - 1])
+        survivors = ~np.isnan(values[after - 1]) & ~np.isnan(values[after]) & (ends_s > times[after])
+        return (
+            dip_and_recovery(self._panel.mean_of(survivors, ends_s), departed_s) if survivors.any() else None
+        )
 
-    def summary(self, moves: Sequence[Happening]) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
-        arrivals = [move for move in moves if move.event in ARRIVALS and self.has_incumbents(move)]
-        catch_ups = [seconds for move in arrivals if (seconds := self.catch_up(move)) is not None]
+        newcomers = [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
+        catch_ups = [seconds for move in newcomers if (seconds := self.catch_up(move)) is not None]
         first_s: dict[int, float] = {}  # of the departures between two evaluations, which are one event
-        for move in moves:
-            if move.event in DEPARTURES:
-                first_s.setdefault(int(np.searchsorted(self._panel.times, move.time_s)), move.time_s)
+        for departed_s in self._departed_s.tolist():
+            first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
         dips = [dip for departed_s in first_s.values() if (dip := self.dip(departed_s)) is not None]
         recoveries = [dip.seconds for dip in dips if dip.seconds is not None]
         return {
-            "newcomers": len(arrivals),
+            "newcomers": len(newcomers),
             "caught_up": len(catch_ups),
             "catch_up_seconds": _median_and_max(catch_ups),
             "departures": len(dips),
@@ -140,6 +171,13 @@ class Population:
             "recovery_seconds": _median_and_max(recoveries),
             "deepest_dip": max([dip.depth for dip in dips], default=None),
         }
+
+    def _ends_s(self, since_s: float) -> NDArray[np.float64]:
+        """When each client [N] first went after `since_s`; infinite for those that stayed."""
+        ends_s = np.full(self._panel.values.shape[1], math.inf)
+        later = self._departed_s > since_s
+        np.minimum.at(ends_s, self._departed[later], self._departed_s[later])
+        return ends_s
 
     def _place(self, arrival: Happening) -> tuple[int, int | None]:
         """The last evaluation before the arrival, and the newcomer where that evaluation still saw it."""
@@ -153,7 +191,8 @@ class Population:
         incumbents = ~np.isnan(self._panel.values[before])
         if without is not None:
             incumbents[without] = False
-        return self._panel.mean_of(incumbents) if incumbents.any() else None
+        ends_s = self._ends_s(self._panel.times[before])
+        return self._panel.mean_of(incumbents, ends_s) if incumbents.any() else None
 
 
 def _median_and_max(seconds: Sequence[float]) -> dict[str, float | None]:

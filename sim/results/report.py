@@ -160,7 +160,7 @@ def _moves(view: RunView) -> str:
     """What each arrival and departure meant for those concerned; needs accuracies."""
     if not view.moves or view.measure is None or not view.measure[0].is_share:
         return ""
-    population = Population(view.measure[1])
+    population = Population(view.measure[1], view.moves)
     rows = []
     for move in view.moves[:MOST_TABLE_ROWS]:
         describe = _newcomer if move.event in ARRIVALS else _survivors
@@ -176,7 +176,7 @@ def _moves(view: RunView) -> str:
 
 
 def _newcomer(population: Population, move: Happening) -> list[str]:
-    if not population.has_incumbents(move):
+    if not (move.is_newcomer and population.has_incumbents(move)):
         return [text.NOTHING] * 3
     seconds = population.catch_up(move)
     return ["not reached" if seconds is None else text.duration(seconds), text.NOTHING, text.NOTHING]

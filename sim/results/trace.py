@@ -24,7 +24,8 @@ TABLE_SCHEMA = pa.schema(
         ("peer", pa.string()),  # of a message: its receiver; else null
         ("type", pa.string()),  # message type; else null
         ("bytes", pa.int64()),  # simulated size of a message; else null
-        ("detail", pa.string()),  # why a message was lost, or a checksum in hexadecimal; else null
+        # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
+        ("detail", pa.string()),
     ]
 )
 
@@ -62,7 +63,7 @@ class Trace:
         self._ids: dict[str, int] = {}
         self._sent: dict[str, list[int]] = {}
         self._entries = 0
-        self.lifecycles: list[tuple[float, str, str]] = []  # (time_s, actor, event)
+        self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
     def __len__(self) -> int:
         """Number of entries recorded, stored or not."""
@@ -101,10 +102,10 @@ class Trace:
             total[1] += size_bytes
         self._append(record, store=self.keep_messages)
 
-    def lifecycle(self, time_s: float, actor: str, event: str) -> None:
-        """A client came or went: `event` is one of `LIFECYCLE_EVENTS`."""
-        self.lifecycles.append((time_s, actor, event))
-        record = _RECORD.pack(time_s, _CODES[event], self._id(actor), _NONE, _NONE, 0, self._id(""))
+    def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
+        """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
+        self.lifecycles.append((time_s, actor, event, detail))
+        record = _RECORD.pack(time_s, _CODES[event], self._id(actor), _NONE, _NONE, 0, self._id(detail))
         self._append(record, store=True)
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:

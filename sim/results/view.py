@@ -113,11 +113,11 @@ class RunView:
         rows = self._directory.scan("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
         )
-        frame = rows.select("time", "actor", "event").collect()
+        frame = rows.select("time", "actor", "event", pl.col("detail").fill_null("")).collect()
         indices = self._indices(frame["actor"]).tolist()
         return [
-            Happening(time_s, client, event)
-            for time_s, client, event in zip(frame["time"], indices, frame["event"], strict=True)
+            Happening(*happening)
+            for happening in zip(frame["time"], indices, frame["event"], frame["detail"], strict=True)
         ]
 
     @property
@@ -130,7 +130,7 @@ class RunView:
         """Per client the intervals (start_s, end_s) in which it was up; one without history always was."""
         up_since: dict[int, float] = {}
         presence: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        for time_s, client, event in self.happenings:
+        for time_s, client, event, _ in self.happenings:
             if event == "start" or event in ARRIVALS:
                 up_since.setdefault(client, time_s)
             elif client in up_since:

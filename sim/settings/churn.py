@@ -20,7 +20,8 @@ class Churn(Settings):
     clients: ClientList | None = None
     """The clients."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of those to whom it can happen then, drawn at random, instead of `clients` (join: of all)."""
+    """Share of those to whom it can happen then, drawn at random, instead of `clients`. Of a join these are
+    the clients that no other entry names, no earlier join has drawn, and no process has in its pool."""
     cluster: NonNegativeInt | None = None
     """All clients of a true cluster to whom it can happen then, instead of `clients`."""
     spread: Duration = default("0 s")
@@ -29,7 +30,7 @@ class Churn(Settings):
     """For a rejoin: with the state it had (keep), with the model of its last backup (stale), or as a newcomer
     (fresh)."""
     backup_every: PositiveDuration = default("1 min")
-    """Time between two backups, for a stale rejoin."""
+    """Time between two backups, for a stale rejoin; the same for all of one client."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Churn":
@@ -102,7 +103,8 @@ class PoissonChurn(_Process):
     session: SessionLength
     """How long a client stays."""
     up_at_start: Share = 0.0
-    """Share of the pool that is there at the start, with a session of its own."""
+    """Share of the pool that is there at the start, each with a whole new session: not with what is left of
+    one that began earlier. That is the same for exponential lengths; others need a few sessions to settle."""
 
 
 class DiurnalChurn(PoissonChurn):

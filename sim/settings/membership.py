@@ -45,7 +45,7 @@ class Swim(Settings):
 
 
 class NoDetection(Settings):
-    """Whoever does not answer is out of the view."""
+    """Whoever does not answer is out of the view, and whoever leaves tells those in its own."""
 
     kind: Literal["none"]
 
@@ -58,7 +58,8 @@ class Bootstrap(Settings):
 
     kind: Literal["bootstrap"]
     contacts: PositiveInt = 3
-    """Clients that each one knows at first, drawn at random."""
+    """Clients that a bootstrap service names to each one when it comes, or when its view has run empty:
+    random ones of those that are up then."""
     view: PositiveInt = 20
     """Peers that a client knows, at most."""
     shuffle: PositiveInt = 8

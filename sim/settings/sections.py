@@ -129,7 +129,8 @@ class PeerStart(Settings):
 
     kind: Literal["peer"]
     patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for the answer, before it asks another peer; the third time is the last."""
+    """How long a newcomer waits for the answer, before it asks another peer; the third time is the last. A
+    peer that is a newcomer itself says so, and another one is asked at once."""
 
 
 class MeanStart(Settings):
@@ -139,7 +140,8 @@ class MeanStart(Settings):
     peers: PositiveInt = 5
     """How many are asked."""
     patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times."""
+    """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times.
+    Peers that are newcomers themselves say so, and where all do, others are asked at once."""
 
 
 Newcomers = Annotated[

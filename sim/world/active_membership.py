@@ -6,12 +6,13 @@ Both live in the client that they belong to, and spend its network: every messag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from sim.world.failure_detection import ALIVE, DEAD, FailureDetector, SwimSettings
-from sim.world.membership import Membership, Neighbourhood, Tell
-from sim.world.peer_sampling import Cyclon
+from sim.world.membership import Goodbye, Membership, Neighbourhood, Tell
+from sim.world.peer_sampling import BootstrapService, Cyclon
 from sim.world.random import Draws
 
 
@@ -72,12 +73,14 @@ class Swim(Neighbourhood):
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone.
+    """view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
+    contacts: how many the bootstrap service is asked for.
 
     banned_s: how long a client that was declared dead is kept out of the view, while others still pass its
     name on.
     """
 
+    contacts: int = 3
     view: int = 20
     shuffle: int = 8
     shuffle_every_s: float = 5.0
@@ -89,19 +92,21 @@ class Bootstrapped(Membership):
     """A random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
 
     `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
-    not for peers that leave the view in exchange for others.
+    not for peers that leave the view in exchange for others. Who leaves says goodbye to those in its own
+    view: it cannot know who else has it in theirs.
     """
 
     def __init__(
         self,
         name: str,
-        contacts: Sequence[str],
+        service: BootstrapService,
         loop: asyncio.AbstractEventLoop,
         seed: int,
         settings: SamplingSettings,
     ) -> None:
         super().__init__(name)
         self._loop = loop
+        self._service = service
         self._banned_s = settings.banned_s
         self._banned_until_s: dict[str, float] = {}
         self._peers: list[str] | None = None  # None: the view has changed since
@@ -114,7 +119,7 @@ class Bootstrapped(Membership):
             name,
             loop,
             Draws(seed, "cyclon", name),
-            contacts,
+            partial(service.contacts, name, settings.contacts),
             view_size=settings.view,
             shuffle_size=settings.shuffle,
             every_s=settings.shuffle_every_s,
@@ -139,6 +144,9 @@ class Bootstrapped(Membership):
             self._detector.heard_from(sender)
 
     def on_message(self, message: object, sender: str) -> bool:
+        if isinstance(message, Goodbye):
+            self._declared(sender, False)
+            return True
         return self._cyclon.receive(message, sender) or (
             self._detector is not None and self._detector.receive(message, sender)
         )
@@ -155,6 +163,7 @@ class Bootstrapped(Membership):
             self._detector.start(tell)
 
     def join(self, tell: Tell) -> None:
+        self._service.note(self.name, up=True)
         self._banned_until_s.clear()
         self._cyclon.start_anew(tell)
         if self._detector is not None:
@@ -163,9 +172,14 @@ class Bootstrapped(Membership):
     def leave(self, tell: Tell) -> None:
         if self._detector is not None:
             self._detector.leave(tell)
+        else:
+            for peer in self.peers:
+                tell(peer, Goodbye())
+        self._service.note(self.name, up=False)
         self._cyclon.stop()
 
     def crash(self) -> None:
+        self._service.note(self.name, up=False)
         if self._detector is not None:
             self._detector.stop()
         self._cyclon.stop()
@@ -173,7 +187,9 @@ class Bootstrapped(Membership):
     def _declared(self, peer: str, up: bool) -> None:
         if up:
             return  # it comes back into the view when it shuffles
-        self._banned_until_s[peer] = self._loop.time() + self._banned_s
+        now_s = self._loop.time()
+        current = {name: until_s for name, until_s in self._banned_until_s.items() if until_s > now_s}
+        self._banned_until_s = current | {peer: now_s + self._banned_s}
         self._cyclon.remove(peer)
         self._report(peer, False)
 

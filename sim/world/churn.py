@@ -59,12 +59,23 @@ def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
     return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
 
 
+def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
+    """The rejoins of each client that has any, by time."""
+    found: dict[int, list[ChurnEvent]] = {}
+    for event in sorted(events, key=lambda event: event.time_s):
+        if event.kind == "rejoin":
+            for client in event.clients:
+                found.setdefault(client, []).append(event)
+    return found
+
+
 def possible_for(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:
     """Those of `clients` to whom `kind` can happen at `time_s`, after the events until then.
 
-    For a join these are the clients that `events` do not name: whoever is to join is absent until then.
+    Whoever has an event at `time_s` or later is left out: it would come to what this event has changed.
+    For a join these are the clients that `events` do not name, as whoever is to join is absent until then.
     """
     everything = sorted(events, key=lambda event: event.time_s)
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
@@ -75,7 +86,7 @@ def possible_for(
         if event.time_s < time_s:
             for client in event.clients:
                 presence[client] = _NEXT[presence.get(client, "up")].get(event.kind, "up")
-    busy = {client for event in everything if event.time_s == time_s for client in event.clients}
+    busy = {client for event in everything if event.time_s >= time_s for client in event.clients}
     return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
 
 
@@ -83,10 +94,12 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
     """Raise ValueError for the first event, in time, that is impossible among `count` clients.
 
     The message names the event by its place in `events`, the client, what it is at that time and what is
-    allowed. Two events of one client at the same time are refused: which comes first would be an accident.
+    allowed. Two events of one client at the same time are refused: which comes first would be an accident. So
+    are two intervals between backups: a client makes them at the same pace over all its lives.
     """
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
     changed_s: dict[int, float] = {}
+    backups_s: dict[int, float] = {}
     for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
         where, when = f"churn[{place}]", f"at {event.time_s:g} s"
         for client in event.clients:
@@ -99,6 +112,12 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
                 raise ValueError(
                     f"{where}: client {client} cannot {event.kind} {when}: "
                     f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}"
+                )
+            every_s = event.backup_every_s
+            if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
+                raise ValueError(
+                    f"{where}: client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
+                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both"
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s

@@ -7,7 +7,10 @@ come by the end of the period, the member is suspected (section 4.2), and declar
 refuted that for some periods. What is new about members rides on pings and acks (section 4.1).
 
 Differences to the paper:
-- A client watches the members that it was given, its peers, and not all there are: news of others is ignored.
+- A client watches the members that it was given, its peers, and not all there are. News of others is neither
+  kept nor passed on, so where peers are a small sample of all clients, news hardly spreads: each client finds
+  out about its own peers mostly by its own pings and those of its proxies.
+- A member that is new waits for the next pass; section 4.3 inserts it at a random place of the present one.
 - A member that was declared dead comes back with a higher incarnation. Now and then a dead one is pinged, so
   that the two sides of a network that was cut find each other again.
 - Any message from a suspected member ends the suspicion here; elsewhere only a refutation does.
@@ -89,7 +92,7 @@ class SwimSettings:
 class _Watched:
     """What is believed of a member.
 
-    timer: while it is suspected, declares it dead. told_s: when it was last told that it is dead.
+    timer: while it is suspected, declares it dead. told_s: when it was last told that it is gone.
     """
 
     status: int = ALIVE
@@ -150,10 +153,11 @@ class FailureDetector:
             member.settle(LEFT, 0)
 
     def watch_only(self, names: Iterable[str]) -> None:
-        """Watch these members and no others."""
+        """Watch these members and no others, but for those that have yet to refute that they are dead."""
         wanted = dict.fromkeys(names)
-        for name in [name for name in self._members if name not in wanted]:
-            self.forget(name)
+        for name, member in list(self._members.items()):
+            if name not in wanted and member.status != SUSPECT:
+                self.forget(name)
         for name in wanted:
             self.watch(name)
 
@@ -245,10 +249,10 @@ class FailureDetector:
         self._reconnect_at_s += self._settings.reconnect_s
         dead = [name for name, member in self._members.items() if member.status == DEAD]
         for name in self._sample(dead, 1):
-            self._say_that_it_is_dead(name)
+            self._say_that_it_is_gone(name)
 
-    def _say_that_it_is_dead(self, name: str) -> None:
-        """Ping a member that is believed dead; if it is not, it refutes that."""
+    def _say_that_it_is_gone(self, name: str) -> None:
+        """Ping a member that is believed dead, or to have left; if it is there, it refutes that."""
         if self._tell is not None:
             member = self._members[name]
             member.told_s = self._loop.time()
@@ -296,8 +300,8 @@ class FailureDetector:
             return
         if member.status == SUSPECT:
             member.settle(ALIVE, member.incarnation)
-        elif member.status == DEAD and self._loop.time() >= member.told_s + self._settings.period_s:
-            self._say_that_it_is_dead(sender)
+        elif self._loop.time() >= member.told_s + self._settings.period_s:
+            self._say_that_it_is_gone(sender)
 
     # --- what is known --------------------------------------------------------------------------------------
 

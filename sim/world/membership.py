@@ -27,7 +27,7 @@ class Hello(MembershipMessage):
 
 @dataclass(frozen=True, slots=True)
 class Goodbye(MembershipMessage):
-    """I am leaving: sent to all topology neighbours on a graceful leave. A crash sends nothing."""
+    """I am leaving: sent to all topology neighbours, or the view, on a graceful leave, not on a crash."""
 
 
 class Membership(ABC):
@@ -65,7 +65,10 @@ class Membership(ABC):
 
     @abstractmethod
     def join(self, tell: Tell) -> None:
-        """This client comes up, for the first time or again; whatever it believed before is out of date."""
+        """This client comes up, for the first time or again; whatever it believed before is out of date.
+
+        What it now believes of its neighbours otherwise than before is reported, as any other change is.
+        """
 
     @abstractmethod
     def leave(self, tell: Tell) -> None:
@@ -90,7 +93,7 @@ class Neighbourhood(Membership):
         if name in self.neighbours:
             raise ValueError(f"{name} cannot be its own neighbour")
         self._peers: list[str]
-        self._missing: set[str]  # the neighbours that are not among the peers; never iterated over
+        self._missing: set[str] = set()  # the neighbours that are not among the peers; never iterated over
         self._believe_down(name for name in absent if name in self.neighbours)
 
     def __repr__(self) -> str:
@@ -105,9 +108,12 @@ class Neighbourhood(Membership):
         """Nothing to do: the others know."""
 
     def _believe_down(self, names: Iterable[str]) -> None:
-        """Start afresh: all neighbours are up but these."""
-        self._missing = set(names)
+        """Start afresh: all neighbours are up but these. What differs from before is reported."""
+        before, self._missing = self._missing, set(names)
         self._peers = [peer for peer in self.neighbours if peer not in self._missing]
+        for peer in self.neighbours:
+            if (peer in before) != (peer in self._missing):
+                self._report(peer, peer in before)
 
     def _add(self, peer: str) -> None:
         if peer not in self._missing:

@@ -11,19 +11,21 @@ client
 
 A client that does not answer until the next shuffle is out of the view: so the dead vanish.
 
-Differences to the paper: a newcomer starts with its contacts and shuffles with one of them at once, not
-by random walks. A client whose view has run empty starts from its contacts again.
+Differences to the paper: a newcomer starts with some contacts and shuffles with one of them at once, not
+by random walks. A client whose view has run empty asks for contacts again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from sim.world.failure_detection import sample
 from sim.world.membership import MembershipMessage, Tell
-from sim.world.random import Draws
+from sim.world.random import Draws, key, splitmix64_array
 
 Entry = tuple[str, int]
 """A name and its age, in shuffles."""
@@ -43,12 +45,43 @@ class CyclonReply(MembershipMessage):
     entries: tuple[Entry, ...]
 
 
+class BootstrapService:
+    """Names random clients that are up to whoever asks for contacts; it knows at once who is.
+
+    Each client has an order of its own of all others, by keyed hashes, and is named the first ones that are
+    up: so one client more or less changes nobody's contacts, unless it is one of them.
+    """
+
+    def __init__(self, seed: int, names: Sequence[str], up: Iterable[str]) -> None:
+        self._seed = seed
+        self._names = names
+        self._places = {name: place for place, name in enumerate(names)}
+        self._keys = np.array([key(seed, "contact", name) for name in names], dtype=np.uint64)
+        self._up = np.zeros(len(names), dtype=bool)
+        for name in up:
+            self.note(name, up=True)
+
+    def note(self, name: str, *, up: bool) -> None:
+        """A client has come or gone."""
+        self._up[self._places[name]] = up
+
+    def contacts(self, name: str, count: int) -> list[str]:
+        """`count` clients that are up now, for this one; fewer if there are not so many."""
+        others = np.flatnonzero(self._up)
+        others = others[others != self._places[name]]
+        own_key = np.array([key(self._seed, "contacts", name)], dtype=np.uint64)
+        hashes = splitmix64_array(own_key, self._keys[others])
+        first = np.argpartition(hashes, count)[:count] if count < len(hashes) else np.arange(len(hashes))
+        first = first[np.argsort(hashes[first])]
+        return [self._names[place] for place in others[first].tolist()]
+
+
 class Cyclon:
     """One client's part in Cyclon.
 
-    view_size, shuffle_size: entries in a view, and in a message. `changed()` is called when the names in the
-    view have changed. `refused(name)`: whether an entry must not enter, because its client is known to be
-    dead.
+    contacts(): some other clients, to begin with. view_size, shuffle_size: entries in a view, and in a
+    message. `changed()` is called when the names in the view have changed. `refused(name)`: whether an entry
+    must not enter, because its client is known to be dead.
     """
 
     def __init__(
@@ -56,7 +89,7 @@ class Cyclon:
         name: str,
         loop: asyncio.AbstractEventLoop,
         draws: Draws,
-        contacts: Sequence[str],
+        contacts: Callable[[], Sequence[str]],
         *,
         view_size: int,
         shuffle_size: int,
@@ -70,7 +103,7 @@ class Cyclon:
         self.view: dict[str, int] = {}
         self._loop = loop
         self._draws = draws
-        self._contacts = tuple(contacts)
+        self._contacts = contacts
         self._view_size = view_size
         self._shuffle_size = shuffle_size
         self._every_s = every_s
@@ -89,7 +122,7 @@ class Cyclon:
         self._timer = self._loop.call_later(wait_s, self._shuffle)
 
     def start_anew(self, tell: Tell) -> None:
-        """Come back after an absence, with nothing but the contacts."""
+        """Come after the start, or back after an absence, with nothing but contacts."""
         self.view.clear()
         self._asked, self._sent = None, []
         self._meet_contacts()
@@ -108,7 +141,7 @@ class Cyclon:
             self._changed()
 
     def _meet_contacts(self) -> None:
-        self.view.update(dict.fromkeys(self._contacts[: self._view_size], 0))
+        self.view.update(dict.fromkeys(self._contacts()[: self._view_size], 0))
 
     def _shuffle(self) -> None:
         assert self._tell is not None  # the timer ends with the client

@@ -207,6 +207,30 @@ def test_simplex_rows_sum_to_one_and_gather_in_the_cluster() -> None:
             assert weights[across(simulation)].max() < 1e-3
 
 
+@pytest.mark.parametrize(
+    "membership",
+    [
+        "bootstrap', contacts=2, view=3, shuffle=2, shuffle_every='1 s",  # leaves views all the time
+        "all-knowing",
+        "announce",
+    ],
+)
+def test_simplex_weights_are_shares_of_those_that_are_there(membership: str) -> None:
+    text = QUADRATIC.replace("count = 4", "count = 8") + churn("join", 6, "9 s") + churn("crash", 1, "5 s")
+    text += churn("crash", 2, "8 s") + churn("rejoin", 1, "12 s", "keep")
+    settings = ["domain=simplex", "sampling_scale=4.0", "patience=2 s"]
+    with ran(text, "protocol.name=cobo", *[f"protocol.{setting}" for setting in settings],
+             "run.duration=20 s", "run.evaluate_every=20 s",
+             f"network.membership={{kind='{membership}'}}") as simulation:  # fmt: skip
+        for client in simulation.clients_up:
+            assert isinstance(client.learner, CoBo)
+            shares = client.learner.weights()
+            assert set(shares) <= set(client.learner.peers)
+            assert sum([float(share) for share in shares.values()]) < 1 + 1e-9
+            client.learner.forget_strangers()  # as before each use of the weights
+            assert sum([float(share) for share in client.learner.weights().values()]) == pytest.approx(1)
+
+
 def test_when_both_ends_ask_at_once_the_first_by_name_goes_on() -> None:
     text = QUADRATIC.replace("count = 4", "count = 2")
     settings = ["protocol.name=cobo", "protocol.sampling_scale=4.0", "protocol.exchange=sampled"]

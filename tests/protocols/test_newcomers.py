@@ -59,6 +59,35 @@ def test_a_newcomer_that_hears_nothing_asks_again_and_at_last_starts_afresh() ->
         np.testing.assert_allclose(params(world)[3], after_steps(world, 2)[3], rtol=1e-5)
 
 
+def test_newcomers_take_no_models_from_newcomers() -> None:
+    """Three join one that has trained, at once: who asks another newcomer is told to ask somebody else."""
+    crowd = LATE + churn("join", 2, "2 s") + churn("join", 1, "2 s")
+    with ran(crowd, *ends("4 s"), "clients.newcomers=mean") as world:
+        assert world.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
+    one_by_one = [*ends("4 s"), 'clients.newcomers={kind="peer"}', "network.latency=125 ms"]
+    with ran(crowd, *one_by_one) as world:
+        asked = world.network.counts.by_type["ModelWanted"][0]
+        assert asked > 3, "some have asked newcomers first"
+        assert world.network.counts.by_type["CurrentModel"][0] == asked
+        assert world.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
+
+
+def test_newcomers_among_newcomers_ask_again_and_at_last_start_afresh() -> None:
+    replaced = LATE + churn("join", 2, "2 s") + churn("crash", 0, "1 s") + churn("crash", 1, "1 s")
+    wait = 'clients.newcomers={kind="mean",patience="1 s"}'
+    with ran(replaced, *ends("7.6 s"), wait, "network.membership=all-knowing") as world:
+        assert world.network.counts.by_type["ModelWanted"][0] == 6
+        assert world.metrics.latest("models_at_start") == {"client-2": 0.0, "client-3": 0.0}
+        # Three times they asked, were told within 0.5 s, and waited: they began at 6.5 s.
+        assert [learner(world, 2).iterations, learner(world, 3).iterations] == [2, 2]
+
+
+def test_who_has_started_and_comes_back_with_its_model_asks_nobody() -> None:
+    back = LATE + churn("crash", 3, "4.6 s") + churn("rejoin", 3, "5 s", "keep")
+    with ran(back, *ends("6 s"), "clients.newcomers=peer") as world:
+        assert world.network.counts.by_type["ModelWanted"][0] == 1
+
+
 def test_a_newcomer_may_start_from_a_servers_model() -> None:
     with ran(LATE, *ends("2.6 s"), "clients.newcomers=peer", "protocol.name=fedavg") as world:
         assert world.network.counts.by_type["ModelWanted"][0] == 1

@@ -58,12 +58,12 @@ MOVES = [Happening(12.0, 2, "crash"), Happening(15.0, 3, "join"), Happening(25.0
 
 
 def test_summary_of_a_population() -> None:
-    population = Population(PANEL)
+    population = Population(PANEL, MOVES)
     assert population.catch_up(MOVES[1]) is None
     # Incumbents of client 4: 0, 1 and 3, with means 0.5 at 30 s and 0.583 at 40 s.
     assert population.catch_up(MOVES[2]) == 5.0
     assert population.dip(12.0) == (0.125, 18.0)  # from 0.625 to 0.5 at 20 s, and back at 30 s
-    assert population.summary(MOVES) == {
+    assert population.summary() == {
         "newcomers": 2,
         "caught_up": 1,
         "catch_up_seconds": {"median": 5.0, "max": 5.0},
@@ -74,23 +74,54 @@ def test_summary_of_a_population() -> None:
     }
 
 
+def test_a_life_that_ended_before_catching_up_never_did() -> None:
+    values = np.array([[0.9, NAN], [0.9, 0.1], [0.9, NAN], [0.9, 0.9]])
+    moves = [Happening(5.0, 1, "join"), Happening(15.0, 1, "crash"), Happening(25.0, 1, "rejoin")]
+    summary = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0]), values), moves).summary()
+    assert (summary["newcomers"], summary["caught_up"]) == (2, 1)
+    assert summary["catch_up_seconds"] == {"median": 5.0, "max": 5.0}
+
+
+def test_who_was_there_counts_until_it_goes_and_not_when_it_is_back() -> None:
+    # Client 1 crashes at 15 s and is back afresh at 25 s; 2 joins at 5 s.
+    values = np.array([[0.9, 0.9, NAN], [0.9, 0.9, 0.5], [0.9, NAN, 0.6], [0.9, 0.1, 0.6], [0.9, 0.2, 0.6]])
+    back = Happening(25.0, 1, "rejoin", "fresh")
+    moves = [Happening(5.0, 2, "join"), Happening(15.0, 1, "crash"), back]
+    population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
+    assert population.catch_up(moves[0]) is None, "its bar is 0.9; with client 1's second life it was 0.5"
+    assert population.dip(2.0) == (0.0, 0.0), "nor is that life a dip of those who survived the first"
+    # Gone and back within the two evaluations: it is not one of the survivors.
+    quick = [Happening(24.0, 1, "crash"), Happening(26.0, 1, "rejoin", "fresh")]
+    assert Population(Panel(np.array([20.0, 30.0]), np.array([[0.9, 0.9], [0.9, 0.1]])), quick).dip(24.0) == (
+        0.0,
+        0.0,
+    )
+
+
+@pytest.mark.parametrize(("state", "newcomers"), [("keep", 0), ("stale", 0), ("fresh", 1)])
+def test_who_brings_its_own_model_is_no_newcomer(state: str, newcomers: int) -> None:
+    moves = [Happening(12.0, 2, "crash"), Happening(35.0, 2, "rejoin", state)]
+    assert Population(PANEL, moves).summary()["newcomers"] == newcomers
+
+
 def test_departures_between_two_evaluations_are_one() -> None:
     moves = [Happening(12.0, 2, "crash"), Happening(13.0, 4, "leave")]
-    assert Population(PANEL).summary(moves)["departures"] == 1
+    assert Population(PANEL, moves).summary()["departures"] == 1
 
 
 def test_who_comes_back_is_not_its_own_incumbent() -> None:
     panel = Panel(np.array([0.0, 10.0]), np.array([[0.5, 1.0], [0.5, 0.5]]))
     back = Happening(6.0, 1, "rejoin")
-    assert Population(panel).catch_up(back) == 4.0, "0.5 is as good as client 0; with its former self: 0.75"
-    assert not Population(panel).has_incumbents(Happening(-1.0, 1, "join")), "nobody was there before"
+    population = Population(panel, [back])
+    assert population.catch_up(back) == 4.0, "0.5 is as good as client 0; with its former self: 0.75"
+    assert not population.has_incumbents(Happening(-1.0, 1, "join")), "nobody was there before"
     alone = Panel(np.array([0.0, 10.0]), np.array([[0.5], [0.25]]))
-    assert not Population(alone).has_incumbents(Happening(6.0, 0, "rejoin"))
+    assert not Population(alone, []).has_incumbents(Happening(6.0, 0, "rejoin"))
 
 
 @pytest.mark.parametrize("moves", [[], [Happening(45.0, 0, "crash")]])
 def test_nothing_to_measure(moves: list[Happening]) -> None:
-    assert Population(PANEL).summary(moves) == {
+    assert Population(PANEL, moves).summary() == {
         "newcomers": 0,
         "caught_up": 0,
         "catch_up_seconds": {"median": None, "max": None},

@@ -46,6 +46,15 @@ def test_a_share_may_join_and_a_cluster_may_go(tmp_path: Path) -> None:
         assert [client.index for client in built.clients if not client.up_at_start] == list(late)
 
 
+def test_a_share_that_joins_is_of_those_that_nothing_else_happens_to(tmp_path: Path) -> None:
+    text = TEN + entry(at="2 s", event="join", share=0.5) + entry(at="4 s", event="crash", clients=[0, 1])
+    text += process(**POISSON, clients="[2, 3]")
+    ours = [found for found in moves(tmp_path, text) if not {2, 3} & set(found[2])]
+    (_, kind, late), (_, _, gone) = ours
+    assert kind == "join" and len(late) == 3, "of the six that are left"
+    assert gone == (0, 1)
+
+
 def test_a_flash_crowd_comes_within_its_spread(tmp_path: Path) -> None:
     found = moves(tmp_path, TEN + entry(at="3 s", event="join", clients=[4, 5, 6, 7], spread="2 s"))
     assert sorted(client for _, _, clients in found for client in clients) == [4, 5, 6, 7]
@@ -91,6 +100,20 @@ def test_a_stale_client_comes_back_with_its_last_backup(tmp_path: Path) -> None:
         built.run()
         assert np.array_equal(seen[4.0], seen[6.5]), "what it had at 4 s, the last multiple of 2 s"
         assert not np.array_equal(seen[7.5], seen[6.5])
+
+
+def test_the_trace_tells_what_a_client_came_back_with(tmp_path: Path) -> None:
+    """Who crashes before its first backup has none, and is a newcomer."""
+    text = QUADRATIC
+    for client, state in enumerate(["keep", "stale", "stale", "fresh"]):
+        every = ["1 min", "1 s", "5 s", "1 min"][client]
+        text += entry(at="3 s", event="crash", clients=[client])
+        text += entry(at="4 s", event="rejoin", clients=[client], state=state, backup_every=every)
+    with simulation(tmp_path, text) as built:
+        built.run()
+        back = [(name, detail) for _, name, event, detail in built.trace.lifecycles if event == "rejoin"]
+        assert back == [(f"client-{k}", s) for k, s in enumerate(["keep", "stale", "fresh", "fresh"])]
+        assert [client.learner.newcomer for client in built.clients[:4]] == [False] * 4
 
 
 POISSON = {"kind": '"poisson"', "every": '"1 s"', "session": '{ kind = "exponential", mean = "2 s" }'}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.churn import ChurnEvent, Kind, absent_at_start, schedule, validate_schedule
+from sim.world.churn import ChurnEvent, Kind, absent_at_start, possible_for, schedule, validate_schedule
 from sim.world.clock import run_virtual
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -76,6 +76,16 @@ def test_a_possible_schedule_passes() -> None:
         (
             [event(5, "crash", 1), event(5, "rejoin", 1)],
             "churn[1]: client 1 has two events at 5 s; allowed: one at a time",
+        ),
+        (
+            [
+                event(1, "crash", 1),
+                ChurnEvent(2.0, "rejoin", (1,), "stale", 60.0),
+                event(3, "leave", 1),
+                ChurnEvent(4.0, "rejoin", (1,), "stale", 10.0),
+            ],
+            "churn[3]: client 1 makes a backup every 60 s, for an earlier rejoin, and every 10 s, for that "
+            "at 4 s; state one backup_every for both",
         ),
         ([event(5, "crash", 1, 1)], "churn[0]: client 1 has two events at 5 s; allowed: one at a time"),
     ],
@@ -224,3 +234,9 @@ def test_what_is_still_to_come_can_be_cancelled() -> None:
         return log
 
     assert run_virtual(scenario()) == [0]
+
+
+def test_whoever_is_already_to_go_later_is_not_chosen_again() -> None:
+    spread = [ChurnEvent(17.0, "crash", (0,)), ChurnEvent(12.0, "crash", (1,))]
+    assert possible_for("crash", 15.0, range(4), spread) == [2, 3]
+    assert possible_for("rejoin", 15.0, range(4), spread) == [1]

@@ -8,8 +8,9 @@ from statistics import mean
 import pytest
 
 from sim.world.active_membership import Swim
+from sim.world.clock import VirtualLoop
 from sim.world.distributions import Constant
-from sim.world.failure_detection import SwimPing, SwimSettings
+from sim.world.failure_detection import FailureDetector, SwimPing, SwimSettings
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.loss import IndependentLoss
 from sim.world.partitions import Partition
@@ -149,6 +150,20 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
     assert all(len(member.peers) == 29 for member in members.members.values())
 
 
+@pytest.mark.parametrize("how", ["leave", "crash"])
+def test_who_comes_back_unheard_is_found_by_its_pings(how: str) -> None:
+    others = tuple(name for name in NAMES if name != "m03")
+    cut = Partition(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
+    members = group(model=NetworkModel(LinkModel(Constant(0.01)), partitions=(cut,)))
+    members.start()
+    members.run(10.0)
+    getattr(members, how)("m03")
+    members.run(20.0)
+    members.join("m03")
+    members.run(40.0)
+    assert members.who_knows("m03", up=False) == []
+
+
 def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> None:
     members = group(NAMES[:6])
     members.start()
@@ -186,6 +201,21 @@ def test_the_silent_keep_nothing_running() -> None:
     assert members.network.counts.sent == sent
     members.members["m00"].on_message(SwimPing(1, ()), "m01")  # late, for one that is down
     assert members.network.counts.sent == sent
+
+
+def test_a_suspect_that_is_watched_no_longer_and_then_again_is_still_one() -> None:
+    loop, happened = VirtualLoop(), []
+    detector = FailureDetector(
+        "a", loop, Draws(1), SwimSettings(), lambda *change: happened.append((loop.time(), *change))
+    )
+    detector.watch_only(["b", "c"])
+    detector.start(lambda peer, message: None)
+    detector.suspect("b")
+    detector.watch_only(["c"])
+    loop.run_until(0.5)
+    detector.watch_only(["b", "c"])
+    loop.run_until(5.5)
+    assert happened == [(5.0, "b", False)]
 
 
 def test_a_period_must_have_room_for_the_timeout() -> None:

@@ -119,6 +119,15 @@ def test_repr() -> None:
     assert repr(member) == "<Announced of a, 1 of 2 neighbours up>"
 
 
+def test_who_comes_back_reports_what_it_believes_otherwise_than_before() -> None:
+    member = Announced("a", ["b", "c"])
+    member.suspect("b")
+    log: list[tuple[str, bool]] = []
+    member.on_change = lambda peer, up: log.append((peer, up))
+    member.join(lambda peer, message: None)
+    assert log == [("b", True)]
+
+
 # --- announce ---
 
 
@@ -236,7 +245,7 @@ def test_a_member_that_is_down_hears_nothing_and_looks_everything_up_when_it_is_
     assert log == []
     post.join("a")
     assert post.members["a"].peers == ["b", "d"]
-    assert log == []
+    assert log == [("c", False)]
 
 
 def test_a_new_member_of_the_same_name_takes_the_place_of_the_old_one() -> None:

@@ -10,18 +10,21 @@ import pytest
 
 from sim.world.active_membership import Bootstrapped, SamplingSettings
 from sim.world.failure_detection import SwimSettings
-from sim.world.random import Draws, stream
+from sim.world.peer_sampling import BootstrapService
+from sim.world.random import Draws
 from tests.world.members import Members
 
 
-def overlay(count: int, *, detection: bool = False, seed: int = 1, **settings: float) -> Members:
+def overlay(
+    count: int, *, detection: bool = False, seed: int = 1, up: int | None = None, **settings: float
+) -> Members:
+    """`up`: so many of them, the first ones, are there when the bootstrap service begins."""
     names = [f"m{number:04}" for number in range(count)]
+    service = BootstrapService(seed, names, names[:up])
     chosen = SamplingSettings(detection=SwimSettings() if detection else None, **settings)  # type: ignore[arg-type]
 
     def make(name: str, loop: object) -> Bootstrapped:
-        rng = stream(seed, "contacts", name)
-        contacts = [names[number] for number in rng.choice(count, 4, replace=False) if names[number] != name]
-        return Bootstrapped(name, contacts[:3], loop, seed, chosen)  # type: ignore[arg-type]
+        return Bootstrapped(name, service, loop, seed, chosen)  # type: ignore[arg-type]
 
     return Members(names, make)
 
@@ -89,7 +92,7 @@ def test_views_keep_changing() -> None:
 
 
 def test_a_newcomer_is_soon_known_and_knows() -> None:
-    members = overlay(100)
+    members = overlay(100, up=99)
     late = "m0099"
     members.start(*[name for name in members.members if name != late])
     members.run(100.0)
@@ -123,6 +126,56 @@ def test_who_left_and_comes_back_is_a_peer_again() -> None:
     members.join("m0003")
     members.run(130.0)
     assert len(members.who_knows("m0003", up=True)) >= 8
+
+
+def test_who_leaves_without_failure_detection_says_goodbye_to_its_view() -> None:
+    members = overlay(60)
+    members.start()
+    members.run(50.0)
+    told = members.members["m0003"].peers
+    assert set(told) & set(members.who_knows("m0003", up=True))
+    members.leave("m0003")
+    members.run(50.02)
+    assert members.network.counts.by_type["Goodbye"][0] == len(told) == 20
+    members.run(60.0)
+    assert not set(told) & set(members.who_knows("m0003", up=True)), "though others still pass its name on"
+
+
+def test_a_newcomer_is_named_those_that_are_up_when_it_comes() -> None:
+    members = overlay(6, up=3)
+    members.start("m0000", "m0001", "m0002")
+    members.join("m0003")
+    members.run(10.0)
+    for name in ("m0000", "m0001", "m0002"):
+        members.crash(name)
+    members.join("m0004")
+    assert members.members["m0004"].peers == ["m0003"]
+    members.run(10.5)
+    assert "m0004" in members.members["m0003"].peers
+
+
+def test_one_client_more_changes_nobodys_contacts_but_where_it_is_one() -> None:
+    names = [f"m{number}" for number in range(101)]
+    few, more = (BootstrapService(1, names[:count], names[:count]) for count in (100, 101))
+    changed = 0
+    for name in names[:100]:
+        before, after = few.contacts(name, 3), more.contacts(name, 3)
+        assert len(set(after)) == 3 and name not in after
+        assert [contact for contact in after if contact != "m100"] == before[: 3 - ("m100" in after)]
+        changed += before != after
+    assert changed == pytest.approx(3, abs=5), "each has three of a hundred"
+    named = Counter(contact for name in names for contact in more.contacts(name, 3))
+    assert pstdev([named[name] for name in names]) == pytest.approx(3**0.5, rel=0.25), "as at random"
+
+
+def test_the_names_of_the_dead_are_not_kept() -> None:
+    members = overlay(200, banned_s=10.0)
+    members.start()
+    member = members.members["m0000"]
+    for period in range(1, 60):
+        members.run(5.0 * period)
+        member.suspect(member.peers[0])
+    assert 2 <= len(member._banned_until_s) <= 20  # type: ignore[attr-defined]
 
 
 def test_a_shuffle_must_fit_into_a_view() -> None:

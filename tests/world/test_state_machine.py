@@ -57,7 +57,15 @@ answers = count(1)
 
 
 class Node(Actor):
-    """Takes notes, and answers questions after a while."""
+    """Takes notes, and answers questions after a while; `world` is told what reaches it."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(name, world.network)
+        self._world = world
+
+    def heard(self, message: object, sender: str) -> bool:
+        self._world.received(self.name, message, sender)
+        return False
 
     async def on_message(self, message: object, sender: str) -> object:
         if isinstance(message, Question):
@@ -108,6 +116,9 @@ class World(RuleBasedStateMachine):
         self.sent: dict[int, tuple[float, str, str]] = {}
         self.copied: set[int] = set()
         self.fates: Counter[tuple[int, str]] = Counter()
+        self.receipts: Counter[int] = Counter()
+        self.latest: dict[tuple[str, str], int] = {}
+        self.crashes_s: list[tuple[str, float]] = []
         self.asked: list[asyncio.Task[str]] = []
         self.tokens = 0
 
@@ -116,6 +127,8 @@ class World(RuleBasedStateMachine):
         self.model = model
         self.network = SimulatedNetwork(self.loop, seed, model, self.observed)
         self.supervisor = Supervisor(self.network)
+        for name in NAMES:
+            self.joins(name)
 
     # --- what the model says --------------------------------------------------------------------------------
 
@@ -141,6 +154,10 @@ class World(RuleBasedStateMachine):
         if event == "delivered":
             assert receiver in self.up, "nothing reaches the dead"
             assert time_s >= since_s + self.least_s(size_bytes), "nothing is faster than its latency"
+            left_s = since_s + self.transfer_s(size_bytes)
+            assert not any(
+                name == sender and since_s < crash_s < left_s for name, crash_s in self.crashes_s
+            ), "a crash ends the sender's transfers"
             assert not self.cut(sender, receiver, since_s) and not self.cut(sender, receiver, time_s)
         elif event == "lost":
             cut = self.cut(sender, receiver, since_s) or self.cut(sender, receiver, time_s)
@@ -149,14 +166,29 @@ class World(RuleBasedStateMachine):
         elif reason in ("down", "unknown"):
             assert receiver not in self.up - self.leaving
 
+    def received(self, name: str, message: object, sender: str) -> None:
+        """What an actor itself sees: not more, nor anything else, than the network's account of it."""
+        token = getattr(message, "token", 0)
+        assert self.sent[token][1:] == (sender, name), "nothing reaches anybody else"
+        assert name in self.up, "nothing reaches the dead"
+        self.receipts[token] += 1
+        assert self.receipts[token] <= 1 + (token in self.copied), "nothing comes twice"
+        if self.model.link.reliable:
+            place = list(self.sent).index(token)
+            assert place > self.latest.get((sender, name), -1), "a reliable connection keeps the order"
+            self.latest[sender, name] = place
+
+    def transfer_s(self, size_bytes: int) -> float:
+        """No transfer can be shorter, up to rounding."""
+        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
+        rates_bps = [bps for bps in limits_bps if bps is not None]
+        return 8 * size_bytes / min(rates_bps) * (1 - 1e-9) if rates_bps else 0.0
+
     def least_s(self, size_bytes: int) -> float:
         """Neither latency nor transfer can be shorter, up to rounding."""
         latency = self.model.link.latency
         shortest_s = {Constant: "value", Uniform: "low"}.get(type(latency))
-        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
-        rates_bps = [bps for bps in limits_bps if bps is not None]
-        transfer_s = 8 * size_bytes / min(rates_bps) if rates_bps else 0.0
-        return (getattr(latency, shortest_s) if shortest_s else 0.0) + transfer_s * (1 - 1e-9)
+        return (getattr(latency, shortest_s) if shortest_s else 0.0) + self.transfer_s(size_bytes)
 
     def cut(self, sender: str, receiver: str, time_s: float) -> bool:
         for cut in self.model.partitions:
@@ -177,6 +209,7 @@ class World(RuleBasedStateMachine):
         assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
         assert (counts.sent, counts.duplicated) == (len(self.sent) + len(self.copied), len(self.copied))
         assert counts.in_flight == counts.sent - sum(self.fates.values())
+        assert self.receipts == Counter({t: n for (t, what), n in self.fates.items() if what == "delivered"})
         for fate in FATES:
             assert getattr(counts, fate) == sum(n for (_, what), n in self.fates.items() if what == fate)
         assert self.supervisor.failures == []
@@ -191,12 +224,14 @@ class World(RuleBasedStateMachine):
     def joins(self, name: str) -> None:
         if name not in self.up:
             self.up.add(name)
-            self.now(lambda: self.supervisor.start(lambda: Node(name, self.network)))
+            self.now(lambda: self.supervisor.start(lambda: Node(name, self)))
 
     @rule(name=nodes)
     def crashes(self, name: str) -> None:
         if name in self.up:
             self.up.remove(name)
+            self.leaving.discard(name)
+            self.crashes_s.append((name, self.loop.time()))
             self.now(lambda: self.supervisor.kill(name))
 
     @rule(name=nodes)
@@ -210,12 +245,16 @@ class World(RuleBasedStateMachine):
         self.up.discard(name)
         self.leaving.discard(name)
 
-    @rule(sender=nodes, receiver=nodes, load=st.sampled_from([0, 50, 2_000]), times=st.integers(1, 3))
-    def tells(self, sender: str, receiver: str, load: int, times: int) -> None:
-        if sender in self.up and sender != receiver:
-            for _ in range(times):
+    @rule(
+        notes=st.lists(st.tuples(nodes, nodes, st.sampled_from([0, 50, 2_000])), min_size=4, max_size=12),
+        eighths=st.integers(0, 4),
+    )
+    def tells(self, notes: list[tuple[str, str, int]], eighths: int) -> None:
+        for sender, receiver, load in notes:
+            if sender in self.up and sender != receiver:
                 note = Note(self.token(), bytes(load))
-                self.now(lambda note=note: self.supervisor.running[sender].tell(receiver, note))
+                self.now(lambda a=sender, b=receiver, note=note: self.supervisor.running[a].tell(b, note))
+        self.run(eighths / 8)
 
     @rule(sender=nodes, receiver=nodes)
     def asks(self, sender: str, receiver: str) -> None:
