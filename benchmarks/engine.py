@@ -89,7 +89,7 @@ def with_engine(model: Model, clients: int, way: str) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
     engine = new_engine(model, clients, way)
     built = architecture(model.name, {}, model.input_shape, CLASSES)
-    draw = Draw(engine.data.train, BATCH_SIZE, 1, "shuffled")
+    draw = Draw(engine.data.train, BATCH_SIZE, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
     keys = [engine.draw_key(client, "train") for client in range(clients)]
     params = [engine.vector(built.initial(torch.Generator().manual_seed(0)))] * clients
@@ -98,7 +98,7 @@ def with_engine(model: Model, clients: int, way: str) -> Callable[[], int]:
     def train_all() -> int:
         done = next(rounds)
         for client, key in enumerate(keys):
-            job = TrainJob(client, key, done, LEARNING_RATE, done, ())
+            job = TrainJob(client, key, done, 1, LEARNING_RATE, done, ())
             params[client], _ = engine.train(operation, params[client], job)
         engine.flush()
         return clients
