@@ -1,4 +1,4 @@
-"""How many training steps per second a whole simulation of asynchronous gossip manages."""
+"""How many training steps per second a whole simulation of asynchronous gossip manages, beside gossipy."""
 
 import dataclasses
 import tempfile
@@ -11,16 +11,24 @@ from statistics import median
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import torch
+from torch.func import grad, vmap
+
+from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
 from sim.build.simulation import build
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.evaluation import measure_models
+from sim.learning.models import architecture
+from sim.learning.objectives import cross_entropy
 from sim.scenario import Scenario, load_scenario
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}
-PERIODS = {100: 20, 1_000: 5}  # of virtual time in one full measurement, by number of clients
+PERIODS = {100: 40, 1_000: 8}  # of virtual time in one full measurement, by number of clients
 EVALUATE_EVERY = 5  # periods
+SAMPLES, LEARNING_RATE = 16, 0.1
 COPIES = 12  # of the 1,438 training digits: 1,000 clients with 16 each need 16,000
+LOCKSTEPS = 20
 
 SCENARIO = """\
 [run]
@@ -33,14 +41,14 @@ topology = {{ kind = "k-regular", degree = 20 }}
 
 [data]
 name = "digits"
-partition = {{ kind = "iid", samples_per_client = 16 }}
+partition = {{ kind = "iid", samples_per_client = {samples} }}
 
 [model]
 name = "{model}"
 
 [training]
-learning_rate = 0.1
-batch_size = 16
+learning_rate = {learning_rate}
+batch_size = {samples}
 
 [protocol]
 name = "gossip"
@@ -67,6 +75,11 @@ its collections of garbage, and the measuring of accuracy on the test digits, wh
 often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
 computed, too. The training digits are repeated {COPIES} times, so that there are enough for all.
 
+*gossipy* (gossipy-dfl) runs the same protocol: as many clients and periods, push to a random neighbour in a
+20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, evaluation off. Its set-up is not
+timed. *Lockstep* is the ceiling, without any simulation: one call of `vmap(grad(loss))` and one update of all
+models for each step.
+
 *Deferred* is the default; *at once* (`engine.deferred = false`) computes each job, alone, as soon as it is
 submitted. *Mean batch* is the number of jobs (training steps and merges) in a call of the deferred engine;
 *outside* is the share of the deferred run's time that is not spent in the engine's flushes."""
@@ -86,6 +99,8 @@ def scenario(model: str, clients: int, periods: int, *, deferred: bool) -> Scena
         model=model,
         clients=clients,
         periods=periods,
+        samples=SAMPLES,
+        learning_rate=LEARNING_RATE,
         evaluate_every=min(EVALUATE_EVERY, periods),
         deferred=str(deferred).lower(),
     )
@@ -129,27 +144,57 @@ def run(chosen: Scenario) -> Run:
     return Run(statistics.updates / seconds, statistics.mean_batch, 1 - statistics.seconds / seconds)
 
 
+def lockstep(model: str, clients: int) -> float:
+    """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
+    dataset = repeated("digits")
+    x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
+    y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
+    built = architecture(model, {}, tuple(dataset.train_x.shape[1:]), dataset.classes)
+    one = built.unflatten(built.initial(torch.Generator().manual_seed(0)))
+    params = {name: value.expand(clients, *value.shape).clone() for name, value in one.items()}
+
+    def loss(own: dict[str, torch.Tensor], own_x: torch.Tensor, own_y: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(built, own, own_x, own_y)
+
+    gradient = vmap(grad(loss))
+    started = time.perf_counter()
+    for _ in range(LOCKSTEPS):
+        for name, of_all in gradient(params, x, y).items():
+            params[name].sub_(of_all, alpha=LEARNING_RATE)
+    return clients * LOCKSTEPS / (time.perf_counter() - started)
+
+
 def measure(effort: Effort, say: Say) -> str:
     """The section on whole runs, in Markdown."""
     rows = []
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):
-            periods = max(2, round(PERIODS[clients] * effort.share))
-            runs = interleaved(
-                {
-                    "deferred": partial(run, scenario(model, clients, periods, deferred=True)),
-                    "at once": partial(run, scenario(model, clients, periods, deferred=False)),
-                },
-                effort.repetitions,
-            )
-            deferred, at_once = ([found.updates_per_s for found in of] for of in runs.values())
-            ratio = times(median_ratio(deferred, at_once))
-            batch = median(found.mean_batch for found in runs["deferred"])
-            outside = median(found.outside for found in runs["deferred"])
-            rates = [per_second(deferred), per_second(at_once)]
-            rows.append(
-                [label, f"{clients:,}", f"{periods}", *rates, ratio, f"{batch:.0f}", f"{outside:.0%}"]
-            )
-            say(f"whole run, {label}, {clients:,} clients: {rates[0]} updates/s, {ratio} of at once")
-    head = ["model", "clients", "periods", "deferred, updates/s", "at once, updates/s", "deferred to at once"]
-    return "\n\n".join(["## Whole run", TEXT, table([*head, "mean batch", "outside"], rows)])
+            row = _row(model, clients, max(2, round(PERIODS[clients] * effort.share)), effort.repetitions)
+            rows.append([label, *row])
+            say(f"whole run, {label}, {clients:,} clients: {row[2]} updates/s, {row[4]} of gossipy")
+    head = ["model", "clients", "periods", "deferred, updates/s", "gossipy, updates/s", "to gossipy"]
+    head += ["at once, updates/s", "to at once", "lockstep, steps/s", "to lockstep", "mean batch", "outside"]
+    return "\n\n".join(["## Whole run", TEXT, table(head, rows)])
+
+
+def _row(model: str, clients: int, periods: int, repetitions: int) -> list[str]:
+    contenders: dict[str, Callable[[], Any]] = {
+        "deferred": partial(run, scenario(model, clients, periods, deferred=True)),
+        "at once": partial(run, scenario(model, clients, periods, deferred=False)),
+        "lockstep": partial(lockstep, model, clients),
+    }
+    if gossipy.is_installed():
+        contenders["gossipy"] = partial(gossipy.updates_per_s, model, clients, periods)
+    runs = interleaved(contenders, repetitions)
+    deferred = [found.updates_per_s for found in runs["deferred"]]
+    others = {
+        "gossipy": runs.get("gossipy"),
+        "at once": [found.updates_per_s for found in runs["at once"]],
+        "lockstep": runs["lockstep"],
+    }
+    cells = [f"{clients:,}", f"{periods}", per_second(deferred)]
+    for rates in others.values():
+        cells += ["-", "-"] if rates is None else [per_second(rates), times(median_ratio(deferred, rates))]
+    batch = median(found.mean_batch for found in runs["deferred"])
+    outside = median(found.outside for found in runs["deferred"])
+    return [*cells, f"{batch:.0f}", f"{outside:.0%}"]

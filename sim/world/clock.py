@@ -86,6 +86,9 @@ class VirtualLoop(BareLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Calls `callback(*args)` in the next round of this instant, after everything that is ready now."""
+        if type(callback) is VirtualTask:  # a future is done that this task awaits: it takes its turn itself
+            self._ready.append(callback)
+            return callback  # futures do without the handle
         if self._closed:
             self._refuse_closed()
         event = Event(self._time, callback, args, self, context)
@@ -127,7 +130,7 @@ class VirtualLoop(BareLoop):
         return event
 
     def schedule(self, when: float, timer: Timer) -> None:
-        """Calls `timer.fire()` at the time `when` (seconds), outside of any context; it can't be cancelled.
+        """Calls `timer.fire()` at the time `when` (seconds), outside of any context.
 
         For what is made in large numbers: a timer that is the thing itself needs no handle.
         """
@@ -135,6 +138,12 @@ class VirtualLoop(BareLoop):
             when = self._not_before_now(when)
         timer.due = number = self._next_number()
         heappush(self._timers, (when, number, timer))
+
+    def withdraw(self, timer: Timer) -> None:
+        """Calls off what `schedule` promised; no effect on a timer that is not waiting any more."""
+        if timer.due != NEVER:
+            timer.due = NEVER
+            self._timer_cancelled()
 
     def call_at_observer(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts

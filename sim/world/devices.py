@@ -6,10 +6,14 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sim.world.slowness import Slowness, require_positive
+from sim.world.task import NEVER
 from sim.world.timeline import State, Timeline
+
+if TYPE_CHECKING:
+    from sim.world.clock import VirtualLoop
 
 WAITING: Final = "waiting"
 BUSY: Final = "busy"
@@ -56,16 +60,43 @@ class CostModel:
         return amount / self.flops_per_s
 
 
+class Job(asyncio.Future[None]):
+    """Something that a device computes: done when its time is over, of which it is itself the timer.
+
+    Cancelled, it leaves the device at once, and the next one begins.
+    """
+
+    __slots__ = ("device", "due", "seconds_nominal")
+
+    def __init__(self, device: Device, seconds_nominal: float, loop: VirtualLoop) -> None:
+        super().__init__(loop=loop)
+        self.device = device
+        self.seconds_nominal = seconds_nominal
+        self.due = NEVER  # number of the timer, while it runs
+
+    def fire(self) -> None:
+        """Its time is over."""
+        if not self.done():  # it is, when it was cancelled in this very instant
+            self.set_result(None)
+            self.device._next()
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Whether it was still to be done."""
+        if not super().cancel(msg):
+            return False
+        self.device._drop(self)
+        return True
+
+
 class Device:
     """A client's one serial device: jobs are done one after the other, first come, first served.
 
-    It is up (`busy` with a job or `waiting` for one) or `down`, from its creation on. It needs nothing but
-    asyncio and takes the loop's time for the time, so it works in virtual time and on a wall clock alike.
+    It is up (`busy` with a job or `waiting` for one) or `down`, from its creation on.
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: VirtualLoop,
         slowness: Slowness | None = None,
         *,
         up: bool = True,
@@ -77,20 +108,17 @@ class Device:
         self._state: State = WAITING if up else DOWN
         self._since_s = loop.time()  # when the present state began
         self._seconds: dict[State, float] = {WAITING: 0.0, BUSY: 0.0, DOWN: 0.0}
-        self._running: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None  # ends the running job; spent when none runs
-        self._queue: deque[tuple[asyncio.Future[None], float]] = deque()
+        self._running: Job | None = None
+        self._queue: deque[Job] = deque()
 
     def __repr__(self) -> str:
-        queued = sum(not future.done() for future, _ in self._queue)
-        return f"<Device {self._state}, {queued} queued>"
+        return f"<Device {self._state}, {len(self._queue)} queued>"
 
-    async def run(self, seconds_nominal: float) -> None:
-        """Do a job of so many nominal seconds, after all jobs given before; return when it is done.
+    def run(self, seconds_nominal: float) -> Job:
+        """Do a job of so many nominal seconds, after all jobs given before; await it for its end.
 
-        A cancelled job leaves the device at once, and the next one begins. Raises DeviceDown if the device is
-        down now; if it goes down later, whoever waits here is cancelled. ValueError for a duration below 0 or
-        not finite.
+        Raises DeviceDown if the device is down now; if it goes down later, whoever waits is cancelled.
+        ValueError for a duration below 0 or not finite.
         """
         if not 0.0 <= seconds_nominal < inf:
             raise ValueError(
@@ -98,19 +126,12 @@ class Device:
             )
         if self._state == DOWN:
             raise DeviceDown(f"a job of {seconds_nominal} s was given to a device that is down")
-        future: asyncio.Future[None] = self._loop.create_future()
+        job = Job(self, seconds_nominal, self._loop)
         if self._running is None:
-            self._begin(future, seconds_nominal)
+            self._begin(job)
         else:
-            self._queue.append((future, seconds_nominal))
-        try:
-            await future
-        except BaseException:
-            future.cancel()  # so that a queued job is passed over when its turn comes
-            if future is self._running:
-                self._stop_timer()
-                self._next()
-            raise
+            self._queue.append(job)
+        return job
 
     def set_up(self) -> None:
         """The client is back, with an idle device; nothing happens if it is up."""
@@ -121,14 +142,11 @@ class Device:
         """The client is gone: all its jobs are cancelled; nothing happens if it is down."""
         if self._state == DOWN:
             return
-        if self._running is not None:
-            self._running.cancel()
-            self._stop_timer()
-        for future, _ in self._queue:
-            future.cancel()
-        self._queue.clear()
-        self._running = None
+        running, queue = self._running, self._queue
+        self._running, self._queue = None, deque()
         self._enter(DOWN)
+        for job in [*queue] if running is None else [running, *queue]:
+            job.cancel()
 
     @property
     def state(self) -> State:
@@ -178,28 +196,23 @@ class Device:
         self._state = state
         self._since_s = now_s
 
-    def _begin(self, future: asyncio.Future[None], seconds_nominal: float) -> None:
+    def _begin(self, job: Job) -> None:
         self._enter(BUSY)
-        self._running = future
-        self._timer = self._loop.call_at(
-            self._slowness.finish_s(self._since_s, seconds_nominal), self._complete, future
-        )
+        self._running = job
+        self._loop.schedule(self._slowness.finish_s(self._since_s, job.seconds_nominal), job)
 
-    def _complete(self, future: asyncio.Future[None]) -> None:
-        if not future.done():  # it is, when it was cancelled in this instant and its task is not told yet
-            future.set_result(None)
-        self._next()
-
-    def _stop_timer(self) -> None:
-        assert self._timer is not None  # a job is running
-        self._timer.cancel()
+    def _drop(self, job: Job) -> None:
+        """A job has been cancelled."""
+        if job is self._running:
+            self._loop.withdraw(job)
+            self._next()
+        elif job in self._queue:
+            self._queue.remove(job)
 
     def _next(self) -> None:
-        """Put the running job aside, done or not, and begin the next one that somebody still waits for."""
-        self._running = None
-        while self._queue:
-            future, seconds_nominal = self._queue.popleft()
-            if not future.done():
-                self._begin(future, seconds_nominal)
-                return
-        self._enter(WAITING)
+        """The running job is done, or is not to be done; begin the next one."""
+        if self._queue:
+            self._begin(self._queue.popleft())
+        else:
+            self._running = None
+            self._enter(WAITING)

@@ -182,19 +182,9 @@ class VirtualTask(asyncio.Future[T]):
             problem = f"{self!r} awaits {awaited!r}, which belongs to another loop"
         else:
             awaited._asyncio_future_blocking = False
-            awaited.add_done_callback(self._wake, context=loop.context)
+            awaited.add_done_callback(self, context=loop.context)  # see VirtualLoop.call_soon
             self._awaited = awaited
             if self._must_cancel and awaited.cancel(*self._reason):
                 self._must_cancel = False
             return
         loop.call_soon(self.fire, RuntimeError(problem), context=loop.context)
-
-    def _wake(self, future: asyncio.Future[Any]) -> None:
-        try:
-            future.result()
-        except BaseException as error:  # for the coroutine to deal with
-            self.fire(error)
-        else:
-            self.fire()
-        finally:
-            self = None  # type: ignore[assignment]  # the error's traceback holds this frame

@@ -23,6 +23,10 @@ def new_device(slowness: Slowness | None = None, *, up: bool = True, limit: int 
     return Device(asyncio.get_running_loop(), slowness, up=up, timeline=Timeline(limit))
 
 
+async def work(device: Device, seconds: float) -> None:
+    await device.run(seconds)
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -224,7 +228,7 @@ def test_an_impossible_duration_is_refused(seconds: float) -> None:
 def test_a_cancelled_job_frees_the_device_at_once() -> None:
     async def scenario() -> None:
         device = new_device()
-        running, queued = (asyncio.create_task(device.run(seconds)) for seconds in (10.0, 1.0))
+        running, queued = (asyncio.create_task(work(device, seconds)) for seconds in (10.0, 1.0))
         await asyncio.sleep(4.0)
         running.cancel()
         await queued
@@ -241,7 +245,7 @@ def test_a_cancelled_job_frees_the_device_at_once() -> None:
 def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
     async def scenario() -> None:
         device = new_device()
-        jobs = [asyncio.create_task(device.run(seconds)) for seconds in (2.0, 10.0, 1.0)]
+        jobs = [asyncio.create_task(work(device, seconds)) for seconds in (2.0, 10.0, 1.0)]
         await asyncio.sleep(1.0)
         assert repr(device) == "<Device busy, 2 queued>"
         jobs[1].cancel()
@@ -250,22 +254,6 @@ def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
         await jobs[2]
         assert now() == 3.0
         assert device.busy_s == 3.0
-
-    run_virtual(scenario())
-
-
-def test_a_job_whose_coroutine_is_closed_leaves_the_device_like_a_cancelled_one() -> None:
-    async def scenario() -> None:
-        device = new_device()
-        running, queued = device.run(5.0), device.run(7.0)
-        running.send(None)
-        queued.send(None)
-        last = asyncio.create_task(device.run(1.0))
-        await asyncio.sleep(2.0)
-        queued.close()
-        running.close()
-        await last
-        assert (now(), device.busy_s) == (3.0, 3.0)
 
     run_virtual(scenario())
 
@@ -284,10 +272,10 @@ def test_a_timeout_of_the_caller_ends_the_job() -> None:
 def test_a_cancellation_in_the_instant_of_completion_disturbs_nothing() -> None:
     async def scenario() -> None:
         device = new_device()
-        first = asyncio.create_task(device.run(2.0))
+        first = asyncio.create_task(work(device, 2.0))
         asyncio.get_running_loop().call_at(2.0, first.cancel)  # before the job's timer, which is younger
-        second = asyncio.create_task(device.run(1.0))
-        third = asyncio.create_task(device.run(1.0))
+        second = asyncio.create_task(work(device, 1.0))
+        third = asyncio.create_task(work(device, 1.0))
         await asyncio.sleep(0.0)
         asyncio.get_running_loop().call_at(3.0, second.cancel)  # after the job's timer
         await third
@@ -303,12 +291,12 @@ def test_a_cancellation_in_the_instant_of_completion_disturbs_nothing() -> None:
 def test_going_down_cancels_every_job_and_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         device = new_device()
-        jobs = [asyncio.create_task(device.run(4.0)) for _ in range(3)]
+        jobs = [asyncio.create_task(work(device, 4.0)) for _ in range(3)]
         await asyncio.sleep(1.0)
         device.set_down()
         assert (device.state, device.busy_s) == ("down", 1.0)
         device.set_up()
-        new = asyncio.create_task(device.run(2.0))  # back in the same instant: the old jobs do not hold it up
+        new = asyncio.create_task(work(device, 2.0))  # back in the same instant: the old jobs do not hold it up
         await asyncio.wait(jobs)
         assert (now(), [job.cancelled() for job in jobs]) == (1.0, [True] * 3)
         await new
@@ -339,7 +327,7 @@ def test_time_is_split_into_busy_waiting_and_down_as_of_now() -> None:
         device.set_up()
         device.set_up()
         await asyncio.sleep(1.0)
-        job = asyncio.create_task(device.run(4.0))
+        job = asyncio.create_task(work(device, 4.0))
         await asyncio.sleep(3.0)
         assert (accounts(device), device.state) == ({"busy": 3.0, "waiting": 1.0, "down": 2.0}, "busy")
         assert device.intervals() == [(0.0, 2.0, "down"), (3.0, 6.0, "busy")]
@@ -358,7 +346,7 @@ def test_the_running_job_extends_the_stretch_that_it_touches() -> None:
         device = new_device()
         await device.run(1.0)
         assert device.intervals() == [(0.0, 1.0, "busy")]
-        job = asyncio.create_task(device.run(2.0))
+        job = asyncio.create_task(work(device, 2.0))
         await asyncio.sleep(0.5)
         assert device.intervals() == [(0.0, 1.5, "busy")]
         await job
@@ -407,16 +395,6 @@ def test_whatever_happens_the_accounts_add_up_and_no_job_is_left(actions: list[t
         assert seconds == {"busy": device.busy_s, "down": device.down_s}
 
     run_virtual(scenario())
-
-
-def test_a_device_needs_asyncio_only() -> None:
-    async def scenario() -> None:
-        device = new_device()
-        await asyncio.gather(device.run(0.001), device.run(0.001))
-        assert device.busy_s > 0
-        assert device.state == "waiting"
-
-    asyncio.run(scenario())
 
 
 # --- the timeline ---

@@ -59,68 +59,47 @@ def weighted_sum(
 ) -> Tensor:
     """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; 0 for an n without terms."""
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    longest = int(lengths.max())
-    if longest == 0:
-        return torch.zeros((len(rows), arena.width), device=arena.device)
-    # Longest first: those that have a k-th term are the first ones. Nothing is filled up with terms of factor
-    # 0, through which the inf or nan of another client would reach this one.
-    uniform = int(lengths.min()) == longest
-    order = None if uniform else np.argsort(-lengths, kind="stable")
-    index, weights = _terms_in_order(scalars, rows, factors, lengths, order)
-    if uniform and longest >= _SHARED_TERMS_MIN:
-        total = _as_matrix_product(arena, index, weights)
+    index = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
+    weights = _weights(scalars, list(chain.from_iterable(factors)))
+    if int(lengths.min()) >= _SHARED_TERMS_MIN:
+        total = _as_matrix_product(arena, index, lengths, weights)
         if total is not None:
             return total
-    total = arena.gather(index[:, 0]).mul_(weights[:, :1])
-    if not uniform:
-        total[int(np.count_nonzero(lengths)) :] = 0.0
-    for k in range(1, longest):
-        having = len(rows) if uniform else int(np.count_nonzero(lengths > k))
-        total[:having].addcmul_(arena.gather(index[:having, k]), weights[:having, k : k + 1])
-    return total if order is None else total.index_select(0, index_tensor(np.argsort(order), arena.device))
+    ends = np.cumsum(lengths)
+    # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
+    # this one. The arguments between: no scaling of gradients, a sum, no sparse gradients.
+    index, first = index_tensor(index, arena.device), index_tensor(ends - lengths, arena.device)
+    return torch.embedding_bag(arena.data, index, first, False, 0, False, weights)[0]
 
 
-def _terms_in_order(
-    scalars: Arena,
-    rows: list[list[int]],
-    factors: Sequence[tuple[Factor, ...]],
-    lengths: np.ndarray,
-    order: np.ndarray | None,
-) -> tuple[np.ndarray, Tensor]:
-    """Row numbers and weights, [N, longest], of the terms; in `order`, unless all have equally many."""
-    if order is not None:
-        rows, factors = [rows[n] for n in order], [factors[n] for n in order]
-    flat = [factor for own in factors for factor in own]
-    numbers = np.array(
-        [factor.number if type(factor) is Coefficient else factor for factor in flat], np.float32
-    )
-    index = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=len(flat))
-    weights = torch.from_numpy(numbers).to(scalars.device)
-    if any([type(factor) is Coefficient for factor in flat]):
-        # Row 0 of the scalars is the constant 1.
-        deferred = [factor.scalar.row if type(factor) is Coefficient else 0 for factor in flat]
-        weights = weights * scalars.data[index_tensor(deferred, scalars.device), 0]
-    if order is None:
-        return index.reshape(len(rows), -1), weights.view(len(rows), -1)
-    present = np.arange(int(lengths.max())) < lengths[order][:, None]
-    padded, filled = np.zeros(present.shape, dtype=np.int64), weights.new_zeros(present.shape)
-    padded[present] = index
-    filled[torch.from_numpy(present).to(filled.device)] = weights
-    return padded, filled
+def _weights(scalars: Arena, factors: list[Factor]) -> Tensor:
+    """The numbers that factors are, on the device."""
+    pending = any([type(factor) is Coefficient for factor in factors])
+    if not pending:
+        return torch.from_numpy(np.array(factors, np.float32)).to(scalars.device)
+    numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
+    weights = torch.from_numpy(np.array(numbers, np.float32)).to(scalars.device)
+    # Row 0 of the scalars is the constant 1.
+    deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
+    return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
 
 
-def _as_matrix_product(arena: Arena, index: np.ndarray, weights: Tensor) -> Tensor | None:
-    """The sums for terms [N, K] as one product [N, U] x [U, width] over the U rows that occur, or None.
+def _as_matrix_product(
+    arena: Arena, index: np.ndarray, lengths: np.ndarray, weights: Tensor
+) -> Tensor | None:
+    """The sums of `lengths` [N] terms each as one product [N, U] x [U, width] over the U rows that occur.
 
     Worth it where rows are shared, as when everybody is pulled towards everybody: each is read once instead
-    of once per term. The product has zeros for rows that a sum does not contain, through which an inf or nan
-    would spread, so a result with one is not taken.
+    of once per term; None where it isn't. The product has zeros for rows that a sum does not contain, through
+    which an inf or nan would spread, so a result with one is not taken either.
     """
     rows, place = np.unique(index, return_inverse=True)
-    if 2 * rows.size > index.size or index.shape[0] * rows.size > _PRODUCT_LIMIT * index.size:
+    if 2 * rows.size > index.size or lengths.size * rows.size > _PRODUCT_LIMIT * index.size:
         return None
-    matrix = torch.zeros((index.shape[0], rows.size), device=arena.device)
-    matrix.scatter_add_(1, index_tensor(place.reshape(index.shape), arena.device), weights)
+    matrix = torch.zeros((lengths.size, rows.size), device=arena.device)
+    sums = np.repeat(np.arange(lengths.size), lengths)
+    where = (index_tensor(sums, arena.device), index_tensor(place, arena.device))
+    matrix.index_put_(where, weights, accumulate=True)  # deterministic on CUDA, which scatter_add_ is not
     total = matrix @ arena.gather(rows)
     return total if bool(total.isfinite().all()) else None
 

@@ -26,12 +26,12 @@ class Subset:
     def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
         device = self.x.device
-        where = index_tensor(self._offsets[clients][:, None] + positions, device)
-        rows = self._rows[where]
-        y = self.y[rows]
+        where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), device)
+        rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
+        y = self.y.index_select(0, rows).view(positions.shape)
         if self._label_maps is not None:
             y = self._label_maps[index_tensor(clients, device)].gather(1, y)
-        return self.x[rows], y
+        return self.x.index_select(0, rows).view(*positions.shape, *self.x.shape[1:]), y
 
 
 class ClientData:
