@@ -235,8 +235,9 @@ class Actor:
         mailbox = self._mailbox
         while True:
             envelope = mailbox.pop()
-            if envelope is None:
-                envelope = await mailbox.get()
+            while envelope is None:  # mailbox.get(), but without a coroutine for each message
+                await mailbox.arrival()
+                envelope = mailbox.pop()
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)

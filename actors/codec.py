@@ -197,7 +197,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
         total = fixed
         try:
             for value in values_of(obj):
-                total += _SIZERS[type(value)](value)
+                total += 1 if value is None else _SIZERS[type(value)](value)
         except TypeError:
             for name in names:  # again, to say which field it is
                 try:

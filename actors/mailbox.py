@@ -91,12 +91,13 @@ class Mailbox:
     async def get(self) -> Envelope:
         """The next envelope for the consumer, as soon as there is one."""
         while not self._queue:
-            self._wakeup = asyncio.get_running_loop().create_future()
-            try:
-                await self._wakeup
-            finally:
-                self._wakeup = None
+            await self.arrival()
         return self._queue.popleft()
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Done with the next envelope for the consumer."""
+        self._wakeup = asyncio.get_running_loop().create_future()
+        return self._wakeup
 
     async def collect(
         self,

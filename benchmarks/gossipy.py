@@ -88,9 +88,7 @@ def _nodes(model: str, clients: int) -> dict[int, object]:
     graph = nx.random_regular_graph(min(DEGREE, clients - 1), clients, seed=1)
     network = parts.core.StaticP2PNetwork(clients, nx.to_numpy_array(graph))
     return {
-        number: parts.node.GossipNode(
-            number, ((x[number], y[number]), None), ROUND, handler.copy(), network
-        )
+        number: parts.node.GossipNode(number, ((x[number], y[number]), None), ROUND, handler.copy(), network)
         for number in range(clients)
     }
 

@@ -75,10 +75,10 @@ its collections of garbage, and the measuring of accuracy on the test digits, wh
 often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
 computed, too. The training digits are repeated {COPIES} times, so that there are enough for all.
 
-*gossipy* (gossipy-dfl) runs the same protocol: as many clients and periods, push to a random neighbour in a
-20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, evaluation off. Its set-up is not
-timed. *Lockstep* is the ceiling, without any simulation: one call of `vmap(grad(loss))` and one update of all
-models for each step.
+*gossipy* (gossipy-dfl) runs the same protocol: as many clients and periods, push to a random neighbour in
+a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing evaluated. Its
+set-up is not timed. *Lockstep* is the ceiling, without any simulation: one call of `vmap(grad(loss))` and one
+update of all models for each step.
 
 *Deferred* is the default; *at once* (`engine.deferred = false`) computes each job, alone, as soon as it is
 submitted. *Mean batch* is the number of jobs (training steps and merges) in a call of the deferred engine;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -83,6 +83,7 @@ class DeviceCompute(learner.Compute):
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
+        self._durations_s: dict[tuple[int, bool], float] = {}  # of jobs, by samples and whether they train
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
@@ -124,9 +125,8 @@ class DeviceCompute(learner.Compute):
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
         start = cast(Vector, start)
-        start.shorten(
-            START_TERMS_MAX
-        )  # from now on: it must cancel in the update, whatever is merged meanwhile
+        # From now on: it must cancel in the update, whatever is merged meanwhile.
+        start.shorten(START_TERMS_MAX)
         strengths = tuple([_factor(strength) for strength, _ in pulls])
         anchors = [cast(Vector, anchor) for _, anchor in pulls]
         await self._take_time(steps * self.batch_size)
@@ -164,26 +164,30 @@ class DeviceCompute(learner.Compute):
     def scalar(self, value: float) -> vectors.Scalar:
         return self.engine.scalar(value)
 
-    async def _take_time(self, samples: int, *, training: bool = True) -> None:
+    def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
         """Occupy the device for so many samples, by passes forward and, in training, backward."""
+        seconds = self._durations_s.get((samples, training))
+        if seconds is None:
+            seconds = self._durations_s[samples, training] = self._duration_s(samples, training)
+        return self.device.run(seconds)
+
+    def _duration_s(self, samples: int, training: bool) -> float:
         if self.cost.flops_per_s is None:
             steps = samples / self.batch_size * (1.0 if training else FORWARD_SHARE)
-            seconds = self.cost.seconds(steps=steps)
-        else:  # counted only where it matters: the counter takes seconds to load
-            model = self.settings.architecture
-            per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
-            seconds = self.cost.seconds(flops=samples * per_sample)
-        await self.device.run(seconds)
+            return self.cost.seconds(steps=steps)
+        # Counted only where it matters: the counter takes seconds to load.
+        model = self.settings.architecture
+        per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
+        return self.cost.seconds(flops=samples * per_sample)
 
     def _note_taken(self, steps: int, learning_rate: float) -> None:
         """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""
         fresh = self._steps_done == 0
         last = self._taken[-1] if self._taken else None
-        resets = fresh and bool(self.settings.optimizer.slots)  # without a state there is nothing to reset
-        if last is not None and last.learning_rate == learning_rate and not resets:
-            last.steps += steps
-        else:
+        if last is None or last.learning_rate != learning_rate or (fresh and self.settings.optimizer.slots):
             self._taken.append(_Steps(steps, learning_rate, fresh))
+        else:  # without a state that was reset
+            last.steps += steps
 
     def _advance(self, purpose: str, batches: int) -> int:
         first = self._drawn[purpose]

@@ -19,7 +19,7 @@ from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
-from sim.world.network import SimulatedNetwork, type_name
+from sim.world.network import SimulatedNetwork
 
 _OWN_METRICS = frozenset(("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent"))
 
@@ -68,7 +68,7 @@ class Simulation:
         self._evaluated_s = -1.0
         every = scenario.run.evaluate_every.iterations
         self._next_evaluation = every or 0
-        network.observe = self._message
+        network.observe = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -347,11 +347,6 @@ class Simulation:
                         f"weights() of {client.name} names {peer!r}, which is no client; use names from peers"
                     )
                 self.metrics.graph(now, client.index, target.index, float(weight))
-
-    def _message(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
-        self.trace.message(
-            event, time_s, envelope.sender, envelope.receiver, type_name(envelope), size_bytes, reason
-        )
 
     def _log(self, line: str) -> None:
         if self.on_log is not None:

@@ -11,6 +11,8 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
+from actors.message import Envelope
+
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
 CHECKSUM = "checksum"
@@ -30,7 +32,6 @@ TABLE_SCHEMA = pa.schema(
 )
 
 _CODES = {event: code for code, event in enumerate(EVENTS)}
-_SENT = _CODES["sent"]
 _DEFINITION = 255  # a pseudo-event that is only hashed: "the next `bytes` bytes are the text number `actor`"
 _NONE = -1
 _RECORD = struct.Struct("<dBiiiqQ")
@@ -50,7 +51,7 @@ _MASK_64 = (1 << 64) - 1
 
 
 class Trace:
-    """Records a run. With `keep_messages=False` messages are hashed and totalled but not stored.
+    """Records a run. With `keep_messages=False` messages are hashed but not stored.
 
     Lifecycle entries and checksums are always stored: they are few, and the report needs the former.
     """
@@ -61,7 +62,6 @@ class Trace:
         self._unhashed = bytearray()
         self._stored = bytearray()
         self._ids: dict[str, int] = {}
-        self._sent: dict[str, list[int]] = {}
         self._entries = 0
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
@@ -76,15 +76,14 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        sender: str,
-        receiver: str,
+        envelope: Envelope,
         type_name: str,
         size_bytes: int,
         reason: str = "",
     ) -> None:
         """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size."""
-        code = _CODES[event]
-        ids = self._ids
+        code, ids = _CODES[event], self._ids
+        sender, receiver = envelope.sender, envelope.receiver
         try:  # nearly always all texts are known
             record = _RECORD.pack(
                 time_s, code, ids[sender], ids[receiver], ids[type_name], size_bytes, ids[reason]
@@ -92,14 +91,8 @@ class Trace:
         except KeyError:
             for text in (sender, receiver, type_name, reason):
                 self._id(text)
-            self.message(event, time_s, sender, receiver, type_name, size_bytes, reason)
+            self.message(event, time_s, envelope, type_name, size_bytes, reason)
             return
-        if code == _SENT:
-            total = self._sent.get(type_name)
-            if total is None:
-                total = self._sent[type_name] = [0, 0]
-            total[0] += 1
-            total[1] += size_bytes
         self._append(record, store=self.keep_messages)
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
@@ -119,10 +112,6 @@ class Trace:
         """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""
         self._hash_pending()
         return self._blake.hexdigest()
-
-    def sent_by_type(self) -> dict[str, tuple[int, int]]:
-        """Message type -> (messages sent, bytes sent)."""
-        return {name: (messages, size) for name, (messages, size) in self._sent.items()}
 
     def to_table(self) -> pa.Table:
         """The stored entries, in order, with the columns of `TABLE_SCHEMA`."""

@@ -38,9 +38,9 @@ from sim.world.task import NEVER, sleep
 if TYPE_CHECKING:
     from sim.world.clock import VirtualLoop
 
-# Called with (event, time_s, envelope, size_bytes, reason); event is "sent", "delivered", "lost", "dropped".
-# The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
-Observer = Callable[[str, float, Envelope, int, str], None]
+# Called with (event, time_s, envelope, type name, size_bytes, reason); event is "sent", "delivered", "lost",
+# "dropped".  The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
+Observer = Callable[[str, float, Envelope, str, int, str], None]
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Counts:
 class _Message:
     """A message on its way; behind the transfer it is itself the timer of its arrival."""
 
-    __slots__ = ("due", "envelope", "line", "network", "number", "size_bytes", "wire")
+    __slots__ = ("due", "envelope", "kind", "line", "network", "number", "size_bytes", "wire")
 
     def __init__(
         self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
@@ -69,6 +69,7 @@ class _Message:
         self.network = network
         self.wire = wire
         self.envelope = envelope
+        self.kind = type_name(envelope)
         self.size_bytes = size_bytes
         self.number = number  # of those sent between the pair before it
         self.line: list[_Message] | None = None  # of those of its pair that arrive in one instant, in order
@@ -345,14 +346,14 @@ class SimulatedNetwork(Transport):
         counts.sent += 1
         counts.in_flight += 1
         counts.bytes += message.size_bytes
-        kind = type_name(message.envelope)
+        kind = message.kind
         of_type = counts.by_type.get(kind)
         if of_type is None:
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += message.size_bytes
         if self.observe is not None:
-            self.observe("sent", self.now(), message.envelope, message.size_bytes, reason)
+            self.observe("sent", self.now(), message.envelope, kind, message.size_bytes, reason)
 
     def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -369,7 +370,7 @@ class SimulatedNetwork(Transport):
         if wire.chances is None and wire.is_blank():
             self._wires.pop(wire.pair, None)  # or a long run would keep one for each pair that ever spoke
         if self.observe is not None:
-            self.observe(event, self.now(), message.envelope, message.size_bytes, reason)
+            self.observe(event, self.now(), message.envelope, message.kind, message.size_bytes, reason)
 
     def _new_wire(self, pair: tuple[str, str]) -> Wire:
         return Wire(pair, self._model.link_of(pair), self._seed)

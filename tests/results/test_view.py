@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.message import Envelope
 from sim.results.metrics import Metrics
 from sim.results.store import SUMMARY_KEYS, RunDirectory
 from sim.results.trace import Trace
@@ -16,7 +17,7 @@ def run(tmp_path) -> RunDirectory:
     metrics, trace = Metrics(), Trace()
     for name in ("client-0", "client-1"):
         trace.lifecycle(0.0, name, "start")
-    trace.message("sent", 1.0, "client-0", "client-1", "Model", 10)
+    trace.message("sent", 1.0, Envelope("client-0", "client-1", None), "Model", 10)
     trace.lifecycle(2.0, "client-1", "crash")
     trace.lifecycle(4.0, "client-2", "join")
     trace.lifecycle(6.0, "client-1", "rejoin")

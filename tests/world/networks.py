@@ -62,7 +62,10 @@ class World:
         for name in names:
             self.attach(name)
 
-    def observe(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+    def observe(
+        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+    ) -> None:
+        assert kind == "Note"
         assert time_s == self.loop.time()
         assert size_bytes == size(envelope)
         self.events.append((time_s, event, number_of(envelope), reason))

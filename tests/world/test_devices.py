@@ -296,7 +296,9 @@ def test_going_down_cancels_every_job_and_leaves_nothing_behind() -> None:
         device.set_down()
         assert (device.state, device.busy_s) == ("down", 1.0)
         device.set_up()
-        new = asyncio.create_task(work(device, 2.0))  # back in the same instant: the old jobs do not hold it up
+        new = asyncio.create_task(
+            work(device, 2.0)
+        )  # back in the same instant: the old jobs do not hold it up
         await asyncio.wait(jobs)
         assert (now(), [job.cancelled() for job in jobs]) == (1.0, [True] * 3)
         await new

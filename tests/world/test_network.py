@@ -424,7 +424,9 @@ class Auditor:
         self.numbers += 1
         self.network.send(Envelope(sender, receiver, Note(self.numbers, bytes(payload_bytes))))
 
-    def observe(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+    def observe(
+        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+    ) -> None:
         number = number_of(envelope)
         if event == "sent":
             if reason == "duplicate":

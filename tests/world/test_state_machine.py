@@ -132,7 +132,9 @@ class World(RuleBasedStateMachine):
 
     # --- what the model says --------------------------------------------------------------------------------
 
-    def observed(self, event: str, time_s: float, envelope: Envelope, size_bytes: int, reason: str) -> None:
+    def observed(
+        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+    ) -> None:
         """The network's account of one message, compared with what may happen."""
         assert time_s == self.loop.time() and size_bytes > 0
         token = getattr(envelope.message, "token", None)

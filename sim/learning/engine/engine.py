@@ -178,7 +178,7 @@ class Engine:
             inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
         if anchors:
             inputs += [self._input(anchor, width) for anchor in anchors]
-        inputs += _scalars_of(training.start + job.strengths)
+        inputs += [f.scalar for f in training.start + job.strengths if type(f) is Coefficient]
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
         atoms = self._submit(operation, tuple(inputs), training, arenas)
         self.statistics.updates += job.steps
@@ -264,15 +264,17 @@ class Engine:
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
     ) -> list[Atom]:
         node = Node(operation, inputs, payload)
-        atoms = [Atom(arena, node=node) for arena in arenas]
-        node.outputs = tuple([weakref.ref(atom) for atom in atoms])
-        if node.level == len(self._levels):
-            self._levels.append([])
-        self._levels[node.level].append(weakref.ref(node))
-        self._pending_bytes += _NODE_BYTES
+        atoms = [Atom(arena, -1, node) for arena in arenas]
+        node.outputs = [weakref.ref(atom) for atom in atoms]
+        levels, level = self._levels, node.level
+        if level == len(levels):
+            levels.append([])
+        levels[level].append(weakref.ref(node))
+        pending_bytes = self._pending_bytes + _NODE_BYTES
         for arena in arenas:
-            self._pending_bytes += 4 * arena.width
-        if not self.deferred or self._pending_bytes > self.pending_limit_bytes:
+            pending_bytes += 4 * arena.width
+        self._pending_bytes = pending_bytes
+        if not self.deferred or pending_bytes > self.pending_limit_bytes:
             del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()
         return atoms

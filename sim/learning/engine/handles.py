@@ -45,7 +45,7 @@ class Node:
             if node is not None and node.level >= level:
                 level = node.level + 1
         self.level: int = level
-        self.outputs: tuple[weakref.ref[Atom], ...] = ()
+        self.outputs: list[weakref.ref[Atom]] = []
 
 
 class Atom:
@@ -88,15 +88,16 @@ class Vector:
     `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
     """
 
-    __slots__ = ("_terms", "engine", "width")
+    __slots__ = ("_difference", "_found", "engine", "width")
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
 
-    def __init__(self, engine: Engine, width: int, terms: Terms) -> None:
+    def __init__(self, engine: Engine, width: int, terms: Terms | None) -> None:
         self.engine = engine
         self.width = width
-        self._terms = terms
+        self._found = terms
+        self._difference: tuple[Vector, Vector] | None = None  # what it is, as long as `terms` are not found
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,17 +106,18 @@ class Vector:
     @property
     def pending(self) -> bool:
         """Whether some number behind this handle has not been computed yet."""
-        scalars = [factor.scalar for factor in self._terms.values() if isinstance(factor, Coefficient)]
-        return any(atom.node is not None for atom in (*self._terms, *scalars))
+        scalars = [factor.scalar for factor in self.terms.values() if isinstance(factor, Coefficient)]
+        return any(atom.node is not None for atom in (*self.terms, *scalars))
 
     def atom(self) -> Atom:
         """The single atom that holds this value; makes a pending mix of a combination, once."""
-        if len(self._terms) == 1:
-            ((atom, factor),) = self._terms.items()
+        terms = self.terms
+        if len(terms) == 1:
+            ((atom, factor),) = terms.items()
             if factor == 1.0:
                 return atom
-        atom = self.engine.mix(self.width, self._terms)
-        self._terms = {atom: 1.0}
+        atom = self.engine.mix(self.width, terms)
+        self._found = {atom: 1.0}
         return atom
 
     def tensor(self) -> Tensor:
@@ -137,26 +139,32 @@ class Vector:
             self._require_alike(vector)
             if isinstance(factor, Scalar):
                 vector, factor = factor * vector, 1.0
-            if not _accumulate(terms, vector._terms, float(factor)):
+            if not _accumulate(terms, vector.terms, float(factor)):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms)
 
     @property
     def terms(self) -> Terms:
         """The atoms that this is a combination of, with their factors."""
-        return self._terms
+        terms = self._found
+        if terms is None:
+            assert self._difference is not None
+            minuend, subtrahend = self._difference
+            combined = minuend._combine(subtrahend, -1.0)
+            terms, self._found, self._difference = combined.terms, combined.terms, None
+        return terms
 
     def shorten(self, terms_max: int) -> None:
         """If this is a combination of more than `terms_max` atoms, makes it one pending atom."""
-        if len(self._terms) > terms_max:
+        if len(self.terms) > terms_max:
             self.atom()
 
     def _combine(self, other: Any, sign: float) -> Any:
         if type(other) is not type(self):
             return NotImplemented
         self._require_alike(other)
-        terms = dict(self._terms)
-        if not _accumulate(terms, other._terms, sign):
+        terms = dict(self.terms)
+        if not _accumulate(terms, other.terms, sign):
             return type(self)(self.engine, self.width, {self.atom(): 1.0, other.atom(): sign})
         return self._limited(terms)
 
@@ -173,6 +181,8 @@ class Vector:
         return result
 
     def __add__(self, other: Any) -> Any:
+        if type(other) is Vector and other._difference is not None and other._difference[1] is self:
+            return other._difference[0]
         return self._combine(other, 1.0)
 
     def __radd__(self, other: Any) -> Any:
@@ -180,7 +190,13 @@ class Vector:
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other: Any) -> Any:
-        return self._combine(other, -1.0)
+        if type(self) is not Vector or type(other) is not Vector:
+            return self._combine(other, -1.0)
+        self._require_alike(other)
+        # Most differences are updates, trained - start, of which nothing is wanted but start + update.
+        difference = Vector(self.engine, self.width, None)
+        difference._difference = (self, other)
+        return difference
 
     def __neg__(self) -> Any:
         return self * -1.0
@@ -197,7 +213,7 @@ class Vector:
         if number is None:
             return NotImplemented
         terms = {
-            atom: scaled for atom, factor in self._terms.items() if (scaled := _scale(factor, number)) != 0.0
+            atom: scaled for atom, factor in self.terms.items() if (scaled := _scale(factor, number)) != 0.0
         }
         return type(self)(self.engine, self.width, terms)
 
@@ -210,7 +226,7 @@ class Vector:
 
     def __repr__(self) -> str:
         state = "pending" if self.pending else "computed"
-        return f"<{type(self).__name__} of {self.width} numbers, {len(self._terms)} terms, {state}>"
+        return f"<{type(self).__name__} of {self.width} numbers, {len(self.terms)} terms, {state}>"
 
 
 class Scalar(Vector):
@@ -234,10 +250,10 @@ class Scalar(Vector):
 
     def factor(self) -> Factor:
         """This number as the factor of a vector, without a computation of its own where that is possible."""
-        if not self._terms:
+        if not self.terms:
             return 0.0
-        if len(self._terms) == 1:
-            ((atom, number),) = self._terms.items()
+        if len(self.terms) == 1:
+            ((atom, number),) = self.terms.items()
             if isinstance(number, float):
                 return number if atom is self.engine.one else Coefficient(number, atom)
         return Coefficient(1.0, self.atom())

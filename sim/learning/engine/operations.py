@@ -68,8 +68,8 @@ def weighted_sum(
     ends = np.cumsum(lengths)
     # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
     # this one. The arguments between: no scaling of gradients, a sum, no sparse gradients.
-    index, first = index_tensor(index, arena.device), index_tensor(ends - lengths, arena.device)
-    return torch.embedding_bag(arena.data, index, first, False, 0, False, weights)[0]
+    terms, first = index_tensor(index, arena.device), index_tensor(ends - lengths, arena.device)
+    return torch.embedding_bag(arena.data, terms, first, False, 0, False, weights)[0]
 
 
 def _weights(scalars: Arena, factors: list[Factor]) -> Tensor:
