@@ -210,6 +210,23 @@ def _dataclass_sizer(cls: type) -> Sizer:
     return dataclass_size
 
 
+_any_envelope = _dataclass_sizer(Envelope)
+_ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _str(Envelope.__name__)
+_name = lru_cache(maxsize=1 << 16)(_str)  # names of actors come again and again
+
+
+def _envelope(envelope: Envelope) -> int:
+    """Size of an envelope; most are told, and simulations ask for every one."""
+    if not (envelope.request is envelope.answer_to is envelope.error is None):
+        return _any_envelope(envelope)
+    message = envelope.message
+    try:
+        body = _SIZERS[type(message)](message)
+    except TypeError as error:
+        raise TypeError(f"Envelope.message: {error}") from None
+    return _extension(_ENVELOPE_HEAD + _name(envelope.sender) + _name(envelope.receiver) + body + 3)
+
+
 class _Sizers(dict[type, Sizer]):
     """How to size each class; found out when a class is first met."""
 
@@ -242,5 +259,6 @@ _SIZERS = _Sizers(
         tuple: _sequence,
         list: _sequence,
         dict: _dict,
+        Envelope: _envelope,
     }
 )

@@ -127,8 +127,11 @@ class DeviceCompute(learner.Compute):
         start = cast(Vector, start)
         # From now on: it must cancel in the update, whatever is merged meanwhile.
         start.shorten(START_TERMS_MAX)
-        strengths = tuple([_factor(strength) for strength, _ in pulls])
-        anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        strengths: tuple[Factor, ...] = ()
+        anchors: list[Vector] = []
+        if pulls:
+            strengths = tuple([_factor(strength) for strength, _ in pulls])
+            anchors = [cast(Vector, anchor) for _, anchor in pulls]
         await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()

@@ -7,11 +7,10 @@ interned; a text's first use puts its definition into the hashed bytes, so that 
 
 import struct
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-
-from actors.message import Envelope
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
@@ -50,6 +49,16 @@ _HASH_CHUNK_BYTES = 1 << 16
 _MASK_64 = (1 << 64) - 1
 
 
+class Addressed(Protocol):
+    """A message on its way, as far as the trace looks at it."""
+
+    @property
+    def sender(self) -> str: ...
+
+    @property
+    def receiver(self) -> str: ...
+
+
 class Trace:
     """Records a run. With `keep_messages=False` messages are hashed but not stored.
 
@@ -76,7 +85,7 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        envelope: Envelope,
+        envelope: Addressed,
         type_name: str,
         size_bytes: int,
         reason: str = "",
@@ -93,20 +102,24 @@ class Trace:
                 self._id(text)
             self.message(event, time_s, envelope, type_name, size_bytes, reason)
             return
-        self._append(record, store=self.keep_messages)
+        # As in _append; a call for each message is worth sparing.
+        self._entries += 1
+        self._unhashed += record
+        if self.keep_messages:
+            self._stored += record
+        if len(self._unhashed) >= _HASH_CHUNK_BYTES:
+            self._hash_pending()
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
         """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
         self.lifecycles.append((time_s, actor, event, detail))
         record = _RECORD.pack(time_s, _CODES[event], self._id(actor), _NONE, _NONE, 0, self._id(detail))
-        self._append(record, store=True)
+        self._append(record)
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:
         """The checksum of an actor's parameters; `value` is taken modulo 2^64."""
         code = _CODES[CHECKSUM]
-        self._append(
-            _RECORD.pack(time_s, code, self._id(actor), _NONE, _NONE, 0, value & _MASK_64), store=True
-        )
+        self._append(_RECORD.pack(time_s, code, self._id(actor), _NONE, _NONE, 0, value & _MASK_64))
 
     def hash(self) -> str:
         """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""
@@ -149,11 +162,10 @@ class Trace:
             self._unhashed += encoded
         return number
 
-    def _append(self, record: bytes, *, store: bool) -> None:
+    def _append(self, record: bytes) -> None:
         self._entries += 1
         self._unhashed += record
-        if store:
-            self._stored += record
+        self._stored += record
         if len(self._unhashed) >= _HASH_CHUNK_BYTES:
             self._hash_pending()
 

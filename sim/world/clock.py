@@ -59,7 +59,7 @@ class VirtualLoop(BareLoop):
     def __init__(self, shuffle_seed: int | None = None) -> None:
         super().__init__()
         self.context = copy_context()  # of callbacks that have no other
-        self._time = 0.0
+        self.now_s = 0.0  # what `time()` returns, for those who ask often; to be read only
         order = count() if shuffle_seed is None else _shuffled(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
         self._ready: deque[Timer] = deque()
@@ -80,7 +80,7 @@ class VirtualLoop(BareLoop):
 
     def time(self) -> float:
         """Virtual time, in seconds."""
-        return self._time
+        return self.now_s
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -91,7 +91,7 @@ class VirtualLoop(BareLoop):
             return callback  # futures do without the handle
         if self._closed:
             self._refuse_closed()
-        event = Event(self._time, callback, args, self, context)
+        event = Event(self.now_s, callback, args, self, context)
         self._ready.append(event)
         return event
 
@@ -109,7 +109,7 @@ class VirtualLoop(BareLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Calls `callback(*args)` in `delay` seconds; a negative delay counts as 0."""
-        return self._schedule(self._time + delay, callback, args, context)
+        return self._schedule(self.now_s + delay, callback, args, context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -122,7 +122,7 @@ class VirtualLoop(BareLoop):
     ) -> Event:
         if self._closed:
             self._refuse_closed()
-        if not when >= self._time:
+        if not when >= self.now_s:
             when = self._not_before_now(when)
         event = Event(when, callback, args, self, context)
         event.due = number = self._next_number()
@@ -134,7 +134,7 @@ class VirtualLoop(BareLoop):
 
         For what is made in large numbers: a timer that is the thing itself needs no handle.
         """
-        if not when >= self._time:
+        if not when >= self.now_s:
             when = self._not_before_now(when)
         timer.due = number = self._next_number()
         heappush(self._timers, (when, number, timer))
@@ -163,7 +163,7 @@ class VirtualLoop(BareLoop):
     def _not_before_now(self, when: float) -> float:
         if math.isnan(when):
             raise ValueError("the time of a timer is not a number (nan)")
-        return max(when, self._time)
+        return max(when, self.now_s)
 
     def _timer_cancelled(self) -> None:
         """Counts a cancelled timer. Once they are the majority of the heap, they leave it."""
@@ -182,10 +182,10 @@ class VirtualLoop(BareLoop):
         `must_finish` waits then, that is a `Deadlock`. Raises the error of a callback that nobody handles.
         ValueError if `time_s` is past or infinite. After `stop` the clock stays at the last event.
         """
-        if not self._time <= time_s < math.inf:
-            raise ValueError(f"run_until({time_s}): must be finite and not before {self._time}")
+        if not self.now_s <= time_s < math.inf:
+            raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
         if not self._run(time_s):
-            self._time = time_s
+            self.now_s = time_s
 
     def run_forever(self) -> None:
         """Runs until `stop`, or only observers are left: then `Deadlock` if a `must_finish` task waits."""
@@ -245,7 +245,7 @@ class VirtualLoop(BareLoop):
                 if ready:
                     # A round: the timers that are due line up behind what is ready, and all of these run, but
                     # not what they make ready.
-                    if timers and timers[0][0] <= self._time:
+                    if timers and timers[0][0] <= self.now_s:
                         self._line_up_due_timers()
                     for _ in range(len(ready)):
                         next_ready().fire()
@@ -254,7 +254,7 @@ class VirtualLoop(BareLoop):
                     if timer.due != number:
                         self._cancelled -= 1
                         continue
-                    self._time = when
+                    self.now_s = when
                     timer.due = NEVER
                     if timers and timers[0][0] <= when:
                         ready.append(timer)
@@ -270,7 +270,7 @@ class VirtualLoop(BareLoop):
 
     def _line_up_due_timers(self) -> None:
         timers = self._timers
-        while timers and timers[0][0] <= self._time:
+        while timers and timers[0][0] <= self.now_s:
             _, number, timer = heappop(timers)
             if timer.due != number:
                 self._cancelled -= 1
@@ -293,7 +293,7 @@ class VirtualLoop(BareLoop):
             return False
         time_s, _, event = heappop(self._observers)
         if not event._cancelled:
-            self._time = time_s
+            self.now_s = time_s
             self._ready.append(event)
         return True
 
@@ -373,7 +373,7 @@ class VirtualLoop(BareLoop):
     def _deadlock(self, tasks: Iterable[asyncio.Task[Any]]) -> Deadlock:
         describe = self._must_finish
         return Deadlock(
-            self._time,
+            self.now_s,
             [(task.get_name(), describe[task]() if task in describe else place(task)) for task in tasks],
         )
 

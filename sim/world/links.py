@@ -39,7 +39,8 @@ class LinkModel:
     reorder_s: float = 0.0
     bandwidth_bps: float | None = None
     constant_s: float | None = field(init=False, repr=False)  # where every latency is the same
-    random: bool = field(init=False, repr=False)  # whether anything about a message is drawn
+    chancy: bool = field(init=False, repr=False)  # whether anything is drawn beside latencies
+    _random_latency: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.rto_s < math.inf:
@@ -56,26 +57,22 @@ class LinkModel:
         _require_bandwidth("bandwidth", self.bandwidth_bps)
         constant_s = self.latency.value if isinstance(self.latency, Constant) else None
         object.__setattr__(self, "constant_s", constant_s)
-        chances = (self.loss.rate, self.duplicate, self.reorder)
-        object.__setattr__(self, "random", self._random_latency() or any(chances))
+        object.__setattr__(self, "chancy", any((self.loss.rate, self.duplicate, self.reorder)))
+        random = self.latency.jitter > 0 if isinstance(self.latency, NodeLatency) else constant_s is None
+        object.__setattr__(self, "_random_latency", random)
 
     def latency_draws(self, seed: int, purpose: str, pair: tuple[str, str]) -> Draws | None:
         """The random numbers for a pair's latencies; None where they need none."""
-        return Draws(seed, purpose, *pair) if self._random_latency() else None
+        return Draws(seed, purpose, *pair) if self._random_latency else None
 
     def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
         """The latency of a message that departs at `time_s`, with `draws` from `latency_draws`."""
         if self.constant_s is not None:
             return self.constant_s
-        if isinstance(self.latency, NodeLatency):
-            return self.latency.sample(pair, time_s, draws)
-        assert draws is not None
-        return self.latency.sample(draws)
-
-    def _random_latency(self) -> bool:
-        if isinstance(self.latency, NodeLatency):
-            return self.latency.jitter > 0
-        return not isinstance(self.latency, Constant)
+        latency = self.latency
+        if isinstance(latency, NodeLatency):
+            return latency.sample(pair, time_s, draws)
+        return latency.sample(draws)  # type: ignore[arg-type]  # `latency_draws` made them
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,18 +81,17 @@ class _Message:
 
 
 class Chances:
-    """What is random about one connection: each has its own stream, and is None where it needs none."""
+    """What is random about one connection, beside its latency: each has its own stream, or is None."""
 
-    __slots__ = ("_all", "copies", "duplicates", "latency", "loss", "reorders")
+    __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
-        self.latency = link.latency_draws(seed, "latency", pair)
         self.loss = link.loss.on(seed, pair)
         self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
         self.copies = link.latency_draws(seed, "latency of copies", pair) if link.duplicate else None
         self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
         loss = None if self.loss is None else self.loss.draws
-        every = (self.latency, loss, self.duplicates, self.copies, self.reorders)
+        every = (loss, self.duplicates, self.copies, self.reorders)
         self._all = tuple([draws for draws in every if draws is not None])
 
     def turn_to(self, number: int) -> None:
@@ -107,12 +106,24 @@ class Chances:
 class Wire:
     """The one-way connection of an ordered pair of names."""
 
-    __slots__ = ("arrival_s", "chances", "last", "link", "pair", "queue", "sent", "transfer", "way")
+    __slots__ = (
+        "arrival_s",
+        "chances",
+        "last",
+        "latency",
+        "link",
+        "pair",
+        "queue",
+        "sent",
+        "transfer",
+        "way",
+    )
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
         self.link = link
-        self.chances = Chances(pair, link, seed) if link.random else None
+        self.latency = link.latency_draws(seed, "latency", pair)
+        self.chances = Chances(pair, link, seed) if link.chancy else None
         self.sent = 0  # messages so far: the number of the next one
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
         self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
@@ -122,7 +133,7 @@ class Wire:
 
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""
-        return self.chances is None and self.queue is None and self.last is None
+        return self.latency is self.chances is self.queue is self.last is None
 
 
 class SimulatedNetwork(Transport):
@@ -197,14 +208,14 @@ class SimulatedNetwork(Transport):
         if pair[0] == pair[1]:
             self._loop.call_soon(self._deliver_to_self, envelope)  # past the network, and not counted
             return
-        size_bytes = encoded_size(envelope)
         wire = self._wires.get(pair)
+        size_bytes = encoded_size(envelope)
         if wire is None:
             wire = self._wires[pair] = self._new_wire(pair)
         message = _Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
-        if self._partitions is not None and self._partitions.cut(*pair, self.now()):
+        if self._partitions is not None and self._partitions.cut(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # no connection comes about: there is nothing to transfer
         elif self._limited:
             self._enqueue(wire, message)
@@ -218,11 +229,13 @@ class SimulatedNetwork(Transport):
         it (None: there is none).  Only what nobody can know yet is left to `_arrive`: whether the receiver is
         up then, and the pair not cut.
         """
-        link, chances, now_s = wire.link, wire.chances, self.now()
+        link, chances, now_s = wire.link, wire.chances, self._loop.now_s
+        if wire.latency is not None:
+            wire.latency.turn_to(number)
+        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, wire.latency), False, None
         if chances is None:
-            return link.latency_s(wire.pair, now_s, None), False, None
+            return delay_s, lost, copy_delay_s
         chances.turn_to(number)
-        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, chances.latency), False, None
         if chances.loss is not None:
             if link.reliable:
                 delay_s += link.rto_s * chances.loss.repetitions(now_s, link.rto_s)
@@ -251,7 +264,7 @@ class SimulatedNetwork(Transport):
             if wire.link.reliable and wire.pair[1] not in self._deliver:
                 # Nobody answers; the sender notices after the latency, and spends its uplink on others.
                 delay_s, _, _ = self.fate(wire, message.number)
-                self._loop.call_at(self.now() + delay_s, self._refuse, wire)
+                self._loop.call_at(self._loop.now_s + delay_s, self._refuse, wire)
 
     def _find_room(self, message: _Message) -> bool:
         """Put a message into its sender's uplink queue, if it has room there or is alone."""
@@ -303,7 +316,7 @@ class SimulatedNetwork(Transport):
         if lost:
             self._end(message, "lost", "loss")
             return
-        now_s = self.now()
+        now_s = self._loop.now_s
         arrival_s = now_s + delay_s
         if wire.link.reliable:
             last = wire.last
@@ -325,7 +338,7 @@ class SimulatedNetwork(Transport):
         envelope = message.envelope
         deliver = self._deliver.get(envelope.receiver)
         if self._partitions is not None and self._partitions.cut(
-            envelope.sender, envelope.receiver, self.now()
+            envelope.sender, envelope.receiver, self._loop.now_s
         ):
             self._end(message, "lost", "partition")
         elif deliver is None:
@@ -353,7 +366,7 @@ class SimulatedNetwork(Transport):
         of_type[0] += 1
         of_type[1] += message.size_bytes
         if self.observe is not None:
-            self.observe("sent", self.now(), message.envelope, kind, message.size_bytes, reason)
+            self.observe("sent", self._loop.now_s, message.envelope, kind, message.size_bytes, reason)
 
     def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -367,10 +380,10 @@ class SimulatedNetwork(Transport):
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
         wire = message.wire
-        if wire.chances is None and wire.is_blank():
+        if wire.latency is None and wire.is_blank():
             self._wires.pop(wire.pair, None)  # or a long run would keep one for each pair that ever spoke
         if self.observe is not None:
-            self.observe(event, self.now(), message.envelope, message.kind, message.size_bytes, reason)
+            self.observe(event, self._loop.now_s, message.envelope, message.kind, message.size_bytes, reason)
 
     def _new_wire(self, pair: tuple[str, str]) -> Wire:
         return Wire(pair, self._model.link_of(pair), self._seed)

@@ -107,7 +107,9 @@ class Draws:
 
     def uniform(self) -> float:
         """Uniform in [0, 1), a multiple of 2^-53."""
-        return (self._next() >> 11) * 2.0**-53
+        counter = self._counter
+        self._counter = counter + 1
+        return (splitmix64(self._key, counter) >> 11) * 2.0**-53
 
     def normal(self) -> float:
         """Standard normal, by inversion."""

@@ -159,7 +159,7 @@ class VirtualTask(asyncio.Future[T]):
                 self._wait_for(awaited)
             elif awaited > 0.0:
                 self.due = due = loop._next_number()
-                heappush(loop._timers, (loop._time + awaited, due, self))
+                heappush(loop._timers, (loop.now_s + awaited, due, self))
             else:
                 loop._ready.append(self)
         finally:

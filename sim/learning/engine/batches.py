@@ -34,7 +34,7 @@ def draw_batches(
     batch_size samples in order. ValueError for another.
     """
     if sampling == "all":
-        return np.broadcast_to(np.arange(batch_size), (len(keys), steps, batch_size))
+        return everything(len(keys), steps, batch_size)
     step = first_steps[:, None] + np.arange(steps)  # [clients, steps]
     if sampling == "replacement":
         counter = step[:, :, None] * batch_size + np.arange(batch_size)
@@ -42,21 +42,25 @@ def draw_batches(
     if sampling != "shuffled":
         raise ValueError(f'sampling is "shuffled", "replacement" or "all", not {sampling!r}')
     whole = counts == batch_size  # every batch is all that the client has: its order doesn't matter
-    everything = np.arange(batch_size)
     if whole.all():
-        return np.broadcast_to(everything, (len(keys), steps, batch_size))
+        return everything(len(keys), steps, batch_size)
     epoch, within = np.divmod(step, counts[:, None] // batch_size)
     drawn = np.empty((len(keys), steps, batch_size), dtype=np.int64)
-    drawn[whole] = everything
+    drawn[whole] = np.arange(batch_size)
     few = ~whole & (counts <= max(_SORTED_MAX, 4 * batch_size))
     many = ~whole & ~few
     if few.any():
         drawn[few] = _sorted_batches(keys[few], counts[few], epoch[few], within[few], batch_size)
     if many.any():
-        position = within[many][:, :, None] * batch_size + everything
+        position = within[many][:, :, None] * batch_size + np.arange(batch_size)
         epoch_keys = _mix(keys[many, None], epoch[many])[:, :, None]
         drawn[many] = permute(position, counts[many, None, None], epoch_keys)
     return drawn
+
+
+def everything(clients: int, steps: int, batch_size: int) -> np.ndarray:
+    """The first batch_size positions in order, in every step: [clients, steps, batch_size]."""
+    return np.broadcast_to(np.arange(batch_size), (clients, steps, batch_size))
 
 
 def _sorted_batches(

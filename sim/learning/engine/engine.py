@@ -25,7 +25,6 @@ from sim.learning.engine.operations import (
     Operation,
     SampleJob,
     Train,
-    Training,
     TrainJob,
 )
 from sim.learning.engine.optimizers import Optimizer
@@ -39,6 +38,7 @@ Interned = TypeVar("Interned", bound=Hashable)
 START_TERMS_MAX = 4
 """Terms of a sum up to which training computes the sum itself, in the same call."""
 
+_CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
 _NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
 
 
@@ -172,15 +172,16 @@ class Engine:
         width = arena.width
         start.shorten(START_TERMS_MAX)
         self._require(start, width)
-        training = Training(job, tuple(start.terms.values()))
-        inputs = [*start.terms]
+        terms = start.terms
+        factors = tuple(terms.values())
+        inputs = [*terms]
         if slots:
             inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
         if anchors:
             inputs += [self._input(anchor, width) for anchor in anchors]
-        inputs += [f.scalar for f in training.start + job.strengths if type(f) is Coefficient]
+        inputs += _scalars_of(factors + job.strengths)
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
-        atoms = self._submit(operation, tuple(inputs), training, arenas)
+        atoms = self._submit(operation, tuple(inputs), (job, factors), arenas)
         self.statistics.updates += job.steps
         trained = Vector(self, width, {atoms[0]: 1.0})
         return trained, Vector(self, slots * width, {atoms[1]: 1.0}) if slots else None
@@ -327,7 +328,7 @@ _CLIP = Clip()
 
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:
     """Scalar atoms that the factors refer to: they are inputs too."""
-    return tuple([factor.scalar for factor in factors if isinstance(factor, Coefficient)])
+    return tuple([factor.scalar for factor in factors if type(factor) is Coefficient])
 
 
 def checksums(rows: Tensor) -> np.ndarray:
@@ -337,6 +338,6 @@ def checksums(rows: Tensor) -> np.ndarray:
     """
     bits = rows.contiguous().view(torch.int32)
     weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
-    # One row at a time: an int64 copy of all rows at once would triple the memory of a large run.
-    sums = [(row.to(torch.int64) * weights).sum() for row in bits]
-    return torch.stack(sums).cpu().numpy()
+    # Some rows at a time: an int64 copy of all rows at once would triple the memory of a large run.
+    blocks = bits.split(max(1, _CHECKSUM_NUMBERS // max(1, rows.shape[1])))
+    return torch.cat([(block * weights).sum(dim=1) for block in blocks]).cpu().numpy()

@@ -136,7 +136,8 @@ class Vector:
         """Sum of factor times vector over some pairs, all of them of this engine and width."""
         terms: dict[Atom, Factor] = {}
         for factor, vector in weighted:
-            self._require_alike(vector)
+            if vector is not self:
+                self._require_alike(vector)
             if isinstance(factor, Scalar):
                 vector, factor = factor * vector, 1.0
             if not _accumulate(terms, vector.terms, float(factor)):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor
-from sim.learning.engine.batches import draw_batches
+from sim.learning.engine.batches import draw_batches, everything
 from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
@@ -139,9 +139,12 @@ class Draw:
         The batches are those behind the first `skip` of each job.
         """
         clients = np.array([job.client for job in jobs], dtype=np.int64)
+        counts = self.subset.counts[clients]
+        if self.sampling == "shuffled" and bool((counts == self.batch_size).all()):
+            # Every batch is all that the client has: in which order doesn't matter, so nothing is drawn.
+            return clients, everything(len(jobs), steps, self.batch_size)
         keys = np.array([job.key for job in jobs], dtype=np.uint64)
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
-        counts = self.subset.counts[clients]
         positions = draw_batches(
             keys, first, counts, steps=steps, batch_size=self.batch_size, sampling=self.sampling
         )
@@ -165,21 +168,12 @@ class TrainJob(NamedTuple):
     strengths: tuple[Factor, ...]
 
 
-class Training(NamedTuple):
-    """Payload of a training node: the job, and the factors of the combination that it starts from.
-
-    Inputs: the atoms of that combination, the optimizer's state if any, the anchors of the pulls, and scalars
-    that factors refer to.
-    """
-
-    job: TrainJob
-    start: tuple[Factor, ...]
-
-
 @dataclass(frozen=True)
 class Train(Operation):
     """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
 
+    Payload: the TrainJob, and the factors of the combination that it starts from. Inputs: the atoms of that
+    combination, the optimizer's state if any, the anchors of the pulls, and scalars that factors refer to.
     Outputs: the trained parameters [N, P] and, for optimizers that have one, the state [N, slots * P].
     """
 
@@ -194,7 +188,7 @@ class Train(Operation):
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         # Those with the most steps first: then the first ones are always those that still have steps to do.
-        steps = np.array([node.payload.job.steps for node in nodes])
+        steps = np.array([node.payload[0].steps for node in nodes])
         order = None if steps.min() == steps.max() else np.argsort(-steps, kind="stable")
         if order is not None:
             nodes, steps = [nodes[n] for n in order], steps[order]
@@ -206,25 +200,25 @@ class Train(Operation):
 
     def _train(self, nodes: list[Node], steps: np.ndarray) -> tuple[Tensor, ...]:
         """The outputs of nodes in the order of descending numbers of steps, `steps` [N]."""
-        jobs = [node.payload.job for node in nodes]
-        params, device = self._start(nodes), self.arena.device
-        state = self._state(nodes) if self.optimizer.slots else None
-        rate = _column([job.learning_rate for job in jobs], torch.float32, device)
-        done = _column([job.steps_done for job in jobs], torch.float64, device)
-        pull = self._pull(nodes)
+        jobs: list[TrainJob] = [node.payload[0] for node in nodes]
+        starts: list[tuple[Factor, ...]] = [node.payload[1] for node in nodes]
+        params, device = self._start(nodes, starts), self.arena.device
+        state = self._state(nodes, starts) if self.optimizer.slots else None
+        rate = _column([job.learning_rate for job in jobs], np.float32, device)
+        done = _column([job.steps_done for job in jobs], np.float64, device)
+        pull = self._pull(nodes, jobs, starts)
         for step in range(int(steps[0])):
             active = int(np.count_nonzero(steps > step))
             if step % _STEPS_DRAWN == 0:
                 ahead = min(_STEPS_DRAWN, int(steps[0]) - step)
                 clients, positions = self.draw.batches(jobs[:active], step, ahead)
             x, y = self.draw.subset.gather(clients[:active], positions[:active, step % _STEPS_DRAWN])
-            now = params[:active]
+            now, its_state = _first(params, active), None if state is None else _first(state, active)
             gradient = self.kernel.gradients(now, x, y)
             if pull is not None:
-                gradient = gradient + pull[0][:active] * now - pull[1][:active]
-            its_state = None if state is None else state[:active]
+                gradient = gradient + _first(pull[0], active) * now - _first(pull[1], active)
             now, its_state = self.optimizer.apply(
-                now, gradient, its_state, done[:active] + step, rate[:active]
+                now, gradient, its_state, _first(done, active) + step, _first(rate, active)
             )
             if active == len(jobs):
                 params, state = now, its_state
@@ -234,32 +228,39 @@ class Train(Operation):
                     state[:active] = its_state
         return (params,) if state is None else (params, state)
 
-    def _start(self, nodes: list[Node]) -> Tensor:
+    def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
-        factors = [node.payload.start for node in nodes]
-        if all([own == (1.0,) for own in factors]):
+        if all([own == (1.0,) for own in starts]):
             return gather_inputs(nodes, 0)
-        rows = [[atom.row for atom in node.inputs[: len(node.payload.start)]] for node in nodes]
-        return weighted_sum(self.arena, self.scalars, rows, factors)
+        rows = [
+            [atom.row for atom in node.inputs[: len(own)]] for node, own in zip(nodes, starts, strict=True)
+        ]
+        return weighted_sum(self.arena, self.scalars, rows, starts)
 
-    def _state(self, nodes: list[Node]) -> Tensor:
-        atoms = [node.inputs[len(node.payload.start)] for node in nodes]
+    def _state(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
+        atoms = [node.inputs[len(own)] for node, own in zip(nodes, starts, strict=True)]
         return atoms[0].arena.gather([atom.row for atom in atoms])
 
-    def _pull(self, nodes: list[Node]) -> tuple[Tensor, Tensor] | None:
+    def _pull(
+        self, nodes: list[Node], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
+    ) -> tuple[Tensor, Tensor] | None:
         """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
-        factors = [node.payload.job.strengths for node in nodes]
+        factors = [job.strengths for job in jobs]
         if not any(factors):
             return None
         rows = []
-        for node in nodes:
-            first = len(node.payload.start) + (1 if self.optimizer.slots else 0)
-            anchors = node.inputs[first : first + len(node.payload.job.strengths)]
-            rows.append([atom.row for atom in anchors])
+        for node, strengths, own in zip(nodes, factors, starts, strict=True):
+            first = len(own) + (1 if self.optimizer.slots else 0)
+            rows.append([atom.row for atom in node.inputs[first : first + len(strengths)]])
         anchor = weighted_sum(self.arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
         ones = [[0] * len(row) for row in rows]
         return weighted_sum(self.scalars, self.scalars, ones, factors), anchor
+
+
+def _first(values: Tensor, count: int) -> Tensor:
+    """The first rows; a view even of all of them would cost something."""
+    return values if len(values) == count else values[:count]
 
 
 class SampleJob(NamedTuple):
@@ -300,8 +301,8 @@ class Loss(_OnOneBatch):
         return (self.kernel.losses(*self.inputs(nodes))[:, None],)
 
 
-def _column(values: list[float], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=dtype, device=device)[:, None]
+def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.array(values, dtype)).to(device)[:, None]
 
 
 def gather_inputs(nodes: list[Node], which: int) -> Tensor:
