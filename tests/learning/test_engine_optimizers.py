@@ -57,15 +57,12 @@ def test_equals_torch_for_rows_at_different_steps_and_rates(optimizer: Optimizer
     state = torch.zeros(3, optimizer.slots * WIDTH) if optimizer.slots else None
     for step in range(3):
         one = None if state is None else state[1:2]
-        params[1:2], one = optimizer.apply(
-            params[1:2], gradients[step, 1:2], one, column([step], torch.float64), column([rates[1]])
-        )
-        if state is not None and one is not None:
-            state[1:2] = one
+        gradient = gradients[step, 1:2].clone()
+        optimizer.apply(params[1:2], gradient, one, column([step], torch.float64), column([rates[1]]))
     for step in range(STEPS):
         gradient = torch.stack([gradients[step + ahead[row], row] for row in range(3)])
         done = column([step + first for first in ahead], torch.float64)
-        params, state = optimizer.apply(params, gradient, state, done, column(rates))
+        optimizer.apply(params, gradient, state, done, column(rates))
         for row in range(3):
             wanted = expected[row][step + ahead[row]]
             torch.testing.assert_close(params[row], wanted, rtol=2e-6, atol=1e-6)
@@ -74,24 +71,15 @@ def test_equals_torch_for_rows_at_different_steps_and_rates(optimizer: Optimizer
 def test_first_adam_step_is_the_learning_rate() -> None:
     """Bias correction cancels exactly; float32's 1 - 0.999 would be 1.3e-5 off."""
     optimizer = Optimizer("adam", epsilon=1e-30)
-    moved, _ = optimizer.apply(
-        torch.zeros(1, 2),
+    moved = torch.zeros(1, 2)
+    optimizer.apply(
+        moved,
         torch.tensor([[1.0, -3.0]]),
         torch.zeros(1, 4),
         column([0], torch.float64),
         column([1]),
     )
     torch.testing.assert_close(moved, torch.tensor([[-1.0, 1.0]]), rtol=3e-7, atol=0)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-def test_inputs_are_left_alone(optimizer: Optimizer) -> None:
-    params, gradient = torch.ones(2, WIDTH), torch.ones(2, WIDTH)
-    state = torch.ones(2, optimizer.slots * WIDTH) if optimizer.slots else None
-    optimizer.apply(params, gradient, state, column([1, 1], torch.float64), column([0.1, 0.1]))
-    assert params.eq(1).all()
-    assert gradient.eq(1).all()
-    assert state is None or state.eq(1).all()
 
 
 def test_slots() -> None:

@@ -23,6 +23,7 @@ from sim.learning.engine.operations import (
     Loss,
     Mix,
     Operation,
+    Rows,
     SampleJob,
     Train,
     TrainJob,
@@ -246,12 +247,22 @@ class Engine:
         for first in range(0, len(nodes), limit):
             part = nodes[first : first + limit]
             results = operation.run(part)
+            for node in part:  # rows that nobody else holds are free for the results
+                node.inputs = ()
             self.statistics.jobs += len(part)
             self.statistics.batches += 1
             for output, values in enumerate(results):
                 self._store_output(part, output, values)
 
-    def _store_output(self, nodes: list[Node], output: int, values: Tensor) -> None:
+    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows) -> None:
+        if isinstance(values, Rows):
+            for node, row in zip(nodes, values.rows, strict=True):
+                atom = node.outputs[output]()
+                if atom is None:
+                    values.arena.give_back(row)
+                else:
+                    atom.fulfil(row)
+            return
         # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
         alive = [(n, atom) for n, node in enumerate(nodes) if (atom := node.outputs[output]()) is not None]
         if not alive:

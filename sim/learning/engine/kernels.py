@@ -9,7 +9,7 @@ All ways compute the same numbers up to rounding:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -87,29 +87,47 @@ class Looped:
         self._objective = objective
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._each(self._gradient, flat, x, y)
+        gradient = torch.empty_like(flat)
+        for row, own_x, own_y, into in zip(flat, _fast(x), y, gradient, strict=True):
+            parts = self._gradient(row, own_x, own_y).values()
+            torch.cat([part.reshape(-1) for part in parts], out=into)
+        return gradient
 
-    def _gradient(self, row: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
+        """One step of plain SGD, in place: without the copies that make the gradient one vector."""
+        for row, own_x, own_y, own_rate in zip(flat, _fast(x), y, rate[:, 0].tolist(), strict=True):
+            parts = self._gradient(row, own_x, own_y)
+            for name, values in self._architecture.unflatten(row).items():
+                values.sub_(parts[name], alpha=own_rate)
+
+    def _gradient(self, row: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         unflatten = self._architecture.unflatten
         params = {name: view.detach().requires_grad_() for name, view in unflatten(row).items()}
         # A parameter that the loss does not use gets zeros, as under vmap.
         with torch.enable_grad():
             loss = self._loss(params, x, y)
         gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
-        return torch.cat([gradient.reshape(-1) for gradient in gradients])
+        return dict(zip(params, gradients, strict=True))
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._each(self._loss, flat, x, y)
+        return self._each(self._loss, flat, _fast(x), y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        return self._each(self._architecture.forward, flat, x)
+        return self._each(self._architecture.forward, flat, _fast(x))
 
     def _loss(self, params: Tensor | Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
 
     @staticmethod
-    def _each(function: Callable[..., Tensor], *stacked: Tensor) -> Tensor:
+    def _each(function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
         return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
+
+
+def _fast(x: Tensor) -> Iterable[Tensor]:
+    """The samples of each client; images in the layout in which a CPU convolves and pools them fastest."""
+    if x.dim() != 5 or x.device.type != "cpu":
+        return x
+    return [own.to(memory_format=torch.channels_last) for own in x]
 
 
 def choose_way(way: str, architecture: Architecture, objective: Objective, device: torch.device) -> str:
@@ -147,6 +165,14 @@ class Kernel:
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]."""
         return self._way.gradients(flat, x, y)
+
+    @torch.no_grad()
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
+        """One step of plain SGD, in place; rate: [N, 1]."""
+        if isinstance(self._way, Looped):
+            self._way.descend(flat, x, y, rate)
+        else:
+            flat.addcmul_(self._way.gradients(flat, x, y), rate, value=-1.0)
 
     @torch.no_grad()
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:

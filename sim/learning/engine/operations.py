@@ -29,12 +29,23 @@ _STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be 
 _CHUNK_BYTES = 256 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Output that already lies in its arena, in rows that were taken for it: one row number per node."""
+
+    arena: Arena
+    rows: list[int]
+
+
 class Operation(ABC):
     """A computation on stacked rows; instances are shared by all nodes of a group."""
 
     @abstractmethod
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        """Outputs of `nodes`, whose inputs have all been computed."""
+    def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
+        """Outputs of `nodes`, whose inputs have all been computed.
+
+        Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go.
+        """
 
     def rows_at_once(self) -> int:
         """How many nodes one call may take."""
@@ -184,29 +195,59 @@ class Train(Operation):
     scalars: Arena
 
     def rows_at_once(self) -> int:
+        if self.kernel.way == "loop":
+            return 1  # all steps of a client before the next one: what it needs stays in the cache
         return self.draw.rows_at_once(self.kernel.architecture.numel)
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
+        if self.kernel.way == "loop":
+            return self._run_alone(nodes[0])
         # Those with the most steps first: then the first ones are always those that still have steps to do.
         steps = np.array([node.payload[0].steps for node in nodes])
         order = None if steps.min() == steps.max() else np.argsort(-steps, kind="stable")
         if order is not None:
             nodes, steps = [nodes[n] for n in order], steps[order]
-        trained = self._train(nodes, steps)
+        jobs, starts = _payloads(nodes)
+        params = self._start(nodes, starts)
+        state = self._state(nodes, starts) if self.optimizer.slots else None
+        self._train(jobs, steps, params, state, self._pull(nodes, jobs, starts))
+        trained = (params,) if state is None else (params, state)
         if order is None:
             return trained
-        back = index_tensor(np.argsort(order), trained[0].device)
+        back = index_tensor(np.argsort(order), params.device)
         return tuple(values.index_select(0, back) for values in trained)
 
-    def _train(self, nodes: list[Node], steps: np.ndarray) -> tuple[Tensor, ...]:
-        """The outputs of nodes in the order of descending numbers of steps, `steps` [N]."""
-        jobs: list[TrainJob] = [node.payload[0] for node in nodes]
-        starts: list[tuple[Factor, ...]] = [node.payload[1] for node in nodes]
-        params, device = self._start(nodes, starts), self.arena.device
-        state = self._state(nodes, starts) if self.optimizer.slots else None
+    def _run_alone(self, node: Node) -> tuple[Tensor | Rows, ...]:
+        """The outputs of one node. The parameters are trained in their row: a large model is not copied."""
+        jobs, starts = _payloads([node])
+        pull = self._pull([node], jobs, starts)
+        state = self._state([node], starts) if self.optimizer.slots else None
+        if starts[0] == (1.0,):
+            source = node.inputs[0].row
+            node.inputs = ()  # if nobody else holds the start, its row is the one that is taken now
+            row = self.arena.take(1)[0]
+            if row != source:
+                self.arena.data[row].copy_(self.arena.data[source])
+        else:
+            start = self._start([node], starts)
+            node.inputs = ()
+            row = self.arena.store(start)[0]
+        params = self.arena.data[row : row + 1]
+        self._train(jobs, np.array([jobs[0].steps]), params, state, pull)
+        return (Rows(self.arena, [row]),) if state is None else (Rows(self.arena, [row]), state)
+
+    def _train(
+        self,
+        jobs: list[TrainJob],
+        steps: np.ndarray,
+        params: Tensor,
+        state: Tensor | None,
+        pull: tuple[Tensor, Tensor] | None,
+    ) -> None:
+        """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
+        device = params.device
         rate = _column([job.learning_rate for job in jobs], np.float32, device)
         done = _column([job.steps_done for job in jobs], np.float64, device)
-        pull = self._pull(nodes, jobs, starts)
         for step in range(int(steps[0])):
             active = int(np.count_nonzero(steps > step))
             if step % _STEPS_DRAWN == 0:
@@ -214,19 +255,13 @@ class Train(Operation):
                 clients, positions = self.draw.batches(jobs[:active], step, ahead)
             x, y = self.draw.subset.gather(clients[:active], positions[:active, step % _STEPS_DRAWN])
             now, its_state = _first(params, active), None if state is None else _first(state, active)
+            if pull is None and self.optimizer.is_plain:
+                self.kernel.descend(now, x, y, _first(rate, active))
+                continue
             gradient = self.kernel.gradients(now, x, y)
             if pull is not None:
-                gradient = gradient + _first(pull[0], active) * now - _first(pull[1], active)
-            now, its_state = self.optimizer.apply(
-                now, gradient, its_state, _first(done, active) + step, _first(rate, active)
-            )
-            if active == len(jobs):
-                params, state = now, its_state
-            else:
-                params[:active] = now
-                if state is not None and its_state is not None:
-                    state[:active] = its_state
-        return (params,) if state is None else (params, state)
+                gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+            self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, _first(rate, active))
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
@@ -256,6 +291,11 @@ class Train(Operation):
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
         ones = [[0] * len(row) for row in rows]
         return weighted_sum(self.scalars, self.scalars, ones, factors), anchor
+
+
+def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
+    """Of training nodes: the jobs, and the factors of what they start from."""
+    return [node.payload[0] for node in nodes], [node.payload[1] for node in nodes]
 
 
 def _first(values: Tensor, count: int) -> Tensor:

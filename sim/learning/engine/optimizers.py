@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -39,45 +38,49 @@ class Optimizer:
             return 1 if self.momentum else 0
         return 2
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step is nothing but the learning rate times the gradient."""
+        return self.kind == "sgd" and not self.momentum and not self.weight_decay
+
     def apply(
         self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """One step. params, gradient [n, P], state [n, slots * P] and learning_rate [n, 1] are float32.
+    ) -> None:
+        """One step, in place: changes params [n, P] and state [n, slots * P], and uses gradient [n, P] up.
 
-        done [n, 1] float64: steps taken before with this state. Returns the new parameters and the new state;
-        inputs are left alone.
+        learning_rate [n, 1] is float32 like all these. done [n, 1] float64: steps taken before with this
+        state.
         """
         if self.kind == "sgd":
-            return self._sgd(params, gradient, state, learning_rate)
-        return self._adam(params, gradient, state, done, learning_rate)
+            self._sgd(params, gradient, state, learning_rate)
+        else:
+            self._adam(params, gradient, state, done, learning_rate)
 
-    def _sgd(
-        self, params: Tensor, gradient: Tensor, state: Tensor | None, learning_rate: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    def _sgd(self, params: Tensor, gradient: Tensor, state: Tensor | None, learning_rate: Tensor) -> None:
         if self.weight_decay:
-            gradient = gradient + self.weight_decay * params
+            gradient.add_(params, alpha=self.weight_decay)
         if state is not None:
             # torch starts the velocity at the first gradient; a zero state gives the same.
-            state = self.momentum * state + gradient
-            gradient = gradient + self.momentum * state if self.nesterov else state
-        return params - learning_rate * gradient, state
+            state.mul_(self.momentum).add_(gradient)
+            gradient = gradient.add_(state, alpha=self.momentum) if self.nesterov else state
+        params.addcmul_(gradient, learning_rate, value=-1.0)
 
     def _adam(
         self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> None:
         assert state is not None
         width = params.shape[1]
         mean, square = state[:, :width], state[:, width:]
         if self.weight_decay:
             if self.kind == "adamw":
-                params = params * (1 - learning_rate * self.weight_decay)
+                params.mul_(1 - learning_rate * self.weight_decay)
             else:
-                gradient = gradient + self.weight_decay * params
+                gradient.add_(params, alpha=self.weight_decay)
         beta1, beta2 = self.betas
-        mean = beta1 * mean + (1 - beta1) * gradient
-        square = beta2 * square + (1 - beta2) * gradient * gradient
+        mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         # In float64: float32 knows 1 - 0.999 to five digits only.
         mean_bias = (1 - beta1 ** (done + 1)).to(params.dtype)
         square_bias = (1 - beta2 ** (done + 1)).sqrt().to(params.dtype)
-        params = params - learning_rate / mean_bias * mean / (square.sqrt() / square_bias + self.epsilon)
-        return params, torch.cat((mean, square), dim=1)
+        step = mean / square.sqrt().div_(square_bias).add_(self.epsilon)
+        params.addcmul_(step, learning_rate / mean_bias, value=-1.0)
