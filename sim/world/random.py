@@ -30,6 +30,10 @@ _GAMMA = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 
+_ONE, _GAMMA_64, _MIX_1_64, _MIX_2_64, _SHIFT_1, _SHIFT_2, _SHIFT_3 = (
+    np.uint64(number) for number in (1, _GAMMA, _MIX_1, _MIX_2, 30, 27, 31)
+)
+
 _normal_quantile = NormalDist().inv_cdf
 
 
@@ -74,13 +78,18 @@ def splitmix64(key: int, counter: int) -> int:
 
 
 def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """`splitmix64` of each pair of a key and a counter; the two arrays broadcast against each other."""
-    keys, counters = np.asarray(keys, np.uint64), np.asarray(counters, np.uint64)
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant; numpy warns of it for 0-d arrays only
-        z = keys + (counters + np.uint64(1)) * np.uint64(_GAMMA)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
-        return z ^ (z >> np.uint64(31))
+    """`splitmix64` of each pair of a key and a counter; the two broadcast to an array."""
+    keys, counters = np.asarray(keys, np.uint64), np.atleast_1d(np.asarray(counters, np.uint64))
+    # Arithmetic modulo 2^64 is meant, of which numpy warns for 0-d arrays only: hence a dimension at least.
+    z = counters + _ONE
+    z *= _GAMMA_64
+    z = z + keys
+    z ^= z >> _SHIFT_1
+    z *= _MIX_1_64
+    z ^= z >> _SHIFT_2
+    z *= _MIX_2_64
+    z ^= z >> _SHIFT_3
+    return z
 
 
 class Draws:

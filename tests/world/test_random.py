@@ -39,7 +39,7 @@ def test_the_vectorised_form_broadcasts():
     keys, counters = np.arange(3, dtype=np.uint64)[:, None], np.arange(4, dtype=np.uint64)
     expected = [[splitmix64(k, c) for c in range(4)] for k in range(3)]
     assert splitmix64_array(keys, counters).tolist() == expected
-    assert int(splitmix64_array(np.uint64(5), np.uint64(2**64 - 1))) == splitmix64(5, 2**64 - 1)
+    assert splitmix64_array(np.uint64(5), np.uint64(2**64 - 1)).tolist() == [splitmix64(5, 2**64 - 1)]
 
 
 def test_keys_are_the_same_in_every_process():

@@ -41,13 +41,17 @@ def draw_batches(
         return _uniform_below(_mix(keys[:, None, None], counter), counts[:, None, None])
     if sampling != "shuffled":
         raise ValueError(f'sampling is "shuffled", "replacement" or "all", not {sampling!r}')
-    whole = counts == batch_size  # every batch is all that the client has: its order doesn't matter
-    if whole.all():
+    fewest, most = int(counts.min()), int(counts.max())
+    if fewest == most == batch_size:
         return everything(len(keys), steps, batch_size)
-    epoch, within = np.divmod(step, counts[:, None] // batch_size)
+    sorted_max = max(_SORTED_MAX, 4 * batch_size)
+    epoch, within = np.divmod(step, (counts // batch_size)[:, None])
+    if batch_size < fewest and most <= sorted_max:
+        return _sorted_batches(keys, counts, epoch, within, batch_size)
+    whole = counts == batch_size  # every batch is all that the client has: its order doesn't matter
     drawn = np.empty((len(keys), steps, batch_size), dtype=np.int64)
     drawn[whole] = np.arange(batch_size)
-    few = ~whole & (counts <= max(_SORTED_MAX, 4 * batch_size))
+    few = ~whole & (counts <= sorted_max)
     many = ~whole & ~few
     if few.any():
         drawn[few] = _sorted_batches(keys[few], counts[few], epoch[few], within[few], batch_size)
@@ -82,7 +86,8 @@ def sorted_permutations(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """
     items = np.arange(int(counts.max()))
     bits = _mix(keys[:, :, None], items)
-    bits[np.broadcast_to((items >= counts[:, None])[:, None], bits.shape)] = np.iinfo(np.uint64).max
+    if int(counts.min()) < len(items):
+        bits[np.broadcast_to((items >= counts[:, None])[:, None], bits.shape)] = np.iinfo(np.uint64).max
     return np.argsort(bits, axis=2, kind="stable")
 
 
@@ -114,8 +119,7 @@ def _feistel(value: np.ndarray, base: np.ndarray, keys: np.ndarray) -> np.ndarra
 
 
 def _mix(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    keys, counters = np.broadcast_arrays(keys, counters.astype(np.uint64))
-    return splitmix64_array(keys, counters)
+    return splitmix64_array(keys, counters.astype(np.uint64))
 
 
 def _uniform_below(bits: np.ndarray, limit: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ class DenseChain:
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
         self.layers = layers
+        self._minus_one = torch.full((1, 1, 1), -1.0)
 
     @staticmethod
     def of(architecture: Architecture, objective: Objective) -> DenseChain | None:
@@ -75,7 +76,9 @@ class DenseChain:
         clients, batch = y.shape
         # Of the mean loss with respect to the scores: (softmax - one-hot) / B.
         error = scores.softmax(dim=1)
-        error.scatter_add_(1, y.unsqueeze(1), error.new_full((1, 1, 1), -1.0).expand(clients, 1, batch))
+        if self._minus_one.device != error.device:
+            self._minus_one = self._minus_one.to(error.device)
+        error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
         error.div_(batch)
         gradient = torch.empty_like(flat)
         for place in range(len(self.layers) - 1, -1, -1):

@@ -151,7 +151,10 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
 
 
 class Kernel:
-    """The mathematics of one architecture and objective, computed in one `way`; arguments as in `Way`."""
+    """The mathematics of one architecture and objective, computed in one `way`; arguments as in `Way`.
+
+    No argument requires a gradient, so that torch keeps no graph of what is done here.
+    """
 
     def __init__(self, architecture: Architecture, objective: Objective, way: str) -> None:
         self.architecture = architecture
@@ -161,12 +164,10 @@ class Kernel:
         kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
         self._way = kinds[way](architecture, objective) if chain is None else chain
 
-    @torch.no_grad()
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]."""
         return self._way.gradients(flat, x, y)
 
-    @torch.no_grad()
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
         """One step of plain SGD, in place; rate: [N, 1]."""
         if isinstance(self._way, Looped):
@@ -174,12 +175,10 @@ class Kernel:
         else:
             flat.addcmul_(self._way.gradients(flat, x, y), rate, value=-1.0)
 
-    @torch.no_grad()
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
         return self._way.losses(flat, x, y)
 
-    @torch.no_grad()
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]."""
         return self._way.outputs(flat, x)

@@ -163,8 +163,7 @@ class Draw:
 
     def rows_at_once(self, width: int) -> int:
         """Clients whose batch and parameters of one step fit in the chunk limit."""
-        sample_bytes = self.subset.x[0].numel() * 4 * self.batch_size
-        return max(1, _CHUNK_BYTES // (sample_bytes + 8 * width))
+        return max(1, _CHUNK_BYTES // (self.subset.sample_bytes * self.batch_size + 8 * width))
 
 
 class TrainJob(NamedTuple):
@@ -200,7 +199,7 @@ class Train(Operation):
         return self.draw.rows_at_once(self.kernel.architecture.numel)
 
     def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
-        if self.kernel.way == "loop":
+        if len(nodes) == 1:
             return self._run_alone(nodes[0])
         # Those with the most steps first: then the first ones are always those that still have steps to do.
         steps = np.array([node.payload[0].steps for node in nodes])
@@ -245,22 +244,22 @@ class Train(Operation):
         pull: tuple[Tensor, Tensor] | None,
     ) -> None:
         """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
-        device = params.device
+        plain, most, device = pull is None and self.optimizer.is_plain, int(steps[0]), params.device
         rate = _column([job.learning_rate for job in jobs], np.float32, device)
-        done = _column([job.steps_done for job in jobs], np.float64, device)
-        for step in range(int(steps[0])):
-            active = int(np.count_nonzero(steps > step))
+        done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
+        for step in range(most):
+            active = len(jobs) if most == steps[-1] else int(np.count_nonzero(steps > step))
             if step % _STEPS_DRAWN == 0:
-                ahead = min(_STEPS_DRAWN, int(steps[0]) - step)
-                clients, positions = self.draw.batches(jobs[:active], step, ahead)
+                clients, positions = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
             x, y = self.draw.subset.gather(clients[:active], positions[:active, step % _STEPS_DRAWN])
-            now, its_state = _first(params, active), None if state is None else _first(state, active)
-            if pull is None and self.optimizer.is_plain:
+            now = _first(params, active)
+            if done is None:
                 self.kernel.descend(now, x, y, _first(rate, active))
                 continue
             gradient = self.kernel.gradients(now, x, y)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+            its_state = None if state is None else _first(state, active)
             self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, _first(rate, active))
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:

@@ -17,6 +17,7 @@ class Subset:
     def __init__(self, x: Tensor, y: Tensor, rows: Sequence[np.ndarray], label_maps: Tensor | None) -> None:
         self.x = x
         self.y = y
+        self.sample_bytes = 4 * x[:1].numel()
         self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
         self._offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1])).astype(np.int64)
         flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
