@@ -26,7 +26,7 @@ from sim.learning.engine.samples import Subset
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
 _STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
-_CHUNK_BYTES = 256 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
+_CHUNK_BYTES = 16 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
 
 
 @dataclass(frozen=True)
