@@ -1,7 +1,7 @@
 """An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from actors.mailbox import Mailbox
@@ -152,9 +152,9 @@ class Actor:
         task.add_done_callback(self._task_ended)
         return task
 
-    async def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
-        await self._transport.sleep(seconds)
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Let `seconds` pass: await it."""
+        return self._transport.sleep(seconds)
 
     @property
     def now(self) -> float:

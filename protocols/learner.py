@@ -166,7 +166,9 @@ class Member(Actor):
 
     def pick_peer(self) -> str:
         """One peer at random; PeerUnavailable when there is none."""
-        peers = self.peers
+        return self._any_of(self.peers)
+
+    def _any_of(self, peers: list[str]) -> str:
         if not peers:
             raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
         if not self._uniforms:
@@ -199,11 +201,12 @@ class Member(Actor):
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
-        self.membership.heard_from(sender)
-        if isinstance(message, ModelWanted):
+        membership, kind = self.membership, type(message)
+        membership.heard_from(sender)
+        if kind is ModelWanted:
             self.tell(sender, CurrentModel(None if self.newcomer else self.params))
             return True
-        return isinstance(message, AreYouThere) or self.membership.on_message(message, sender)
+        return kind is AreYouThere or membership.on_message(message, sender)
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
@@ -391,7 +394,7 @@ class Learner(Member):
         """Tell `fanout` different random peers (fewer if fewer are known); returns their names."""
         peers = self.peers
         if fanout == 1 and peers:
-            names = [self.pick_peer()]
+            names = [self._any_of(peers)]
         else:
             names = [peers[k] for k in self.rng.permutation(len(peers))[:fanout].tolist()]
         for peer in names:

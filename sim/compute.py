@@ -126,7 +126,7 @@ class DeviceCompute(learner.Compute):
             raise ValueError(f"a training job needs at least one step, not {steps}")
         start = cast(Vector, start)
         # From now on: it must cancel in the update, whatever is merged meanwhile.
-        start.shorten(START_TERMS_MAX)
+        start.shortened(START_TERMS_MAX)
         strengths: tuple[Factor, ...] = ()
         anchors: list[Vector] = []
         if pulls:

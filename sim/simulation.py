@@ -257,14 +257,15 @@ class Simulation:
 
     def observe(self, actor: str, name: str, value: float) -> None:
         """A value that a client reports: `iterations` is a count, of anything else the mean is recorded."""
-        if name in _OWN_METRICS:
+        if name == "iterations":
+            if value in (self._next_evaluation, self.scenario.run.iterations):
+                self._check_iterations()
+        elif name in _OWN_METRICS:
             raise ValueError(
                 f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
             )
-        if name != "iterations":
+        else:
             self._window.add(actor, name, value)
-        elif value in (self._next_evaluation, self.scenario.run.iterations):
-            self._check_iterations()
 
     def _check_iterations(self) -> None:
         """Evaluate or stop when every client that is up has done so many iterations."""

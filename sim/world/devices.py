@@ -188,11 +188,10 @@ class Device:
         return self._seconds[state] + present_s
 
     def _enter(self, state: State) -> None:
-        now_s = self._loop.time()
-        left = self._state
-        self._seconds[left] += now_s - self._since_s
+        now_s, since_s, left = self._loop.now_s, self._since_s, self._state
+        self._seconds[left] += now_s - since_s
         if left != WAITING:
-            self._timeline.add(self._since_s, now_s, left)
+            self._timeline.add(since_s, now_s, left)
         self._state = state
         self._since_s = now_s
 

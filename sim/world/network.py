@@ -312,11 +312,11 @@ class SimulatedNetwork(Transport):
 
     def _depart(self, wire: Wire, message: _Message) -> None:
         """The last bit has left: from here on the message is with the wires."""
+        now_s = self._loop.now_s
         delay_s, lost, copy_delay_s = self.fate(wire, message.number)
         if lost:
             self._end(message, "lost", "loss")
             return
-        now_s = self._loop.now_s
         arrival_s = now_s + delay_s
         if wire.link.reliable:
             last = wire.last

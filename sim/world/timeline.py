@@ -39,13 +39,14 @@ class Timeline:
         """Append a stretch, which must not begin before the last one ended; an empty one leaves no mark."""
         if start_s == end_s:
             return
-        if self._states and self._states[-1] == state and start_s - self._ends_s[-1] <= self.resolution_s:
+        states = self._states
+        if states and states[-1] == state and start_s - self._ends_s[-1] <= self.resolution_s:
             self._ends_s[-1] = end_s
             return
         self._starts_s.append(start_s)
         self._ends_s.append(end_s)
-        self._states.append(state)
-        if len(self._states) > self._compact_at:
+        states.append(state)
+        if len(states) > self._compact_at:
             self._compact()
 
     def _compact(self) -> None:

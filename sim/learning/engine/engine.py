@@ -171,16 +171,16 @@ class Engine:
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
         arena, slots = operation.arena, operation.optimizer.slots
         width = arena.width
-        start.shorten(START_TERMS_MAX)
         self._require(start, width)
-        terms = start.terms
+        terms = start.shortened(START_TERMS_MAX)
         factors = tuple(terms.values())
         inputs = [*terms]
         if slots:
             inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
         if anchors:
             inputs += [self._input(anchor, width) for anchor in anchors]
-        inputs += _scalars_of(factors + job.strengths)
+        if anchors or Coefficient in map(type, factors):
+            inputs += _scalars_of(factors + job.strengths)
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
         atoms = self._submit(operation, tuple(inputs), (job, factors), arenas)
         self.statistics.updates += job.steps

@@ -135,10 +135,11 @@ class Vector:
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
         """Sum of factor times vector over some pairs, all of them of this engine and width."""
         terms: dict[Atom, Factor] = {}
+        engine, width = self.engine, self.width
         for factor, vector in weighted:
-            if vector is not self:
+            if vector.engine is not engine or vector.width != width:
                 self._require_alike(vector)
-            if isinstance(factor, Scalar):
+            if type(factor) is Scalar:
                 vector, factor = factor * vector, 1.0
             if not _accumulate(terms, vector.terms, float(factor)):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
@@ -155,10 +156,13 @@ class Vector:
             terms, self._found, self._difference = combined.terms, combined.terms, None
         return terms
 
-    def shorten(self, terms_max: int) -> None:
-        """If this is a combination of more than `terms_max` atoms, makes it one pending atom."""
-        if len(self.terms) > terms_max:
+    def shortened(self, terms_max: int) -> Terms:
+        """`terms`; if they are more than `terms_max`, this vector becomes one pending atom first."""
+        terms = self.terms
+        if len(terms) > terms_max:
             self.atom()
+            terms = self.terms
+        return terms
 
     def _combine(self, other: Any, sign: float) -> Any:
         if type(other) is not type(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -22,6 +22,8 @@ class Optimizer:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
+    slots: int = field(init=False, repr=False)
+    """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("sgd", "adam", "adamw"):
@@ -30,13 +32,8 @@ class Optimizer:
             raise ValueError(f"momentum belongs to sgd, not to {self.kind}")
         if self.nesterov and not self.momentum:
             raise ValueError("Nesterov's form needs momentum")
-
-    @property
-    def slots(self) -> int:
-        """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
-        if self.kind == "sgd":
-            return 1 if self.momentum else 0
-        return 2
+        slots = (1 if self.momentum else 0) if self.kind == "sgd" else 2
+        object.__setattr__(self, "slots", slots)
 
     @property
     def is_plain(self) -> bool:
