@@ -313,12 +313,12 @@ class Learner(Member):
 
     async def run(self) -> None:
         """Repeat `step` for ever. A method that only answers messages overrides this to return at once."""
-        timeless = 0
+        timeless, now = 0, self._transport.now
         while True:
-            before = self.now
+            before = now()
             await self.step()
             self.finish_iteration()
-            timeless = timeless + 1 if self.now == before else 0
+            timeless = timeless + 1 if now() == before else 0
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "

@@ -1,11 +1,11 @@
 """The trace: everything that happened in a run, in order, with one hash over all of it.
 
-An entry is a fixed-size binary record. The same bytes are hashed and, if kept, decoded into a table at the
-end, so that recording costs one `struct.pack` and two appends. Texts (names, message types, reasons) are
-interned; a text's first use puts its definition into the hashed bytes, so that equal hashes mean equal texts.
+Entries are kept as they come and made into fixed-size binary records many at a time, so that recording costs
+one tuple and one append. The records' bytes are hashed and, if kept, decoded into a table at the end. Texts
+(names, message types, reasons) stand in them as 64-bit digests of their own, so that equal hashes mean equal
+texts.
 """
 
-import struct
 from hashlib import blake2b
 from typing import Protocol
 
@@ -31,22 +31,28 @@ TABLE_SCHEMA = pa.schema(
 )
 
 _CODES = {event: code for code, event in enumerate(EVENTS)}
-_DEFINITION = 255  # a pseudo-event that is only hashed: "the next `bytes` bytes are the text number `actor`"
-_NONE = -1
-_RECORD = struct.Struct("<dBiiiqQ")
 _DTYPE = np.dtype(
     [
         ("time", "<f8"),
         ("event", "u1"),
-        ("actor", "<i4"),
-        ("peer", "<i4"),
-        ("type", "<i4"),
+        ("actor", "<u8"),
+        ("peer", "<u8"),
+        ("type", "<u8"),
         ("bytes", "<i8"),
         ("detail", "<u8"),
     ]
 )
-_HASH_CHUNK_BYTES = 1 << 16
+_BLOCK = 2048  # entries that are made into records at once
 _MASK_64 = (1 << 64) - 1
+
+
+class _Digests(dict[str | None, int]):
+    """The 64-bit digest of each text so far; 0 stands for none."""
+
+    def __missing__(self, text: str | None) -> int:
+        digest = blake2b(text.encode(), digest_size=8).digest() if text is not None else b""
+        number = self[text] = int.from_bytes(digest, "little")
+        return number
 
 
 class Addressed(Protocol):
@@ -68,18 +74,18 @@ class Trace:
     def __init__(self, *, keep_messages: bool = True) -> None:
         self.keep_messages = keep_messages
         self._blake = blake2b(digest_size=16)
-        self._unhashed = bytearray()
+        self._recent: list[tuple] = []  # entries that are no records yet
         self._stored = bytearray()
-        self._ids: dict[str, int] = {}
-        self._entries = 0
+        self._digests = _Digests()
+        self._settled = 0  # entries that became records
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
 
     def __len__(self) -> int:
         """Number of entries recorded, stored or not."""
-        return self._entries
+        return self._settled + len(self._recent)
 
     def __repr__(self) -> str:
-        return f"<Trace of {self._entries} entries, {self.hash()}>"
+        return f"<Trace of {len(self)} entries, {self.hash()}>"
 
     def message(
         self,
@@ -91,87 +97,80 @@ class Trace:
         reason: str = "",
     ) -> None:
         """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size."""
-        code, ids = _CODES[event], self._ids
-        sender, receiver = envelope.sender, envelope.receiver
-        try:  # nearly always all texts are known
-            record = _RECORD.pack(
-                time_s, code, ids[sender], ids[receiver], ids[type_name], size_bytes, ids[reason]
-            )
-        except KeyError:
-            for text in (sender, receiver, type_name, reason):
-                self._id(text)
-            self.message(event, time_s, envelope, type_name, size_bytes, reason)
-            return
-        # As in _append; a call for each message is worth sparing.
-        self._entries += 1
-        self._unhashed += record
-        if self.keep_messages:
-            self._stored += record
-        if len(self._unhashed) >= _HASH_CHUNK_BYTES:
-            self._hash_pending()
+        recent = self._recent
+        recent.append(
+            (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason)
+        )
+        if len(recent) >= _BLOCK:
+            self._settle()
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
         """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
+        self._recent.append((time_s, _CODES[event], actor, None, None, 0, detail))
         self.lifecycles.append((time_s, actor, event, detail))
-        record = _RECORD.pack(time_s, _CODES[event], self._id(actor), _NONE, _NONE, 0, self._id(detail))
-        self._append(record)
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:
         """The checksum of an actor's parameters; `value` is taken modulo 2^64."""
-        code = _CODES[CHECKSUM]
-        self._append(_RECORD.pack(time_s, code, self._id(actor), _NONE, _NONE, 0, value & _MASK_64))
+        self._recent.append((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64))
 
     def hash(self) -> str:
         """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""
-        self._hash_pending()
+        self._settle()
         return self._blake.hexdigest()
 
     def to_table(self) -> pa.Table:
         """The stored entries, in order, with the columns of `TABLE_SCHEMA`."""
+        self._settle()
         # A copy: a view of the bytearray would forbid recording for as long as it lives.
         records = np.frombuffer(bytes(self._stored), dtype=_DTYPE)
         code = records["event"]
         is_message = code < len(MESSAGE_EVENTS)
-        texts = pa.array(list(self._ids), pa.string())
+        texts = pa.array(list(self._digests), pa.string())
         events = pa.array(EVENTS, pa.string())
         columns = [
             pa.array(records["time"]),
             events.take(pa.array(code)),
-            texts.take(pa.array(records["actor"])),
-            texts.take(pa.array(records["peer"], mask=~is_message)),
-            texts.take(pa.array(records["type"], mask=~is_message)),
+            texts.take(pa.array(self._places(records["actor"]))),
+            texts.take(pa.array(self._places(records["peer"]), mask=~is_message)),
+            texts.take(pa.array(self._places(records["type"]), mask=~is_message)),
             pa.array(records["bytes"], mask=~is_message),
             pa.array(self._details(records), pa.string()),
         ]
         return pa.Table.from_arrays(columns, schema=TABLE_SCHEMA)
 
+    def _places(self, digests: np.ndarray) -> np.ndarray:
+        """Where in the order of their first use the texts with these digests stand."""
+        known = np.array(list(self._digests.values()), dtype=np.uint64)
+        order = np.argsort(known)
+        return order[np.searchsorted(known, digests, sorter=order)] if known.size else np.zeros(0, np.int64)
+
     def _details(self, records: np.ndarray) -> list[str | None]:
-        texts: list[str | None] = [text or None for text in self._ids]
+        texts = {digest: text or None for text, digest in self._digests.items()}
         checksum = _CODES[CHECKSUM]
         return [
             f"{detail:016x}" if code == checksum else texts[detail]
             for code, detail in zip(records["event"].tolist(), records["detail"].tolist(), strict=True)
         ]
 
-    def _id(self, text: str) -> int:
-        number = self._ids.get(text)
-        if number is None:
-            number = self._ids[text] = len(self._ids)
-            encoded = text.encode()
-            self._unhashed += _RECORD.pack(0.0, _DEFINITION, number, _NONE, _NONE, len(encoded), 0)
-            self._unhashed += encoded
-        return number
-
-    def _append(self, record: bytes) -> None:
-        self._entries += 1
-        self._unhashed += record
-        self._stored += record
-        if len(self._unhashed) >= _HASH_CHUNK_BYTES:
-            self._hash_pending()
-
-    def _hash_pending(self) -> None:
-        self._blake.update(self._unhashed)
-        self._unhashed.clear()
+    def _settle(self) -> None:
+        """Make records of the recent entries, hash them, and keep those that are to be kept."""
+        if not self._recent:
+            return
+        digests = self._digests
+        times, codes, actors, peers, types, sizes, details = zip(*self._recent, strict=True)
+        records = np.empty(len(times), _DTYPE)
+        records["time"] = times
+        records["event"] = codes
+        for field, texts in (("actor", actors), ("peer", peers), ("type", types)):
+            records[field] = np.array([digests[text] for text in texts], dtype=np.uint64)
+        records["bytes"] = sizes
+        numbers = [detail if type(detail) is int else digests[detail] for detail in details]
+        records["detail"] = np.array(numbers, dtype=np.uint64)
+        self._blake.update(records.tobytes())
+        kept = records if self.keep_messages else records[records["event"] >= len(MESSAGE_EVENTS)]
+        self._stored += kept.tobytes()
+        self._settled += len(times)
+        self._recent.clear()
 
 
 def first_difference(first: pa.Table, second: pa.Table) -> str | None:

@@ -40,6 +40,7 @@ class LinkModel:
     bandwidth_bps: float | None = None
     constant_s: float | None = field(init=False, repr=False)  # where every latency is the same
     chancy: bool = field(init=False, repr=False)  # whether anything is drawn beside latencies
+    by_node: bool = field(init=False, repr=False)  # whether latencies depend on who sends to whom
     _random_latency: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +59,9 @@ class LinkModel:
         constant_s = self.latency.value if isinstance(self.latency, Constant) else None
         object.__setattr__(self, "constant_s", constant_s)
         object.__setattr__(self, "chancy", any((self.loss.rate, self.duplicate, self.reorder)))
+        by_node = isinstance(self.latency, NodeLatency)
         random = self.latency.jitter > 0 if isinstance(self.latency, NodeLatency) else constant_s is None
+        object.__setattr__(self, "by_node", by_node)
         object.__setattr__(self, "_random_latency", random)
 
     def latency_draws(self, seed: int, purpose: str, pair: tuple[str, str]) -> Draws | None:
@@ -69,10 +72,9 @@ class LinkModel:
         """The latency of a message that departs at `time_s`, with `draws` from `latency_draws`."""
         if self.constant_s is not None:
             return self.constant_s
-        latency = self.latency
-        if isinstance(latency, NodeLatency):
-            return latency.sample(pair, time_s, draws)
-        return latency.sample(draws)  # type: ignore[arg-type]  # `latency_draws` made them
+        if self.by_node:
+            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg, arg-type]
+        return self.latency.sample(draws)  # type: ignore[call-arg, arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Chances:
         So a message keeps its own whatever became of those before it, and whenever its fate is decided.
         """
         for draws in self._all:
-            draws.turn_to(number)
+            draws.place = number
 
 
 class Wire:
@@ -231,7 +231,7 @@ class SimulatedNetwork(Transport):
         """
         link, chances, now_s = wire.link, wire.chances, self._loop.now_s
         if wire.latency is not None:
-            wire.latency.turn_to(number)
+            wire.latency.place = number
         delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, wire.latency), False, None
         if chances is None:
             return delay_s, lost, copy_delay_s

@@ -96,28 +96,25 @@ class Draws:
     """Single random numbers, one after the other, from the stream named by (seed, names).
 
     Every method takes exactly one number from the stream, so what a caller draws does not shift what follows.
-    Where things are not drawn for in their order, `turn_to` gives each the number at its own place.
+    Where things are not drawn for in their order, set `place` to give each the number at its own place: it is
+    the place in the stream, counted from 0, of the number that is taken next.
     """
 
-    __slots__ = ("_counter", "_key")
+    __slots__ = ("_key", "place")
 
     def __init__(self, seed: int, *names: str | int) -> None:
         self._key = key(seed, *names)
-        self._counter = 0
+        self.place = 0
 
     def _next(self) -> int:
-        bits = splitmix64(self._key, self._counter)
-        self._counter += 1
+        bits = splitmix64(self._key, self.place)
+        self.place += 1
         return bits
-
-    def turn_to(self, place: int) -> None:
-        """Have the number at this place of the stream, counted from 0, taken next."""
-        self._counter = place
 
     def uniform(self) -> float:
         """Uniform in [0, 1), a multiple of 2^-53."""
-        counter = self._counter
-        self._counter = counter + 1
+        counter = self.place
+        self.place = counter + 1
         return (splitmix64(self._key, counter) >> 11) * 2.0**-53
 
     def normal(self) -> float:
@@ -130,4 +127,4 @@ class Draws:
         return -math.log1p(-self.uniform())
 
     def __repr__(self) -> str:
-        return f"<Draws {self._key:016x}, {self._counter} drawn>"
+        return f"<Draws {self._key:016x}, {self.place} drawn>"
