@@ -66,7 +66,7 @@ class LinkModel:
 
     def latency_draws(self, seed: int, purpose: str, pair: tuple[str, str]) -> Draws | None:
         """The random numbers for a pair's latencies; None where they need none."""
-        return Draws(seed, purpose, *pair) if self._random_latency else None
+        return Draws.of_pair(seed, purpose, *pair) if self._random_latency else None
 
     def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
         """The latency of a message that departs at `time_s`, with `draws` from `latency_draws`."""

@@ -61,6 +61,19 @@ def key(seed: int, *names: str | int) -> int:
     return _digest(seed, names, 8)
 
 
+def pair_key(seed: int, purpose: str, first: str, second: str) -> int:
+    """The 64-bit key of a stream of an ordered pair of names.
+
+    Pairs are many, and their names come again and again: all but one step of mixing is remembered.
+    """
+    return splitmix64(_name_key(seed, purpose, first), _name_key(seed, "second of a pair", second))
+
+
+@lru_cache(maxsize=1 << 16)
+def _name_key(seed: int, purpose: str, name: str) -> int:
+    return key(seed, purpose, name)
+
+
 def stream(seed: int, *names: str | int) -> np.random.Generator:
     """A numpy generator (Philox) of its own for this purpose, e.g. `stream(seed, "partition", client)`.
 
@@ -105,6 +118,14 @@ class Draws:
     def __init__(self, seed: int, *names: str | int) -> None:
         self._key = key(seed, *names)
         self.place = 0
+
+    @classmethod
+    def of_pair(cls, seed: int, purpose: str, first: str, second: str) -> Draws:
+        """A stream of an ordered pair of names, with `pair_key`."""
+        draws = cls.__new__(cls)
+        draws._key = pair_key(seed, purpose, first, second)
+        draws.place = 0
+        return draws
 
     def _next(self) -> int:
         bits = splitmix64(self._key, self.place)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.random import Draws, key, splitmix64, splitmix64_array, stream
+from sim.world.random import Draws, key, pair_key, splitmix64, splitmix64_array, stream
 
 words = st.integers(0, 2**64 - 1)
 names = st.lists(st.one_of(st.text(max_size=3), st.integers(-3, 300)), max_size=3)
@@ -128,3 +128,18 @@ def test_draws_of_neighbouring_names_are_not_correlated():
     series = [[d.uniform() for _ in range(2000)] for d in (Draws(1, "link", name) for name in range(6))]
     for one, two in combinations(series, 2):
         assert abs(np.corrcoef(one, two)[0, 1]) < 0.1
+
+
+def test_streams_of_pairs_differ_by_order_purpose_and_seed() -> None:
+    names = [f"client-{number}" for number in range(30)]
+    keys = [
+        pair_key(seed, purpose, first, second)
+        for seed in (1, 2)
+        for purpose in ("latency", "loss")
+        for first in names
+        for second in names
+    ]
+    assert len(set(keys)) == len(keys)
+    ones = sum(bin(number).count("1") for number in keys)
+    assert ones / (64 * len(keys)) == pytest.approx(0.5, abs=0.01)
+    assert Draws.of_pair(1, "latency", "a", "b").uniform() == Draws.of_pair(1, "latency", "a", "b").uniform()

@@ -173,16 +173,16 @@ class Engine:
         width = arena.width
         self._require(start, width)
         terms = start.shortened(START_TERMS_MAX)
-        factors = tuple(terms.values())
-        inputs = [*terms]
+        factors, inputs = tuple(terms.values()), tuple(terms)
         if slots:
-            inputs.append(self._zeros(slots * width) if state is None else self._input(state, slots * width))
+            own = self._zeros(slots * width) if state is None else self._input(state, slots * width)
+            inputs = (*inputs, own)
         if anchors:
-            inputs += [self._input(anchor, width) for anchor in anchors]
+            inputs = (*inputs, *[self._input(anchor, width) for anchor in anchors])
         if anchors or Coefficient in map(type, factors):
-            inputs += _scalars_of(factors + job.strengths)
+            inputs = (*inputs, *_scalars_of(factors + job.strengths))
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
-        atoms = self._submit(operation, tuple(inputs), (job, factors), arenas)
+        atoms = self._submit(operation, inputs, (job, factors), arenas)
         self.statistics.updates += job.steps
         trained = Vector(self, width, {atoms[0]: 1.0})
         return trained, Vector(self, slots * width, {atoms[1]: 1.0}) if slots else None
