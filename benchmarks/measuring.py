@@ -86,7 +86,7 @@ def machine() -> str:
     """Processor, memory, system and the versions that matter, as a Markdown list."""
     # Not every system tells its load.
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "numpy", "simpy"))
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "numpy", "simpy", "gossipy-dfl"))
     return "\n".join(
         [
             f"- {_processor()}, {os.cpu_count()} logical cores, {_memory()} of memory",

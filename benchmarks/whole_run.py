@@ -22,12 +22,12 @@ from sim.learning.evaluation import measure_models
 from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
 from sim.scenario import Scenario, load_scenario
+from sim.simulation import Simulation
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}
-PERIODS = {100: 40, 1_000: 8}  # of virtual time in one full measurement, by number of clients
+PERIODS = {100: 100, 1_000: 20}  # of virtual time in one full measurement, by number of clients
 EVALUATE_EVERY = 5  # periods
 SAMPLES, LEARNING_RATE = 16, 0.1
-COPIES = 12  # of the 1,438 training digits: 1,000 clients with 16 each need 16,000
 LOCKSTEPS = 20
 
 SCENARIO = """\
@@ -37,7 +37,7 @@ evaluate_every = "{evaluate_every} s"
 
 [clients]
 count = {clients}
-topology = {{ kind = "k-regular", degree = 20 }}
+topology = {{ kind = "k-regular", degree = {degree} }}
 
 [data]
 name = "digits"
@@ -53,6 +53,7 @@ batch_size = {samples}
 [protocol]
 name = "gossip"
 period = "1 s"
+local_steps = {local_steps}
 
 [network]
 latency = {{ kind = "uniform", low = "0 s", high = "100 ms" }}
@@ -73,7 +74,7 @@ digits. A message takes up to 10 % of the period, a step 1 to 2 %. Timed is what
 building the simulation and writing the results: actors, network, devices, trace and training. Left out are
 its collections of garbage, and the measuring of accuracy on the test digits, whose cost is a matter of how
 often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
-computed, too. The training digits are repeated {COPIES} times, so that there are enough for all.
+computed, too. The training digits are repeated until there are enough for all.
 
 *gossipy* (gossipy-dfl) runs the same protocol: as many clients and periods, push to a random neighbour in
 a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing evaluated. Its
@@ -86,20 +87,33 @@ submitted. *Mean batch* is the number of jobs (training steps and merges) in a c
 
 
 class Run(NamedTuple):
-    """What one run showed; `outside` is the share of the time outside the engine's flushes."""
+    """What one run showed: its wall seconds, those in the engine's flushes, updates, jobs per call."""
 
-    updates_per_s: float
+    seconds: float
+    updates: int
     mean_batch: float
-    outside: float
+    flush_s: float
+
+    @property
+    def updates_per_s(self) -> float:
+        """Training steps per second."""
+        return self.updates / self.seconds
+
+    @property
+    def outside(self) -> float:
+        """The share of the time outside the engine's flushes."""
+        return 1 - self.flush_s / self.seconds
 
 
-def scenario(model: str, clients: int, periods: int, *, deferred: bool) -> Scenario:
-    """The validated scenario."""
+def scenario(model: str, clients: int, periods: int, *, deferred: bool = True, steps: int = 1) -> Scenario:
+    """The validated scenario; `steps` follow each merge."""
     text = SCENARIO.format(
         model=model,
         clients=clients,
         periods=periods,
         samples=SAMPLES,
+        degree=min(20, clients - 1),
+        local_steps=steps,
         learning_rate=LEARNING_RATE,
         evaluate_every=min(EVALUATE_EVERY, periods),
         deferred=str(deferred).lower(),
@@ -110,10 +124,11 @@ def scenario(model: str, clients: int, periods: int, *, deferred: bool) -> Scena
         return load_scenario(path)
 
 
-def repeated(*args: Any, **options: Any) -> Dataset:
-    """A data set with COPIES of each training sample."""
+def repeated(clients: int, *args: Any, **options: Any) -> Dataset:
+    """A data set with so many copies of each training sample that there are SAMPLES for each client."""
     dataset = load_dataset(*args, **options)
-    x, y = (part.repeat(COPIES, *[1] * (part.dim() - 1)) for part in (dataset.train_x, dataset.train_y))
+    copies = -(-clients * SAMPLES // len(dataset.train_y))
+    x, y = (part.repeat(copies, *[1] * (part.dim() - 1)) for part in (dataset.train_x, dataset.train_y))
     return dataclasses.replace(dataset, train_x=x, train_y=y)
 
 
@@ -131,30 +146,39 @@ class Stopwatch:
         return result
 
 
+def built(chosen: Scenario) -> Simulation:
+    """The simulation, ready to run."""
+    with patch("sim.build.learning.load_dataset", partial(repeated, chosen.clients.count)):
+        return build(chosen, device="cpu")
+
+
 def run(chosen: Scenario) -> Run:
     """Build and run it; only the run is timed, without the measuring of models."""
-    with patch("sim.build.learning.load_dataset", repeated):
-        simulation = build(chosen, device="cpu")
+    return timed(built(chosen))
+
+
+def timed(simulation: Simulation) -> Run:
+    """Run it to the end, and close it."""
     measuring = Stopwatch(measure_models)
     with closing(simulation), patch("sim.simulation.measure_models", measuring):
         started = time.perf_counter()
         simulation.run()
         seconds = time.perf_counter() - started - measuring.seconds
     statistics = simulation.engine.statistics
-    return Run(statistics.updates / seconds, statistics.mean_batch, 1 - statistics.seconds / seconds)
+    return Run(seconds, statistics.updates, statistics.mean_batch, statistics.seconds)
 
 
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
-    dataset = repeated("digits")
+    dataset = repeated(clients, "digits")
     x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
-    built = architecture(model, {}, tuple(dataset.train_x.shape[1:]), dataset.classes)
-    one = built.unflatten(built.initial(torch.Generator().manual_seed(0)))
+    network = architecture(model, {}, tuple(dataset.train_x.shape[1:]), dataset.classes)
+    one = network.unflatten(network.initial(torch.Generator().manual_seed(0)))
     params = {name: value.expand(clients, *value.shape).clone() for name, value in one.items()}
 
     def loss(own: dict[str, torch.Tensor], own_x: torch.Tensor, own_y: torch.Tensor) -> torch.Tensor:
-        return cross_entropy(built, own, own_x, own_y)
+        return cross_entropy(network, own, own_x, own_y)
 
     gradient = vmap(grad(loss))
     started = time.perf_counter()

@@ -9,8 +9,9 @@ from functools import partial
 from importlib.util import find_spec
 
 import pytest
+import torch
 
-from benchmarks import engine, event_loop, whole_run
+from benchmarks import engine, event_loop, gossipy, growth, whole_run
 from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
 from sim.world.clock import VirtualLoop
 from sim.world.task import sleep
@@ -78,3 +79,37 @@ def test_whole_run_trains_and_only_deferral_makes_batches(deferred: bool) -> Non
     assert found.updates_per_s > 0
     assert 0 < found.outside < 1
     assert (found.mean_batch > 1) is deferred
+
+
+@pytest.mark.skipif(not gossipy.is_installed(), reason="gossipy is installed by make bench only")
+def test_gossipy_takes_about_one_step_per_client_and_period() -> None:
+    steps = 0
+    update = gossipy._modules().handler.TorchModelHandler._update
+
+    def counted(handler: object, data: object) -> object:
+        nonlocal steps
+        steps += 1
+        return update(handler, data)
+
+    gossipy._modules().handler.TorchModelHandler._update = counted
+    try:
+        assert gossipy.updates_per_s("logistic-regression", 21, 4) > 0
+    finally:
+        gossipy._modules().handler.TorchModelHandler._update = update
+    assert 3 * 21 <= steps - 21 <= 4 * 21  # one step of each when it is made, and what has arrived by the end
+
+
+def test_lockstep_counts_a_step_for_each_client() -> None:
+    assert whole_run.lockstep("logistic-regression", 3) > 0
+
+
+def test_growth_counts_all_steps_and_memory() -> None:
+    try:
+        cost = growth.run(
+            5, torch.get_num_threads()
+        )  # elsewhere in a process of its own, without collections
+    finally:
+        gc.enable()
+    assert 0.5 * growth.STEPS * growth.PERIODS < cost.updates / 5 <= growth.STEPS * growth.PERIODS
+    assert 0 < cost.run_s < cost.wall_s
+    assert cost.vectors_bytes < cost.peak_bytes
