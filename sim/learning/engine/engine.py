@@ -254,7 +254,9 @@ class Engine:
 
     def _run_group(self, nodes: list[Node]) -> None:
         operation: Operation = nodes[0].group
-        limit = min(operation.rows_at_once(), self._fitting.get(operation, len(nodes)))
+        limit = operation.rows_at_once()
+        if self._fitting:
+            limit = min(limit, self._fitting.get(operation, limit))
         first = 0
         while first < len(nodes):
             part = nodes[first : first + limit]
