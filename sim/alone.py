@@ -15,7 +15,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     step are left out.
     """
     ran, settings = simulation.engine, simulation.settings
-    engine = Engine(ran.data, seed=ran.seed, device=ran.device, way=ran.way)
+    engine = Engine(ran.data, seed=ran.seed, device=ran.device, way=ran.way, precision=ran.precision)
     trained = [(client, client.compute.train_alone(engine)) for client in simulation.clients]
     found = [(client, params) for client, params in trained if params is not None]
     if not found:

@@ -104,10 +104,11 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(
         ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
     )
+    engine = summary["engine"]
     if wall_s > 0:
-        rows.append(
-            ("updates", f"{summary['engine']['updates']:,} ({summary['engine']['updates'] / wall_s:,.0f}/s)")
-        )
+        rows.append(("updates", f"{engine['updates']:,} ({engine['updates'] / wall_s:,.0f}/s)"))
+    memory = f"{text.size(engine['memory'])} of vectors, {text.size(engine['memory_per_client'])} per client"
+    rows.append(("engine", f"{', '.join(engine['ways'])} on {engine['device']}; {memory}"))
     rows.append(("trace hash", str(summary["trace_hash"])))
     return rows
 

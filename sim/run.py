@@ -23,6 +23,8 @@ import torch
 from protocols.learner import AreYouThere
 from sim.alone import train_alone
 from sim.build.simulation import build
+from sim.learning.engine.memory import explained
+from sim.learning.engine.precision import tensor_cores
 from sim.results.metrics import (
     ALL,
     accuracy_summary,
@@ -73,29 +75,38 @@ def run_scenario(
     run, and Deadlock when every client waits for ever; the directory is written before that, too, and named
     in a note.
     """
-    directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
     started = time.perf_counter()
-    deadlock: Deadlock | None = None
-    try:
-        with _quiet_collector(), _threads(scenario.engine.threads):
-            simulation = build(scenario, data_dir, device)
-            with closing(simulation), _Interrupts() as interrupts:
+    engine = scenario.engine
+    with _quiet_collector(), _threads(engine.threads), tensor_cores(engine.precision):
+        simulation = build(scenario, data_dir, device)
+        with closing(simulation):
+            scenario = simulation.scenario  # with what was decided: running it again gives the same directory
+            directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
+            try:
                 _watch(simulation, progress, started, log)
-                alone = None
-                try:
-                    interrupts.run(simulation)
-                    if scenario.run.compare_alone and not interrupts.seen:
-                        alone = interrupts.attempt(train_alone, simulation)
-                except Deadlock as error:
-                    deadlock = error
-                interrupted = interrupts.seen
-                summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
-                if deadlock is not None:
-                    summary["deadlock"] = str(deadlock)
-                _write(directory, simulation, summary)
-    except BaseException:
-        directory.discard()
-        raise
+                with explained("an evaluation of all models", simulation.engine.device):
+                    return _run(simulation, directory, started)
+            except BaseException:
+                directory.discard()  # no effect on results that are complete
+                raise
+
+
+def _run(simulation: Simulation, directory: RunDirectory, started: float) -> RunResult:
+    """Run to the end, and write the results; raises Deadlock after that."""
+    deadlock: Deadlock | None = None
+    with _Interrupts() as interrupts:
+        alone = None
+        try:
+            interrupts.run(simulation)
+            if simulation.scenario.run.compare_alone and not interrupts.seen:
+                alone = interrupts.attempt(train_alone, simulation)
+        except Deadlock as error:
+            deadlock = error
+        interrupted = interrupts.seen
+        summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
+        if deadlock is not None:
+            summary["deadlock"] = str(deadlock)
+        _write(directory, simulation, summary)
     if deadlock is not None:
         deadlock.add_note(f"the results up to then are in {directory.path}")
         raise deadlock
@@ -258,7 +269,7 @@ def summarise(
     up = [client.name for client in simulation.clients_up]
     measured = {name: value for name, value in metrics.latest(simulation.measure).items() if name in up}
     is_accuracy = simulation.measure == "accuracy"
-    statistics, failures = simulation.engine.statistics, simulation.supervisor.failures
+    failures = simulation.supervisor.failures
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
@@ -283,13 +294,7 @@ def summarise(
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
         "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
-        "engine": {
-            "jobs": statistics.jobs,
-            "batches": statistics.batches,
-            "mean_batch": statistics.mean_batch,
-            "seconds": statistics.seconds,
-            "updates": statistics.updates,
-        },
+        "engine": _engine(simulation),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
@@ -308,6 +313,22 @@ def summarise(
             "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
         }
     return summary
+
+
+def _engine(simulation: Simulation) -> dict[str, Any]:
+    """What the engine did and where, and the memory of the vectors that it holds."""
+    engine, statistics = simulation.engine, simulation.engine.statistics
+    return {
+        "jobs": statistics.jobs,
+        "batches": statistics.batches,
+        "mean_batch": statistics.mean_batch,
+        "seconds": statistics.seconds,
+        "updates": statistics.updates,
+        "device": str(engine.device),
+        "ways": engine.ways,
+        "memory": engine.bytes_held,
+        "memory_per_client": engine.bytes_held / len(simulation.clients),
+    }
 
 
 def _client_counts(simulation: Simulation) -> dict[str, int]:

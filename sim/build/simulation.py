@@ -11,6 +11,7 @@ from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surro
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
+from sim.build.engine import decided, make_engine, require_precision, with_engine
 from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
@@ -20,6 +21,7 @@ from sim.clients import Client
 from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.engine import Engine, Vector
+from sim.learning.engine.memory import explained
 from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
@@ -33,21 +35,23 @@ from sim.world.random import key, stream
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> None:
     """Build everything without running it; raises UserError for what a scenario file alone does not show."""
-    build(scenario, data_dir, "cpu").close()
+    require_precision(scenario, choose_device("auto"))
+    # Nothing is computed: which device there is and how fast it is does not matter any more.
+    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
+    build(with_engine(scenario, way=way, precision="float32"), data_dir, "cpu").close()
 
 
 def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:
-    """A simulation at virtual time 0, ready to run. Raises UserError."""
-    learning = load_learning(scenario, data_dir, choose_device(device))
-    engine = Engine(
-        learning.data,
-        seed=scenario.run.seed,
-        device=learning.data.train.x.device,
-        way=scenario.engine.way,
-        deferred=scenario.engine.deferred,
-        pending_limit_bytes=scenario.engine.pending_limit,
-    )
-    return _Builder(scenario, learning, engine, data_dir).simulation()
+    """A simulation at virtual time 0, ready to run; its scenario names the way of computing that it takes.
+
+    Raises UserError.
+    """
+    chosen = choose_device(device)
+    require_precision(scenario, chosen)
+    with explained("the data and the models at the start", chosen):
+        learning = load_learning(scenario, data_dir, chosen)
+        scenario = decided(scenario, learning)
+        return _Builder(scenario, learning, make_engine(scenario, learning), data_dir).simulation()
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:

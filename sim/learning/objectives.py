@@ -16,7 +16,8 @@ Objective = Callable[[Architecture, Parameters, Tensor, Tensor], Tensor]
 
 def cross_entropy(architecture: Architecture, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
     """Mean cross-entropy, in nats, of the logits for inputs x [B, ...] against the classes y [B] (int64)."""
-    return functional.cross_entropy(architecture.forward(parameters, x), y)
+    # Under autocast the logits are bfloat16, too coarse for a logarithm; float() does nothing otherwise.
+    return functional.cross_entropy(architecture.forward(parameters, x).float(), y)
 
 
 def quadratic(architecture: Architecture, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:

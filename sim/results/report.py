@@ -265,6 +265,10 @@ def _details(view: RunView) -> str:
     by_key: dict[str, Callable[[Any], str]] = {
         "seconds": text.duration,
         "bytes": text.size,
+        "memory": text.size,
+        "memory_per_client": text.size,
+        "device": str,
+        "ways": ", ".join,
         "accuracy": text.share,
     }
     lists = []

@@ -72,7 +72,7 @@ class RunDirectory:
     def create(cls, out_base: Path, scenario_name: str, seed: int, short_hash: str) -> Self:
         """A new directory for `<out_base>/<scenario>-<seed>-<hash>`, with its folders made as needed.
 
-        Raises UserError, before any work is done, if something that is no result directory is in the way.
+        Raises UserError if something that is no result directory is in the way.
         """
         final = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         if final.exists() and not (final / "summary.json").is_file():

@@ -210,11 +210,17 @@ class ProtocolChoice(Settings):
 
 
 class Engine(Settings):
-    """How the numbers are computed; changes their speed, not their meaning."""
+    """How the numbers are computed; changes their speed, not their meaning (but see `precision`)."""
 
-    way: Literal["auto", "dense", "vmap", "loop"] = "auto"
-    """All clients of a batch as matrix products (only linear layers and ReLUs under cross-entropy), in one
-    vmapped call, one client after the other, or whichever of these is the fastest."""
+    way: Literal["auto", "fastest", "dense", "vmap", "loop"] = "auto"
+    """All clients of a batch as matrix products ("dense": only linear layers and ReLUs under cross-entropy),
+    in one vmapped call, or one client after the other. "auto" is the one that is usually the fastest for the
+    model and the device, "fastest" the one that is when all are measured before the run. The scenario in the
+    results names the way that was taken."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """How models and their gradients are computed. "tf32" (CUDA only) and "bfloat16" round the factors of
+    matrix products and convolutions, to 11 and 8 significant bits: faster on devices made for it, and the
+    numbers of the run change. Parameters, sums of them and the optimizer's state stay float32."""
     deferred: bool = True
     """Compute only when something reads a number, in large batches."""
     pending_limit: Size = default("512 MB")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from sim.learning.engine.batches import draw_batches, permute, sorted_permutations
+from sim.learning.engine.batches import draw_batches, permute, shuffled_batches_of_one, sorted_permutations
 from sim.learning.engine.operations import Draw, SampleJob
 from sim.world.random import key
 from tests.learning.engines import client_data
@@ -161,3 +161,14 @@ def test_ragged_clients_get_their_own_samples_and_labels() -> None:
         rows = owned[client][positions[n, 1]]
         assert x[n].equal(subset.x[rows])
         assert y[n].tolist() == [maps[client][label] for label in subset.y[rows].tolist()]
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size"), [(16, 16), (17, 16), (50, 16), (64, 8), (65, 16), (300, 16)]
+)
+def test_one_client_alone_draws_what_it_draws_among_others(count: int, batch_size: int) -> None:
+    together = draw(KEYS[:3], [5, 3, 0], [count, count, 40], 7, batch_size, "shuffled")
+    for client, first in enumerate([5, 3]):
+        alone = shuffled_batches_of_one(int(KEYS[client]), first, count, 7, batch_size)
+        assert alone.shape == (1, 7, batch_size)
+        assert np.array_equal(alone[0], together[client])

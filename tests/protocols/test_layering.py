@@ -18,6 +18,7 @@ WALL_CLOCK = {
     "sim/console.py": {""},
     "sim/run.py": {""},
     "sim/learning/engine/engine.py": {"Engine.flush"},
+    "sim/learning/engine/choice.py": {"_seconds"},
 }
 # Modules with global state: the clock, the process's random numbers.
 CLOCKS = ("time.", "datetime.")

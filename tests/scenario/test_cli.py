@@ -52,7 +52,17 @@ SUMMARY: dict[str, Any] = {
         "in_flight": 0,
         "bytes": 4_000_000,
     },
-    "engine": {"jobs": 500, "batches": 10, "mean_batch": 50.0, "seconds": 1.0, "updates": 450},
+    "engine": {
+        "jobs": 500,
+        "batches": 10,
+        "mean_batch": 50.0,
+        "seconds": 1.0,
+        "updates": 450,
+        "device": "cpu",
+        "ways": ["dense"],
+        "memory": 3_000_000,
+        "memory_per_client": 1_000_000.0,
+    },
     "device_time": {"busy": 1.0, "waiting": 1.0, "down": 0.0},
     "failures": [],
 }

@@ -134,7 +134,7 @@ def test_the_report_is_there(directory: RunDirectory) -> None:
 
 def test_the_resolved_scenario_repeats_the_run(folder: Path, result: RunResult) -> None:
     again = load_scenario(result.directory / "scenario.toml")
-    assert again == load(folder, DIGITS, *WORLD)
+    assert again == load(folder, DIGITS, *WORLD, "engine.way=dense"), "it names the way that auto took"
     second = run_scenario(again, out=folder / "again", device="cpu")
     assert second.directory.name == result.directory.name
     assert second.summary["trace_hash"] == result.summary["trace_hash"]

@@ -8,19 +8,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+
 
 class Arena:
     """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
 
     Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index
-    operation and writes its outputs by another, and memory is reused without asking the allocator.
+    operation and writes its outputs by another, and memory is reused without asking the allocator. UserError
+    where the device has no room for the rows that are needed.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
         self.width = width
         self.device = device
-        self.data = torch.empty((capacity, width), dtype=torch.float32, device=device)
-        self._free = list(range(capacity - 1, -1, -1))
+        self.data = self._allocate(capacity, needed=1)
+        self._free = list(range(self.data.shape[0] - 1, -1, -1))
 
     @property
     def in_use(self) -> int:
@@ -50,13 +53,32 @@ class Arena:
 
     def _grow(self, needed: int) -> None:
         old = self.data
-        capacity = max(2 * old.shape[0], needed)
-        self.data = torch.empty((capacity, self.width), dtype=old.dtype, device=self.device)
-        self.data[: old.shape[0]] = old
+        data = self._allocate(max(2 * old.shape[0], needed), needed)
+        data[: old.shape[0]] = old
+        self.data = data
         # New rows go below the free ones on the stack, so that low rows are reused first.
-        self._free[:0] = range(capacity - 1, old.shape[0] - 1, -1)
+        self._free[:0] = range(data.shape[0] - 1, old.shape[0] - 1, -1)
+
+    def _allocate(self, wanted: int, needed: int) -> Tensor:
+        """`wanted` rows, or only those `needed` where there is no room for more."""
+        for rows in (wanted, needed):
+            try:
+                return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+        raise does_not_fit(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
 
 
 def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:
     """Row numbers as an int64 tensor on `device`."""
-    return torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(device)
+    return to_device(np.asarray(rows, dtype=np.int64), device)
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """The same numbers on `device`. Nobody waits for a copy to CUDA: it is queued like all other work there.
+
+    That takes pinned memory, which torch does not hand out again before the copy is done.
+    """
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

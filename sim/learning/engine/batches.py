@@ -6,6 +6,8 @@ adding a client changes nobody's batches.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from sim.world.random import splitmix64_array
@@ -60,6 +62,24 @@ def draw_batches(
         epoch_keys = _mix(keys[many, None], epoch[many])[:, :, None]
         drawn[many] = permute(position, counts[many, None, None], epoch_keys)
     return drawn
+
+
+def shuffled_batches_of_one(key: int, first_step: int, count: int, steps: int, batch_size: int) -> np.ndarray:
+    """As `draw_batches` for one client, "shuffled": [1, steps, batch_size]. It remembers epochs' orders."""
+    if not batch_size < count <= max(_SORTED_MAX, 4 * batch_size):
+        keys, first, counts = np.array([key], np.uint64), np.array([first_step]), np.array([count])
+        return draw_batches(keys, first, counts, steps=steps, batch_size=batch_size, sampling="shuffled")
+    drawn = []
+    for step in range(first_step, first_step + steps):
+        epoch, within = divmod(step, count // batch_size)
+        drawn.append(_epoch_order(key, epoch, count)[within * batch_size : (within + 1) * batch_size])
+    return np.array([drawn])
+
+
+@lru_cache(maxsize=1024)
+def _epoch_order(key: int, epoch: int, count: int) -> np.ndarray:
+    epoch_key = _mix(np.array([[key]], np.uint64), np.array([epoch]))
+    return sorted_permutations(epoch_key, np.array([count]))[0, 0]
 
 
 def everything(clients: int, steps: int, batch_size: int) -> np.ndarray:

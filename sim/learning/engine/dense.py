@@ -29,6 +29,9 @@ class DenseChain:
     """Linear layers with a ReLU between each two, behind a flattening of the input.
 
     flat: parameters [N, P]; x: samples [N, B, ...]; y: classes [N, B]; row n of each belongs to client n.
+
+    Under autocast the products are bfloat16. What is between them and the gradient stays float32: `float()`
+    and `dtype=` below, which do nothing otherwise.
     """
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
@@ -67,7 +70,7 @@ class DenseChain:
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of each client over its batch, [N]."""
-        logarithms = self._forward(flat, x)[-1].log_softmax(dim=1)
+        logarithms = self._forward(flat, x)[-1].float().log_softmax(dim=1)
         return -logarithms.gather(1, y.unsqueeze(1)).mean(dim=(1, 2))
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -75,7 +78,7 @@ class DenseChain:
         *inputs, scores = self._forward(flat, x)
         clients, batch = y.shape
         # Of the mean loss with respect to the scores: (softmax - one-hot) / B.
-        error = scores.softmax(dim=1)
+        error = scores.float().softmax(dim=1)
         if self._minus_one.device != error.device:
             self._minus_one = self._minus_one.to(error.device)
         error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
@@ -85,7 +88,7 @@ class DenseChain:
             weight, bias = self._parts(gradient, self.layers[place])
             # Not bmm(..., out=weight), which takes three times as long.
             weight.copy_(error.bmm(inputs[place].transpose(1, 2)))
-            torch.sum(error, dim=2, out=bias)
+            torch.sum(error, dim=2, dtype=bias.dtype, out=bias)
             if place:
                 error = self._parts(flat, self.layers[place])[0].transpose(1, 2).bmm(error)
                 error = torch.ops.aten.threshold_backward(error, inputs[place], 0.0)  # through the ReLU

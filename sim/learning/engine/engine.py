@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sim.errors import UserError
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
 from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
 from sim.learning.engine.operations import (
     Clip,
     Dot,
@@ -68,9 +70,12 @@ class Engine:
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
     all pending nodes that somebody still holds, level by level, one call per group. `way` is one of
     `sim.learning.engine.kernels.WAYS`; with `deferred=False` each job is computed as soon as it is submitted.
+    `precision`: see `Kernel`.
 
-    Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise. An
-    exception out of a batch ends the engine: every later read of a pending number raises RuntimeError.
+    Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
+    Calls that need more memory than there is are cut into smaller ones; UserError if even one job does not
+    fit. An exception out of a batch ends the engine: every later read of a pending number raises
+    RuntimeError, or UserError again.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Engine:
         seed: int,
         device: torch.device | str = "cpu",
         way: str = "auto",
+        precision: str = "float32",
         deferred: bool = True,
         pending_limit_bytes: float = 512e6,
     ) -> None:
@@ -87,6 +93,7 @@ class Engine:
         self.seed = seed
         self.device = torch.device(device)
         self.way = way
+        self.precision = precision
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
@@ -100,6 +107,7 @@ class Engine:
         assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
         self._zero_atoms: dict[int, Atom] = {}
         self._mixes: dict[int, Mix] = {}
+        self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
     # --- handles --------------------------------------------------------------------------------------------
 
@@ -139,7 +147,7 @@ class Engine:
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
             way = choose_way(self.way, architecture, objective, self.device)
-            self._interned[identity] = Kernel(architecture, objective, way)
+            self._interned[identity] = Kernel(architecture, objective, way, self.precision)
         kernel = self._interned[identity]
         assert isinstance(kernel, Kernel)
         return kernel
@@ -219,13 +227,16 @@ class Engine:
 
     def flush(self) -> None:
         """Compute every pending node that somebody still holds, level by level."""
+        if isinstance(self._failure, UserError):
+            raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
             raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         levels, self._levels, self._pending_bytes = self._levels, [], 0
         try:
-            for level in levels:
-                self._run_level(level)
+            with explained("what a batch of jobs results in", self.device):
+                for level in levels:
+                    self._run_level(level)
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise
@@ -244,15 +255,39 @@ class Engine:
     def _run_group(self, nodes: list[Node]) -> None:
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
-        for first in range(0, len(nodes), limit):
+        if self._fitting:
+            limit = min(limit, self._fitting.get(operation, limit))
+        first = 0
+        while first < len(nodes):
             part = nodes[first : first + limit]
-            results = operation.run(part)
-            for node in part:  # rows that nobody else holds are free for the results
-                node.inputs = ()
-            self.statistics.jobs += len(part)
-            self.statistics.batches += 1
-            for output, values in enumerate(results):
-                self._store_output(part, output, values)
+            if self._run_part(operation, part):
+                first += len(part)
+            else:
+                limit = self._fitting[operation] = len(part) // 2
+
+    def _run_part(self, operation: Operation, nodes: list[Node]) -> bool:
+        """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
+        results = self._results(operation, nodes)
+        if results is None:
+            return False
+        for node in nodes:  # rows that nobody else holds are free for the results
+            node.inputs = ()
+        self.statistics.jobs += len(nodes)
+        self.statistics.batches += 1
+        for output, values in enumerate(results):
+            self._store_output(nodes, output, values)
+        return True
+
+    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows, ...] | None:
+        """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
+        try:
+            return operation.run(nodes)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        if len(nodes) > 1:
+            return None
+        raise does_not_fit(operation.subject, self.device)
 
     def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows) -> None:
         if isinstance(values, Rows):
@@ -325,8 +360,13 @@ class Engine:
 
     @property
     def bytes_held(self) -> int:
-        """Memory of all arenas, in bytes."""
+        """Memory of all arenas, in bytes; they never shrink, so this is also the most that they ever held."""
         return sum(arena.data.numel() * 4 for arena in self._arenas.values())
+
+    @property
+    def ways(self) -> list[str]:
+        """The ways in which its kernels compute, in alphabetical order."""
+        return sorted({kernel.way for kernel in self._interned.values() if isinstance(kernel, Kernel)})
 
     @property
     def rows_held(self) -> int:

@@ -18,6 +18,7 @@ from torch.func import grad, vmap
 
 from sim.errors import UserError
 from sim.learning.engine.dense import DenseChain
+from sim.learning.engine.precision import PRECISIONS, cast
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 
@@ -130,6 +131,12 @@ def _fast(x: Tensor) -> Iterable[Tensor]:
     return [own.to(memory_format=torch.channels_last) for own in x]
 
 
+def possible_ways(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
+    """The ways in which this model can be computed."""
+    is_chain = DenseChain.of(architecture, objective) is not None
+    return ("dense", "vmap", "loop") if is_chain else ("vmap", "loop")
+
+
 def choose_way(way: str, architecture: Architecture, objective: Objective, device: torch.device) -> str:
     """Resolve "auto"; UserError for "dense" where the model is no dense chain.
 
@@ -137,15 +144,15 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
     """
     if way not in WAYS:
         raise ValueError(f"the way of computing is one of {', '.join(WAYS)}, not {way!r}")
-    is_chain = DenseChain.of(architecture, objective) is not None
-    if way == "dense" and not is_chain:
+    possible = possible_ways(architecture, objective)
+    if way == "dense" and "dense" not in possible:
         raise UserError(
             f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
-            f'{architecture.key}; use "auto", "vmap" or "loop"'
+            f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
         )
     if way != "auto":
         return way
-    if is_chain:
+    if "dense" in possible:
         return "dense"
     return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
 
@@ -153,32 +160,44 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
 class Kernel:
     """The mathematics of one architecture and objective, computed in one `way`; arguments as in `Way`.
 
-    No argument requires a gradient, so that torch keeps no graph of what is done here.
+    No argument requires a gradient, so that torch keeps no graph of what is done here. All numbers that go in
+    and come out are float32; `precision` is one of `sim.learning.engine.precision.PRECISIONS` and says how
+    products are computed between. ("tf32" is float32 here; what allows it is process-wide, `tensor_cores`.)
     """
 
-    def __init__(self, architecture: Architecture, objective: Objective, way: str) -> None:
+    def __init__(
+        self, architecture: Architecture, objective: Objective, way: str, precision: str = "float32"
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise ValueError(f"the precision is one of {', '.join(PRECISIONS)}, not {precision!r}")
         self.architecture = architecture
         self.objective = objective
         self.way = way
+        self.precision = precision
         chain = DenseChain.of(architecture, objective) if way == "dense" else None
         kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
         self._way = kinds[way](architecture, objective) if chain is None else chain
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]."""
-        return self._way.gradients(flat, x, y)
+        with cast(self.precision, flat.device):
+            return self._way.gradients(flat, x, y)
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
         """One step of plain SGD, in place; rate: [N, 1]."""
-        if isinstance(self._way, Looped):
-            self._way.descend(flat, x, y, rate)
+        # On CUDA the loop's own step would wait for the device to tell it the rates.
+        if isinstance(self._way, Looped) and flat.device.type == "cpu":
+            with cast(self.precision, flat.device):
+                self._way.descend(flat, x, y, rate)
         else:
-            flat.addcmul_(self._way.gradients(flat, x, y), rate, value=-1.0)
+            flat.addcmul_(self.gradients(flat, x, y), rate, value=-1.0)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
-        return self._way.losses(flat, x, y)
+        with cast(self.precision, flat.device):
+            return self._way.losses(flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]."""
-        return self._way.outputs(flat, x)
+        with cast(self.precision, flat.device):
+            return self._way.outputs(flat, x).float()

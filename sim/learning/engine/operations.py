@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.arena import Arena, index_tensor
-from sim.learning.engine.batches import draw_batches, everything
+from sim.learning.engine.arena import Arena, index_tensor, to_device
+from sim.learning.engine.batches import draw_batches, everything, shuffled_batches_of_one
 from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
@@ -26,7 +26,9 @@ from sim.learning.engine.samples import Subset
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
 _STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
-_CHUNK_BYTES = 16 * 2**20  # of gathered samples; larger groups are cut, so that one level fits in memory
+# Of gathered samples and parameters, in one call; larger groups are cut.
+_CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
+_CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch it
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,15 @@ class Operation(ABC):
     def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
         """Outputs of `nodes`, whose inputs have all been computed.
 
-        Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go.
+        Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go. But when
+        several nodes turn out to need more memory than there is, all must be as it was: they are tried again,
+        fewer at a time.
         """
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """What is computed, with the numbers per vector; for messages."""
 
     def rows_at_once(self) -> int:
         """How many nodes one call may take."""
@@ -58,6 +67,10 @@ class Mix(Operation):
     def __init__(self, arena: Arena, scalars: Arena) -> None:
         self._arena = arena
         self._scalars = scalars
+
+    @property
+    def subject(self) -> str:
+        return f"a sum of vectors of {self._arena.width:,} numbers"
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         factors = [node.payload for node in nodes]
@@ -72,7 +85,8 @@ def weighted_sum(
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     index = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
     weights = _weights(scalars, list(chain.from_iterable(factors)))
-    if int(lengths.min()) >= _SHARED_TERMS_MIN:
+    # Not on CUDA, where finding out whether the product is finite would wait for all that is queued.
+    if arena.device.type == "cpu" and int(lengths.min()) >= _SHARED_TERMS_MIN:
         total = _as_matrix_product(arena, index, lengths, weights)
         if total is not None:
             return total
@@ -87,9 +101,9 @@ def _weights(scalars: Arena, factors: list[Factor]) -> Tensor:
     """The numbers that factors are, on the device."""
     pending = any([type(factor) is Coefficient for factor in factors])
     if not pending:
-        return torch.from_numpy(np.array(factors, np.float32)).to(scalars.device)
+        return to_device(np.array(factors, np.float32), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
-    weights = torch.from_numpy(np.array(numbers, np.float32)).to(scalars.device)
+    weights = to_device(np.array(numbers, np.float32), scalars.device)
     # Row 0 of the scalars is the constant 1.
     deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
     return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
@@ -110,7 +124,7 @@ def _as_matrix_product(
     matrix = torch.zeros((lengths.size, rows.size), device=arena.device)
     sums = np.repeat(np.arange(lengths.size), lengths)
     where = (index_tensor(sums, arena.device), index_tensor(place, arena.device))
-    matrix.index_put_(where, weights, accumulate=True)  # deterministic on CUDA, which scatter_add_ is not
+    matrix.index_put_(where, weights, accumulate=True)
     total = matrix @ arena.gather(rows)
     return total if bool(total.isfinite().all()) else None
 
@@ -118,9 +132,13 @@ def _as_matrix_product(
 class Clip(Operation):
     """A scalar limited to [low, high]; payload: the pair of them."""
 
+    @property
+    def subject(self) -> str:
+        return "a number limited to a range"
+
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
-        limits = torch.tensor([node.payload for node in nodes], dtype=value.dtype, device=value.device)
+        limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
         return (value.clamp_(limits[:, :1], limits[:, 1:]),)
 
 
@@ -129,6 +147,10 @@ class Dot(Operation):
     """Inner product of two vectors of `width` numbers, as a scalar."""
 
     width: int  # a call gathers its inputs from one arena
+
+    @property
+    def subject(self) -> str:
+        return f"an inner product of vectors of {self.width:,} numbers"
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)
@@ -150,6 +172,10 @@ class Draw:
         The batches are those behind the first `skip` of each job.
         """
         clients = np.array([job.client for job in jobs], dtype=np.int64)
+        if len(jobs) == 1 and self.sampling == "shuffled":
+            job = jobs[0]
+            count, first_step = int(self.subset.counts[job.client]), job.first_step + skip
+            return clients, shuffled_batches_of_one(job.key, first_step, count, steps, self.batch_size)
         counts = self.subset.counts[clients]
         if self.sampling == "shuffled" and bool((counts == self.batch_size).all()):
             # Every batch is all that the client has: in which order doesn't matter, so nothing is drawn.
@@ -162,8 +188,9 @@ class Draw:
         return clients, positions
 
     def rows_at_once(self, width: int) -> int:
-        """Clients whose batch and parameters of one step fit in the chunk limit."""
-        return max(1, _CHUNK_BYTES // (self.subset.sample_bytes * self.batch_size + 8 * width))
+        """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
+        chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES
+        return max(1, chunk_bytes // (self.subset.sample_bytes * self.batch_size + 8 * width))
 
 
 class TrainJob(NamedTuple):
@@ -192,6 +219,10 @@ class Train(Operation):
     draw: Draw
     arena: Arena
     scalars: Arena
+
+    @property
+    def subject(self) -> str:
+        return f"a training step of {_model(self.kernel, self.draw)}"
 
     def rows_at_once(self) -> int:
         if self.kernel.way == "loop":
@@ -317,6 +348,10 @@ class _OnOneBatch(Operation):
     kernel: Kernel
     draw: Draw
 
+    @property
+    def subject(self) -> str:
+        return f"a {type(self).__name__.lower()} of {_model(self.kernel, self.draw)}"
+
     def rows_at_once(self) -> int:
         return self.draw.rows_at_once(self.kernel.architecture.numel)
 
@@ -340,8 +375,13 @@ class Loss(_OnOneBatch):
         return (self.kernel.losses(*self.inputs(nodes))[:, None],)
 
 
+def _model(kernel: Kernel, draw: Draw) -> str:
+    architecture = kernel.architecture
+    return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {draw.batch_size:,} samples"
+
+
 def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.array(values, dtype)).to(device)[:, None]
+    return to_device(np.array(values, dtype), device)[:, None]
 
 
 def gather_inputs(nodes: list[Node], which: int) -> Tensor:

@@ -1,0 +1,62 @@
+"""The engine of a run, and how it computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from sim.build.learning import Learning
+from sim.errors import UserError
+from sim.learning.engine import Engine
+from sim.learning.engine.choice import fastest_way
+from sim.learning.engine.kernels import choose_way
+from sim.learning.engine.operations import Draw
+from sim.scenario import Scenario
+
+
+def require_precision(scenario: Scenario, device: torch.device) -> None:
+    """Refuse with a UserError what the device does not have."""
+    if scenario.engine.precision == "tf32" and device.type != "cuda":
+        raise UserError(
+            'engine.precision = "tf32": a number format of CUDA devices, and this run is on a CPU; must be '
+            '"float32" or "bfloat16" there'
+        )
+
+
+def decided(scenario: Scenario, learning: Learning) -> Scenario:
+    """The scenario with the way of computing that is taken, found by measuring for "fastest".
+
+    A run of what it says takes the same way without measuring. UserError for a way that the model has not.
+    """
+    settings, train = learning.settings, learning.data.train
+    if scenario.engine.way == "fastest":
+        way = fastest_way(
+            settings.architecture,
+            settings.objective,
+            settings.optimizer,
+            Draw(train, settings.batch_size, settings.sampling),
+            scenario.clients.count,
+            scenario.engine.precision,
+        )
+    else:
+        way = choose_way(scenario.engine.way, settings.architecture, settings.objective, train.x.device)
+    return with_engine(scenario, way=way)
+
+
+def make_engine(scenario: Scenario, learning: Learning) -> Engine:
+    """The engine that a decided scenario asks for."""
+    return Engine(
+        learning.data,
+        seed=scenario.run.seed,
+        device=learning.data.train.x.device,
+        way=scenario.engine.way,
+        precision=scenario.engine.precision,
+        deferred=scenario.engine.deferred,
+        pending_limit_bytes=scenario.engine.pending_limit,
+    )
+
+
+def with_engine(scenario: Scenario, **settings: str) -> Scenario:
+    """The scenario with other, valid settings of its engine."""
+    return replace(scenario, engine=scenario.engine.model_copy(update=settings))

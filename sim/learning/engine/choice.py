@@ -1,0 +1,95 @@
+"""Which way of computing a model is the fastest, found out by measuring."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable
+
+import numpy as np
+import torch
+
+from sim.learning.engine.kernels import Kernel, possible_ways
+from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.operations import Draw
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.models import Architecture
+from sim.learning.objectives import Objective
+
+CLIENTS_MAX = 32
+"""Clients of the batch that is measured."""
+
+_REPETITIONS = 3
+_LONG_S = 1.0  # a call that takes longer is not repeated: what the first call adds is small beside it
+
+_remembered: dict[Hashable, str] = {}
+
+
+def fastest_way(
+    architecture: Architecture,
+    objective: Objective,
+    optimizer: Optimizer,
+    draw: Draw,
+    clients: int,
+    precision: str = "float32",
+) -> str:
+    """The way of `sim.learning.engine.kernels` that does a training step of a batch in the least time.
+
+    The batch is like those of a run with so many `clients` that draw their samples by `draw`. Each way that
+    the model allows is measured once per process for what its speed depends on, and the fastest remembered.
+    torch.compile is not tried: it takes tens of seconds for every shape, and the dense way is fused by hand
+    already. UserError if no way fits in memory.
+    """
+    clients = min(clients, CLIENTS_MAX, draw.rows_at_once(architecture.numel))
+    device = draw.subset.x.device
+    identity = (
+        (architecture.key, objective, optimizer.is_plain, precision),
+        (clients, draw.batch_size, tuple(draw.subset.x.shape[1:])),
+        (device, torch.get_num_threads()),
+    )
+    if identity not in _remembered:
+        seconds = {}
+        for way in possible_ways(architecture, objective):
+            kernel = Kernel(architecture, objective, way, precision)
+            seconds[way] = _seconds(_step(kernel, optimizer, draw, clients), device)
+        fastest = min(seconds, key=seconds.__getitem__)
+        if seconds[fastest] == math.inf:
+            raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
+        _remembered[identity] = fastest
+    return _remembered[identity]
+
+
+def _step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
+    """What a training step of the first clients costs, without the optimizer's part, which all ways share."""
+    subset, device = draw.subset, draw.subset.x.device
+    numbers = np.arange(clients)
+    # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
+    positions = np.arange(draw.batch_size) % subset.counts[numbers][:, None]
+    x, y = subset.gather(numbers, positions)
+    initial = kernel.architecture.initial(torch.Generator().manual_seed(0))
+    flat = initial.to(device).repeat(clients, 1)
+    if not optimizer.is_plain:
+        return lambda: kernel.gradients(flat, x, y)
+    still = torch.zeros((clients, 1), device=device)  # learning rates: many steps do not lead to inf
+    return lambda: kernel.descend(flat, x, y, still)
+
+
+def _seconds(step: Callable[[], object], device: torch.device) -> float:
+    """The least wall time of a few calls, after one that warms up; inf if memory is missing."""
+    least = math.inf
+    try:
+        for repetition in range(1 + _REPETITIONS):
+            started = time.perf_counter()  # decides how numbers are computed, and nothing that is simulated
+            step()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            took = time.perf_counter() - started
+            if repetition > 0 or took > _LONG_S:
+                least = min(least, took)
+            if took > _LONG_S:
+                break
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return math.inf
+    return least

@@ -1,0 +1,36 @@
+"""With how many digits products are computed: float32, or something faster that changes the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+PRECISIONS = ("float32", "tf32", "bfloat16")
+"""Of the factors of matrix products and convolutions: 24, 11 or 8 significant bits."""
+
+_AS_IT_IS = nullcontext()
+
+
+def cast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """While it is entered, products on `device` are computed in bfloat16, if that is the precision."""
+    if precision != "bfloat16":
+        return _AS_IT_IS
+    # Without the cache, which would keep a copy of the parameters of every client of a loop until its end.
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
+
+
+@contextmanager
+def tensor_cores(precision: str) -> Iterator[None]:
+    """Let CUDA use TF32 for float32 products, or not, in the whole process; put back at the end.
+
+    torch allows it for convolutions if nobody says anything, and then float32 would not mean float32.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before

@@ -1,0 +1,191 @@
+"""Memory that runs out: calls are cut into smaller ones, and what can't be cut is refused and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sim.errors import UserError
+from sim.learning.engine import Engine, Optimizer
+from sim.learning.engine.arena import Arena
+from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.operations import Draw
+from tests.learning.engines import Jobs, client_data, new_engine
+
+CLIENTS = 7
+CUDA_SAYS = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+CPU_SAYS = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+NO_MEMORY = [CUDA_SAYS, CPU_SAYS]
+
+
+def train_twice(way: str = "auto") -> tuple[Engine, np.ndarray]:
+    """Steps of unequal number, a merge, a pull, an optimizer with a state, gradients and losses."""
+    engine = new_engine(client_data([6] * CLIENTS), way=way)
+    jobs = Jobs(engine, optimizer=Optimizer("sgd", momentum=0.5))
+    first = [jobs.train(client, jobs.initial(client), 1 + client % 3) for client in range(CLIENTS)]
+    results = []
+    for client, (params, state) in enumerate(first):
+        other = first[client - 1][0]
+        start, done = 0.5 * params + 0.5 * other, 1 + client % 3
+        trained, _ = jobs.train(client, start, 2, done=done, state=state, pulls=[(0.5, other)])
+        results += [trained, jobs.gradient(client, trained), jobs.loss(client, trained) * params]
+    del first, params, state, other, start, trained
+    return engine, engine.rows(results).numpy()
+
+
+def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable[..., Any]:
+    """Kernel.gradients of at most `limit` clients; fails in its second step, when work has been done."""
+    working, steps = Kernel.gradients, [0]
+
+    def gradients(self: Kernel, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        calls.append(len(flat))
+        steps[0] += 1
+        if len(flat) > limit and steps[0] > 1:
+            raise type(error)(*error.args)
+        return working(self, flat, x, y)
+
+    return gradients
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["cuda", "cpu"])
+@pytest.mark.parametrize("limit", [1, 3])
+def test_what_does_not_fit_is_cut(error: RuntimeError, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed, expected = train_twice()
+    calls: list[int] = []
+    monkeypatch.setattr(Kernel, "gradients", failing_above(limit, error, calls))
+    engine, got = train_twice()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    assert max(calls) == CLIENTS
+    assert engine.statistics.jobs == undisturbed.statistics.jobs
+    assert engine.statistics.updates == undisturbed.statistics.updates
+    assert engine.statistics.batches > undisturbed.statistics.batches
+    assert engine.rows_held == undisturbed.rows_held, "no row was lost"
+
+
+def test_the_smaller_limit_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(Kernel, "gradients", failing_above(3, CPU_SAYS, calls))
+    engine = new_engine(client_data([6] * CLIENTS))
+    jobs = Jobs(engine, optimizer=Optimizer("adam"))
+    for _ in range(3):
+        engine.rows([jobs.train(client, jobs.initial(client), 2)[0] for client in range(CLIENTS)])
+    # The first step of all went well, the second one did not; three and three and one do.
+    assert calls == [7, 7] + 3 * [3, 3, 3, 3, 1, 1]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["cuda", "cpu"])
+def test_a_job_that_does_not_fit_alone_is_refused(
+    error: RuntimeError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kernel, "gradients", failing_above(0, error, []))
+    engine = new_engine(client_data([6] * CLIENTS))
+    jobs = Jobs(engine, optimizer=Optimizer("adam"))
+    trained = [jobs.train(client, jobs.initial(client), 3)[0] for client in range(CLIENTS)]
+    says = (
+        r"out of memory on cpu: no room for a training step of logistic-regression.*, 15 numbers per "
+        r"vector, on 4 samples; use a smaller model, .*batch_size, .*clients\.count.*engine\.pending_limit"
+    )
+    for vector in trained[:2]:  # whoever reads, whenever
+        with pytest.raises(UserError, match=says):
+            vector.numpy()
+
+
+def test_other_errors_are_not_taken_for_missing_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(Kernel, "gradients", failing_above(0, RuntimeError("expected scalar type"), calls))
+    with pytest.raises(RuntimeError, match="expected scalar type"):
+        train_twice()
+    assert len(calls) == 2, "it is not tried again"
+    assert all(map(is_out_of_memory, NO_MEMORY))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 5 B"))
+
+
+def test_every_operation_says_what_it_is() -> None:
+    engine = new_engine()
+    jobs = Jobs(engine)
+    a, b = jobs.initial(0), jobs.initial(1)
+    dot = engine.dot(a, b)
+    scalars = [dot.clip(0, 1), jobs.loss(0, a)]
+    vectors = [dot * a + b, jobs.train(0, a)[0], jobs.gradient(0, a)]
+    atoms = [handle.atom() for handle in [dot, *scalars, *vectors]]
+    subjects = [atom.node.group.subject for atom in atoms if atom.node is not None]
+    model = f"{jobs.architecture.key}, 15 numbers per vector, on 4 samples"
+    assert subjects == [
+        "an inner product of vectors of 15 numbers",
+        "a number limited to a range",
+        f"a loss of {model}",
+        "a sum of vectors of 15 numbers",
+        f"a training step of {model}",
+        f"a gradient of {model}",
+    ]
+
+
+# --- arenas ---
+
+
+def no_more_than(rows: int) -> Callable[..., Tensor]:
+    allocate = torch.empty
+
+    def empty(shape: tuple[int, ...], **options: Any) -> Tensor:
+        if shape[0] > rows:
+            raise type(CUDA_SAYS)(*CUDA_SAYS.args)
+        return allocate(shape, **options)
+
+    return empty
+
+
+def test_an_arena_that_cannot_double_grows_by_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = Arena(3, torch.device("cpu"), capacity=4)
+    values = torch.arange(30.0).view(10, 3)
+    rows = arena.store(values[:4])
+    monkeypatch.setattr(torch, "empty", no_more_than(7))
+    rows += arena.store(values[4:6])
+    assert arena.data.shape[0] == 6
+    rows += arena.store(values[6:7])
+    assert sorted(rows) == list(range(7))
+    with pytest.raises(UserError, match="no room for a store of 10 vectors of 3 numbers"):
+        arena.store(values[7:])
+    assert torch.equal(arena.gather(rows), values[:7]), "what there was is still there"
+
+
+def test_a_new_arena_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "empty", no_more_than(2))
+    assert Arena(3, torch.device("cpu"), capacity=4).data.shape[0] == 1
+    monkeypatch.setattr(torch, "empty", no_more_than(0))
+    with pytest.raises(UserError, match="a store of 1 vectors of 3 numbers"):
+        Arena(3, torch.device("cpu"))
+
+
+# --- devices ---
+
+
+def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (500_000_000, 80_000_000_000))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 79_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU")
+    assert str(does_not_fit("a sum", torch.device("cuda"))).startswith(
+        "out of memory on cuda: no room for a sum; GPU has 80.0 GB, of which this run's tensors take 79.0 "
+        "GB and 0.5 GB are free; use a smaller model"
+    )
+
+
+def test_calls_on_cuda_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = Draw(client_data().train, 4, "shuffled")
+    row_bytes = 4 * 16 + 8 * 1_000  # a batch of four samples; parameters and gradient
+    assert draw.rows_at_once(1_000) == 16 * 2**20 // row_bytes
+    monkeypatch.setattr(draw.subset, "x", SimpleNamespace(device=torch.device("cuda")))
+    assert draw.rows_at_once(1_000) == 256 * 2**20 // row_bytes
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_cuda_device_that_is_full() -> None:
+    engine = new_engine(client_data(device="cuda"), device="cuda")
+    with pytest.raises(UserError, match=r"out of memory on cuda: .* GB are free"):
+        Arena(1_000, engine.device).take(10**9)

@@ -1,0 +1,119 @@
+"""The section [engine] in whole runs: the way that is taken and named, precision, memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sim.build import engine as engine_of
+from sim.build.simulation import build, check
+from sim.errors import UserError
+from sim.learning.engine.kernels import Kernel
+from sim.run import run_scenario
+from sim.scenario import load_scenario
+from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
+
+FASTEST = "engine.way=fastest"
+
+
+def flags() -> tuple[bool, bool]:
+    return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
+def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_of, "fastest_way", lambda *arguments: way)
+    first = run(tmp_path, DIGITS, FASTEST, "run.compare_alone=true")
+    assert first.summary["engine"]["ways"] == [way]
+    monkeypatch.delattr(engine_of, "fastest_way")  # nothing is measured again
+    again = load_scenario(first.directory / "scenario.toml")
+    assert again.engine.way == way
+    second = run_scenario(again, out=tmp_path / "again", device="cpu")
+    assert second.summary["trace_hash"] == first.summary["trace_hash"]
+    assert second.directory.name == first.directory.name
+
+
+def test_a_real_measurement(tmp_path: Path) -> None:
+    assert run(tmp_path, QUADRATIC, FASTEST).summary["engine"]["ways"][0] in ("vmap", "loop")
+
+
+def test_checking_a_scenario_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(engine_of, "fastest_way")
+    check(load(tmp_path, DIGITS, FASTEST, "engine.precision=bfloat16"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_tf32_needs_cuda(tmp_path: Path) -> None:
+    scenario = load(tmp_path, QUADRATIC, "engine.precision=tf32")
+    before = flags()
+    for attempt in (check, build, lambda asked: run_scenario(asked, out=tmp_path / "runs")):
+        with pytest.raises(UserError, match=r'engine\.precision = "tf32": .*CUDA.*"float32" or "bfloat16"'):
+            attempt(scenario)
+    assert flags() == before
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_float32_is_float32_during_the_run_only(
+    tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def descend(self: Kernel, flat: torch.Tensor, *others: torch.Tensor) -> None:
+        seen.append(flags())
+        if fails:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Kernel, "descend", descend)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    before = flags()
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, QUADRATIC)
+    else:
+        run(tmp_path, QUADRATIC)
+    assert set(seen) == {(False, False)}
+    assert flags() == before
+
+
+def test_bfloat16_learns_as_well_and_is_another_run(tmp_path: Path) -> None:
+    exact, rounded = (run(tmp_path, DIGITS, f"engine.precision={p}").summary for p in ("float32", "bfloat16"))
+    assert exact["trace_hash"] != rounded["trace_hash"]
+    assert rounded["accuracy"]["mean"] == pytest.approx(exact["accuracy"]["mean"], abs=0.05)
+
+
+def test_memory_and_device_are_reported(tmp_path: Path) -> None:
+    engine = run(tmp_path, DIGITS).summary["engine"]
+    assert engine["device"] == "cpu"
+    assert engine["memory"] >= 6 * 4 * (64 * 10 + 10)  # bytes: six models at least
+    assert engine["memory_per_client"] == pytest.approx(engine["memory"] / 6)
+
+
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("descend", "a training step of logistic-regression.*, 650 numbers per vector, on 8 samples"),
+        ("outputs", "an evaluation of all models"),
+    ],
+)
+def test_what_does_not_fit_ends_the_run(
+    tmp_path: Path, method: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(Kernel, method, fail)
+    with pytest.raises(UserError, match=f"out of memory on cpu: no room for {what}; use"):
+        run(tmp_path, DIGITS)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("sim.build.simulation.load_learning", fail)
+    with pytest.raises(UserError, match="no room for the data and the models at the start"):
+        build(load(tmp_path, DIGITS), device="cpu")
