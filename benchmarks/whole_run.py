@@ -29,6 +29,7 @@ PERIODS = {100: 100, 1_000: 20}  # of virtual time in one full measurement, by n
 EVALUATE_EVERY = 5  # periods
 SAMPLES, LEARNING_RATE = 16, 0.1
 LOCKSTEPS = 20
+GOSSIPY_SHARE, AT_ONCE_SHARE = 4, 10  # of the periods; their rates do not depend on it, and they take long
 
 SCENARIO = """\
 [run]
@@ -76,13 +77,13 @@ its collections of garbage, and the measuring of accuracy on the test digits, wh
 often one looks: here at the start, every {EVALUATE_EVERY} periods and at the end, when all that is pending is
 computed, too. The training digits are repeated until there are enough for all.
 
-*gossipy* (gossipy-dfl) runs the same protocol: as many clients and periods, push to a random neighbour in
-a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing evaluated. Its
-set-up is not timed. *Lockstep* is the ceiling, without any simulation: one call of `vmap(grad(loss))` and one
-update of all models for each step.
+*gossipy* (gossipy-dfl) runs the same protocol: as many clients, a fourth of the periods, push to a random
+neighbour in a 20-regular graph, merge and one step, 16 digits, delays up to 10 % of a period, nothing
+evaluated. Its set-up is not timed. *Lockstep* is the ceiling, without any simulation: one call of
+`vmap(grad(loss))` and one update of all models for each step.
 
 *Deferred* is the default; *at once* (`engine.deferred = false`) computes each job, alone, as soon as it is
-submitted. *Mean batch* is the number of jobs (training steps and merges) in a call of the deferred engine;
+submitted, for a tenth of the periods. *Mean batch* is the number of jobs in a call of the deferred engine;
 *outside* is the share of the deferred run's time that is not spent in the engine's flushes."""
 
 
@@ -204,11 +205,13 @@ def measure(effort: Effort, say: Say) -> str:
 def _row(model: str, clients: int, periods: int, repetitions: int) -> list[str]:
     contenders: dict[str, Callable[[], Any]] = {
         "deferred": partial(run, scenario(model, clients, periods, deferred=True)),
-        "at once": partial(run, scenario(model, clients, periods, deferred=False)),
+        "at once": partial(run, scenario(model, clients, max(2, periods // AT_ONCE_SHARE), deferred=False)),
         "lockstep": partial(lockstep, model, clients),
     }
     if gossipy.is_installed():
-        contenders["gossipy"] = partial(gossipy.updates_per_s, model, clients, periods)
+        contenders["gossipy"] = partial(
+            gossipy.updates_per_s, model, clients, max(2, periods // GOSSIPY_SHARE)
+        )
     runs = interleaved(contenders, repetitions)
     deferred = [found.updates_per_s for found in runs["deferred"]]
     others = {
