@@ -86,11 +86,11 @@ class VirtualLoop(BareLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Calls `callback(*args)` in the next round of this instant, after everything that is ready now."""
+        if self._closed:
+            self._refuse_closed()
         if type(callback) is VirtualTask:  # a future is done that this task awaits: it takes its turn itself
             self._ready.append(callback)
             return callback  # futures do without the handle
-        if self._closed:
-            self._refuse_closed()
         event = Event(self.now_s, callback, args, self, context)
         self._ready.append(event)
         return event

@@ -144,6 +144,8 @@ class Device:
             return
         running, queue = self._running, self._queue
         self._running, self._queue = None, deque()
+        if running is not None:
+            self._loop.withdraw(running)
         self._enter(DOWN)
         for job in [*queue] if running is None else [running, *queue]:
             job.cancel()

@@ -30,10 +30,10 @@ from actors.codec import size as encoded_size
 from actors.message import Envelope
 from actors.transport import Transport
 from sim.world.bandwidth import Link, SharedLinks, Transfer
-from sim.world.links import LinkModel, NetworkModel
+from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
-from sim.world.random import Draws
-from sim.world.task import NEVER, sleep
+from sim.world.task import sleep
+from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:
     from sim.world.clock import VirtualLoop
@@ -56,84 +56,6 @@ class Counts:
     bytes: int = 0  # of all sent messages
     by_type: dict[str, list[int]] = field(default_factory=dict)  # type name -> [messages sent, their bytes]
     reasons: dict[str, int] = field(default_factory=dict)  # why messages were lost or dropped
-
-
-class _Message:
-    """A message on its way; behind the transfer it is itself the timer of its arrival."""
-
-    __slots__ = ("due", "envelope", "kind", "line", "network", "number", "size_bytes", "wire")
-
-    def __init__(
-        self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
-    ) -> None:
-        self.network = network
-        self.wire = wire
-        self.envelope = envelope
-        self.kind = type_name(envelope)
-        self.size_bytes = size_bytes
-        self.number = number  # of those sent between the pair before it
-        self.line: list[_Message] | None = None  # of those of its pair that arrive in one instant, in order
-        self.due = NEVER
-
-    def fire(self) -> None:
-        """Arrive; of several in one instant the first of the line, in whatever order the loop calls them."""
-        self.network._arrive(self if self.line is None else self.line.pop(0))
-
-
-class Chances:
-    """What is random about one connection, beside its latency: each has its own stream, or is None."""
-
-    __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
-
-    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
-        self.loss = link.loss.on(seed, pair)
-        self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
-        self.copies = link.latency_draws(seed, "latency of copies", pair) if link.duplicate else None
-        self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
-        loss = None if self.loss is None else self.loss.draws
-        every = (loss, self.duplicates, self.copies, self.reorders)
-        self._all = tuple([draws for draws in every if draws is not None])
-
-    def turn_to(self, number: int) -> None:
-        """Have each stream's number for the pair's message of this number next.
-
-        So a message keeps its own whatever became of those before it, and whenever its fate is decided.
-        """
-        for draws in self._all:
-            draws.place = number
-
-
-class Wire:
-    """The one-way connection of an ordered pair of names."""
-
-    __slots__ = (
-        "arrival_s",
-        "chances",
-        "last",
-        "latency",
-        "link",
-        "pair",
-        "queue",
-        "sent",
-        "transfer",
-        "way",
-    )
-
-    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
-        self.pair = pair
-        self.link = link
-        self.latency = link.latency_draws(seed, "latency", pair)
-        self.chances = Chances(pair, link, seed) if link.chancy else None
-        self.sent = 0  # messages so far: the number of the next one
-        self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
-        self.queue: deque[_Message] | None = None  # the first one is in transfer, the others wait for it
-        self.transfer: Transfer | None = None
-        self.last: _Message | None = None  # of those on the wires of a reliable link, and when it arrives
-        self.arrival_s = -math.inf
-
-    def is_blank(self) -> bool:
-        """Whether a new one would do as well."""
-        return self.latency is self.chances is self.queue is self.last is None
 
 
 class SimulatedNetwork(Transport):
@@ -212,7 +134,7 @@ class SimulatedNetwork(Transport):
         size_bytes = encoded_size(envelope)
         if wire is None:
             wire = self._wires[pair] = self._new_wire(pair)
-        message = _Message(self, wire, envelope, size_bytes, wire.sent)
+        message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
         if self._partitions is not None and self._partitions.cut(*pair, self._loop.now_s):
@@ -247,7 +169,7 @@ class SimulatedNetwork(Transport):
             copy_delay_s = link.latency_s(wire.pair, now_s, chances.copies)
         return delay_s, lost, copy_delay_s
 
-    def _enqueue(self, wire: Wire, message: _Message) -> None:
+    def _enqueue(self, wire: Wire, message: Message) -> None:
         """Transfer a message, now or after those of the same pair that are still waiting."""
         wire.way = wire.way or self._way(wire)
         if wire.queue is not None and len(wire.queue) > self._model.backlog:
@@ -266,7 +188,7 @@ class SimulatedNetwork(Transport):
                 delay_s, _, _ = self.fate(wire, message.number)
                 self._loop.call_at(self._loop.now_s + delay_s, self._refuse, wire)
 
-    def _find_room(self, message: _Message) -> bool:
+    def _find_room(self, message: Message) -> bool:
         """Put a message into its sender's uplink queue, if it has room there or is alone."""
         limit_bytes = self._model.uplink_queue_bytes
         assert limit_bytes is not None
@@ -277,11 +199,11 @@ class SimulatedNetwork(Transport):
         self._at_uplink_bytes[sender] = there_bytes + message.size_bytes
         return True
 
-    def _leave_room(self, message: _Message) -> None:
+    def _leave_room(self, message: Message) -> None:
         if self._model.uplink_queue_bytes is not None:
             self._at_uplink_bytes[message.envelope.sender] -= message.size_bytes
 
-    def _start_transfer(self, wire: Wire, message: _Message) -> None:
+    def _start_transfer(self, wire: Wire, message: Message) -> None:
         transfer = self._shared.start(8 * message.size_bytes, wire.way, self._transferred)
         wire.transfer = transfer
         self._busy[transfer] = wire
@@ -310,7 +232,7 @@ class SimulatedNetwork(Transport):
             self._leave_room(message)
             self._end(message, "dropped", reason)
 
-    def _depart(self, wire: Wire, message: _Message) -> None:
+    def _depart(self, wire: Wire, message: Message) -> None:
         """The last bit has left: from here on the message is with the wires."""
         now_s = self._loop.now_s
         delay_s, lost, copy_delay_s = self.fate(wire, message.number)
@@ -327,12 +249,12 @@ class SimulatedNetwork(Transport):
             wire.last, wire.arrival_s = message, arrival_s
         self._loop.schedule(arrival_s, message)
         if copy_delay_s is not None:
-            copy = _Message(self, wire, message.envelope, message.size_bytes, message.number)
+            copy = Message(self, wire, message.envelope, message.size_bytes, message.number)
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)
 
-    def _arrive(self, message: _Message) -> None:
+    def _arrive(self, message: Message) -> None:
         if message.wire.last is message:
             message.wire.last = None
         envelope = message.envelope
@@ -354,7 +276,7 @@ class SimulatedNetwork(Transport):
 
     # -- Bookkeeping
 
-    def _count_sent(self, message: _Message, reason: Literal["", "duplicate"] = "") -> None:
+    def _count_sent(self, message: Message, reason: Literal["", "duplicate"] = "") -> None:
         counts = self.counts
         counts.sent += 1
         counts.in_flight += 1
@@ -368,7 +290,7 @@ class SimulatedNetwork(Transport):
         if self.observe is not None:
             self.observe("sent", self._loop.now_s, message.envelope, kind, message.size_bytes, reason)
 
-    def _end(self, message: _Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
+    def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
         counts.in_flight -= 1
         if event == "delivered":
@@ -409,10 +331,3 @@ class SimulatedNetwork(Transport):
 
 def _capacity_bps(bps: float | None) -> float:
     return math.inf if bps is None else bps
-
-
-def type_name(envelope: Envelope) -> str:
-    """What a message is filed under: its class; "None" for an empty answer, "error" for a failed one."""
-    if envelope.error is not None:
-        return "error"
-    return "None" if envelope.message is None else type(envelope.message).__name__

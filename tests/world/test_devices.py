@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.clock import run_virtual
+from sim.world.clock import VirtualLoop, run_virtual
 from sim.world.devices import CostModel, Device, DeviceDown
 from sim.world.random import Draws
 from sim.world.slowness import Slowdown, Slowness, TransientSlowdown
@@ -306,6 +306,14 @@ def test_going_down_cancels_every_job_and_leaves_nothing_behind() -> None:
         assert accounts(device) == {"busy": 3.0, "waiting": 0.0, "down": 0.0}
 
     run_virtual(scenario())
+
+
+def test_going_down_leaves_no_timer_for_which_the_loop_would_run_on(loop: VirtualLoop) -> None:
+    device = Device(loop)
+    jobs = [device.run(10.0), device.run(1.0)]
+    loop.call_at(3.0, device.set_down)
+    loop.run_forever()
+    assert (loop.time(), [job.cancelled() for job in jobs]) == (3.0, [True, True])
 
 
 def test_a_device_that_is_down_takes_no_work() -> None:

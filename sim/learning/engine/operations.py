@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor, to_device
-from sim.learning.engine.batches import draw_batches, everything, shuffled_batches_of_one
+from sim.learning.engine.batches import draw_batches, shuffled_batches_of_one
 from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
@@ -177,9 +177,6 @@ class Draw:
             count, first_step = int(self.subset.counts[job.client]), job.first_step + skip
             return clients, shuffled_batches_of_one(job.key, first_step, count, steps, self.batch_size)
         counts = self.subset.counts[clients]
-        if self.sampling == "shuffled" and bool((counts == self.batch_size).all()):
-            # Every batch is all that the client has: in which order doesn't matter, so nothing is drawn.
-            return clients, everything(len(jobs), steps, self.batch_size)
         keys = np.array([job.key for job in jobs], dtype=np.uint64)
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
         positions = draw_batches(
