@@ -6,234 +6,42 @@ that a learner knows is in its own fields, came in a message, or was handed to i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
-import numpy as np
-
-from actors.actor import Actor
-from actors.message import PeerUnavailable
-from actors.transport import Transport
 from protocols import settings as base
+from protocols.compute import Compute
+from protocols.member import (
+    AreYouThere,
+    CurrentModel,
+    Member,
+    Membership,
+    ModelWanted,
+    NewcomersStart,
+    Server,
+    ServerPlan,
+    Settings,
+    Surroundings,
+)
+from protocols.objectives import Objective
 from protocols.vectors import Scalar, Vector, mix
+
+__all__ = [
+    "AreYouThere",
+    "Compute",
+    "CurrentModel",
+    "Learner",
+    "Membership",
+    "ModelWanted",
+    "NewcomersStart",
+    "Server",
+    "ServerPlan",
+    "Settings",
+    "Surroundings",
+]
 
 _TIMELESS_STEPS_MAX = 1_000
 _ATTEMPTS_TO_START = 3
-_SEEK_AFTER_S = 1.0
-_PICKS_DRAWN = 32
-_SEEK_TIMES_MAX = 24  # the last one after half a year
-
-
-class Compute(ABC):
-    """A client's device and data. Verbs that are awaited take the device's time, one job after the other."""
-
-    samples: int
-    """Number of the client's own training samples."""
-    steps_per_epoch: int
-    """Training steps of a pass over the client's own samples, without the last incomplete batch."""
-
-    @abstractmethod
-    def initial(self) -> Vector:
-        """The parameters that this client starts from."""
-
-    @abstractmethod
-    async def train(
-        self,
-        start: Vector,
-        steps: int,
-        pulls: Sequence[tuple[float | Scalar, Vector]],
-        learning_rate: float | None,
-        fresh_optimizer: bool,
-    ) -> Vector:
-        """Parameters after `steps` optimizer steps from `start`."""
-
-    @abstractmethod
-    async def gradient(self, at: Vector) -> Vector:
-        """Stochastic gradient of the client's objective at `at`, on a fresh batch."""
-
-    @abstractmethod
-    async def loss(self, of: Vector, on: str) -> Scalar:
-        """Mean loss of the parameters `of` on this client's data."""
-
-    @abstractmethod
-    def dot(self, first: Vector, second: Vector) -> Scalar:
-        """Inner product."""
-
-    @abstractmethod
-    def scalar(self, value: float) -> Scalar:
-        """A known number as a handle."""
-
-
-class Membership(Protocol):
-    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
-
-    on_change: Callable[[str, bool], None] | None
-
-    @property
-    def peers(self) -> list[str]:
-        """Names of the peers believed to be up, sorted."""
-
-    def suspect(self, peer: str) -> None:
-        """`peer` did not answer in time."""
-
-    def heard_from(self, sender: str) -> None:
-        """A message came from `sender`."""
-
-    def on_message(self, message: object, sender: str) -> bool:
-        """Whether the message was about membership, and has been dealt with."""
-
-
-@dataclass(frozen=True)
-class AreYouThere:
-    """To a peer that has been silent. No answer: the peer now knows of the sender, and will be heard from.
-
-    That it is there is no reason to wait for it again: it may be slow. It will speak when it is ready.
-    """
-
-
-@dataclass(frozen=True)
-class ModelWanted:
-    """From a newcomer: asks for the receiver's model."""
-
-
-@dataclass(frozen=True)
-class CurrentModel:
-    """The sender's model, for a newcomer; None from one that has yet to start itself."""
-
-    params: Vector | None
-
-
-@dataclass(frozen=True)
-class NewcomersStart:
-    """What a client that comes later starts from: the mean of the models of `peers` random peers.
-
-    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
-    """
-
-    peers: int = 0
-    patience: float = 10.0
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Everything that a learner or a server is given by whoever runs it.
-
-    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
-    number that all clients were given before the start; `observe(name, value)` reports to the observer and
-    costs nothing.
-    """
-
-    transport: Transport
-    membership: Membership
-    neighbours: tuple[str, ...]
-    rng: np.random.Generator
-    shared_seed: int
-    observe: Callable[[str, float], None]
-    newcomers: NewcomersStart = NewcomersStart()
-
-
-class Member(Actor):
-    """An actor that knows its peers and has a model: the common base of learners and servers."""
-
-    params: Vector
-    newcomer = False
-    """Whether it came later than the others, and has no model of its own yet."""
-
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        super().__init__(name, surroundings.transport)
-        self.surroundings = surroundings
-        self.membership = surroundings.membership
-        self.rng = surroundings.rng
-        self.observe = surroundings.observe
-        self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # Suspected peers that are asked now and then whether they are there.
-        self._sought: dict[str, None] = {}
-        self.membership.on_change = self.peer_changed
-
-    @property
-    def peers(self) -> list[str]:
-        """Names of the peers that this client believes to be up, sorted; a belief, not the truth."""
-        return self.membership.peers
-
-    def is_peer(self, name: str) -> bool:
-        """Whether `name` is among `peers`."""
-        peers = self.peers
-        place = bisect_left(peers, name)
-        return place < len(peers) and peers[place] == name
-
-    def pick_peer(self) -> str:
-        """One peer at random; PeerUnavailable when there is none."""
-        return self._any_of(self.peers)
-
-    def _any_of(self, peers: list[str]) -> str:
-        if not peers:
-            raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
-        if not self._uniforms:
-            self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
-        return peers[int(self._uniforms.pop() * len(peers))]
-
-    def suspect(self, peer: str) -> None:
-        """`peer` kept silent too long: count it out until something is heard from it.
-
-        It may have been cut off, and count this client out as well. So that they find each other again, it is
-        told from time to time that this client is there, each time after twice as long.
-        """
-        believed = peer in self.peers
-        self.membership.suspect(peer)
-        if believed and peer not in self.peers and peer not in self._sought:
-            self.spawn(self._seek(peer))
-
-    async def _seek(self, peer: str) -> None:
-        self._sought[peer] = None
-        try:
-            wait_s = _SEEK_AFTER_S
-            for _ in range(_SEEK_TIMES_MAX):
-                await self.sleep(wait_s)
-                if peer in self.peers:
-                    return
-                self.tell(peer, AreYouThere())
-                wait_s *= 2
-        finally:
-            del self._sought[peer]
-
-    def heard(self, message: object, sender: str) -> bool:
-        """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
-        membership, kind = self.membership, type(message)
-        membership.heard_from(sender)
-        if kind is ModelWanted:
-            self.tell(sender, CurrentModel(None if self.newcomer else self.params))
-            return True
-        return kind is AreYouThere or membership.on_message(message, sender)
-
-    def peer_changed(self, peer: str, up: bool) -> None:
-        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
-        if not up:
-            self.give_up_on(peer)
-
-
-@dataclass(frozen=True)
-class ServerPlan:
-    """A server that a method needs: its name, its class, and the clients it serves."""
-
-    name: str
-    kind: type[Server]
-    clients: tuple[str, ...]
-
-
-class Server(Member):
-    """An actor without data or device of its own that coordinates clients, as in federated averaging."""
-
-    def __init__(self, name: str, surroundings: Surroundings, settings: Settings, initial: Vector) -> None:
-        super().__init__(name, surroundings)
-        self.settings = settings
-        self.params = initial
-
-
-class Settings(base.Settings):
-    """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
 
 
 class Learner(Member):
@@ -245,6 +53,10 @@ class Learner(Member):
 
     Settings: ClassVar[type[base.Settings]] = Settings
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
+    parts: ClassVar[tuple[str, ...]] = ()
+    """What the method needs of a decoupled model besides the backbone and the head."""
+    heterogeneous: ClassVar[bool] = False
+    """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
 
     def __init__(
         self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
@@ -346,6 +158,11 @@ class Learner(Member):
         """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
         return []
 
+    @classmethod
+    def objective(cls, settings: base.Settings) -> Objective | None:
+        """What clients minimise; None for what the data ask for, cross-entropy over classes."""
+        return None
+
     # --- verbs that cost the client's device time -----------------------------------------------------------
 
     @property
@@ -383,6 +200,25 @@ class Learner(Member):
     async def loss(self, of: Vector, on: Literal["batch", "train", "validation"] = "batch") -> Scalar:
         """Mean loss of the parameters `of` on a fresh batch, all training samples, or the held-back ones."""
         return await self.compute.loss(of, on)
+
+    async def class_features(self, of: Vector) -> dict[int, Vector]:
+        """Mean features z [d_z] of each class that this client has training samples of, without augmentation.
+
+        Of the decoupled model `of`, in a pass over all its samples.
+        """
+        return await self.compute.class_features(of)
+
+    def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
+        """A part of a model: "head", "backbone", "prototypes"; with `row`, one row of that matrix. Deferred.
+
+        Parts of different clients can be mixed if they are as large, whatever else the models are made of.
+        ValueError for a part that the model has not.
+        """
+        return self.compute.part(of, name, row)
+
+    def with_part(self, of: Vector, name: str, part: Vector, row: int | None = None) -> Vector:
+        """A model like `of`, with another part (or row of it); deferred."""
+        return self.compute.with_part(of, name, part, row)
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product; deferred, and free of device time (it is small beside a gradient)."""

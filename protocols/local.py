@@ -17,6 +17,7 @@ class Local(learner.Learner):
         """Training steps in an iteration."""
 
     settings: Settings
+    heterogeneous = True
 
     async def step(self) -> None:
         update = await self.train(self.settings.local_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.clients import with_same_model
 from sim.learning.engine import Engine
 from sim.learning.evaluation import measure_models
 from sim.simulation import Simulation
@@ -14,14 +15,13 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no
     step are left out.
     """
-    ran, settings = simulation.engine, simulation.settings
+    ran = simulation.engine
     engine = Engine(ran.data, seed=ran.seed, device=ran.device, way=ran.way, precision=ran.precision)
-    trained = [(client, client.compute.train_alone(engine)) for client in simulation.clients]
-    found = [(client, params) for client, params in trained if params is not None]
-    if not found:
-        return {}
-    rows = engine.rows([params for _, params in found])
-    kernel = engine.kernel(settings.architecture, settings.objective)
-    measured = measure_models(kernel, rows, ran.data.test, [client.index for client, _ in found])
-    values = measured[simulation.measure].tolist()
-    return {client.name: value for (client, _), value in zip(found, values, strict=True)}
+    trained = {client.name: client.compute.train_alone(engine) for client in simulation.clients}
+    reached: dict[str, float] = {}
+    for clients in with_same_model([client for client in simulation.clients if trained[client.name] is not None]):
+        rows = engine.rows([params for client in clients if (params := trained[client.name]) is not None])
+        kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
+        values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.measure].tolist()
+        reached |= zip([client.name for client in clients], values, strict=True)
+    return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,6 +58,14 @@ class Client:
     def device(self) -> Device:
         """What it computes on."""
         return self.compute.device
+
+
+def with_same_model(clients: Iterable[Client]) -> list[list[Client]]:
+    """The clients in groups whose models have the same architecture, so that their vectors are as long."""
+    groups: dict[str, list[Client]] = {}
+    for client in clients:
+        groups.setdefault(client.compute.settings.architecture.key, []).append(client)
+    return list(groups.values())
 
 
 @dataclass

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
+import numpy as np
+
 from protocols import learner, vectors
+from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
 from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, TrainJob
@@ -27,6 +32,7 @@ class LearningSettings:
 
     architecture: Architecture
     objective: Objective
+    classes: int
     optimizer: Optimizer
     learning_rate: float
     batch_size: int
@@ -74,16 +80,29 @@ class DeviceCompute(learner.Compute):
             else min(settings.batch_size, self.samples)
         )
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
-        self._kernel = engine.kernel(settings.architecture, settings.objective)
-        self._train = engine.training(self._kernel, settings.optimizer, self._draw())
+        self.classes = settings.classes
+        self.kernel = engine.kernel(settings.architecture, settings.objective)
+        self._train = engine.training(self.kernel, settings.optimizer, self._draw())
         self._losses: dict[str, Loss] = {}
-        self._gradient = engine.intern(Gradient(self._kernel, self._draw()))
+        self._gradient = engine.intern(Gradient(self.kernel, self._draw()))
         self._keys = {purpose: engine.draw_key(client, purpose) for purpose in ("train", "gradient", "loss")}
         self._drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
         self._durations_s: dict[tuple[int, bool], float] = {}  # of jobs, by samples and whether they train
+
+    @cached_property
+    def class_counts(self) -> dict[int, int]:
+        train = self.engine.data.train
+        _, y = train.gather(np.array([self.client]), np.arange(self.samples)[None])
+        labels, counts = y.unique(return_counts=True)
+        return dict(zip(labels.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def _class_means(self) -> ClassMeans:
+        _, features = self.settings.architecture.shape_of("head.weight")
+        return self.engine.intern(ClassMeans(self.kernel, self.engine.data.train, self.classes, features))
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
@@ -161,11 +180,42 @@ class DeviceCompute(learner.Compute):
         job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
         return self.engine.loss(operation, cast(Vector, of), job)
 
+    async def class_features(self, of: vectors.Vector) -> dict[int, vectors.Vector]:
+        await self._take_time(self.samples, training=False)
+        operation = self._class_means
+        means, width = self.engine.class_means(operation, cast(Vector, of), self.client), operation.features
+        return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
+
+    def part(self, of: vectors.Vector, name: str, row: int | None) -> vectors.Vector:
+        columns = self._columns(name, row)
+        return self.engine.part(cast(Vector, of), columns.start, columns.stop - columns.start)
+
+    def with_part(
+        self, of: vectors.Vector, name: str, part: vectors.Vector, row: int | None
+    ) -> vectors.Vector:
+        columns, vector = self._columns(name, row), cast(Vector, part)
+        if vector.width != columns.stop - columns.start:
+            raise ValueError(
+                f"a part of {vector.width} numbers cannot be {name}, which has {columns.stop - columns.start}"
+            )
+        return self.engine.with_part(cast(Vector, of), columns.start, vector)
+
     def dot(self, first: vectors.Vector, second: vectors.Vector) -> vectors.Scalar:
         return self.engine.dot(cast(Vector, first), cast(Vector, second))
 
     def scalar(self, value: float) -> vectors.Scalar:
         return self.engine.scalar(value)
+
+    def _columns(self, name: str, row: int | None) -> slice:
+        """Where a part, or one row of it, lies in the parameters."""
+        columns = self.settings.architecture.part(name)
+        if row is None:
+            return columns
+        rows, *others = self.settings.architecture.shape_of(name)
+        if not 0 <= row < rows:
+            raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
+        width = math.prod(others)
+        return slice(columns.start + row * width, columns.start + (row + 1) * width)
 
     def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
         """Occupy the device for so many samples, by passes forward and, in training, backward."""
@@ -203,7 +253,7 @@ class DeviceCompute(learner.Compute):
     def _loss(self, on: str) -> Loss:
         operation = self._losses.get(on)
         if operation is None:
-            operation = self._losses[on] = self.engine.intern(Loss(self._kernel, self._loss_draw(on)))
+            operation = self._losses[on] = self.engine.intern(Loss(self.kernel, self._loss_draw(on)))
         return operation
 
     def _loss_draw(self, on: str) -> Draw:

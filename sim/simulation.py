@@ -9,8 +9,7 @@ from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
-from sim.clients import ChurnCounts, Client, Window
-from sim.compute import LearningSettings
+from sim.clients import ChurnCounts, Client, Window, with_same_model
 from sim.learning.engine import Engine, Vector, checksums
 from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALL, Metrics
@@ -37,14 +36,12 @@ class Simulation:
         loop: VirtualLoop,
         network: SimulatedNetwork,
         engine: Engine,
-        settings: LearningSettings,
         events: Sequence[ChurnEvent],
     ) -> None:
         self.scenario = scenario
         self.loop = loop
         self.network = network
         self.engine = engine
-        self.settings = settings
         self.events = events
         self._rejoins = rejoins(events)
         self.clients: list[Client] = []
@@ -326,17 +323,15 @@ class Simulation:
             self.on_evaluated()
 
     def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
-        vectors = [_vector(client) for client in up]
-        rows = self.engine.rows(vectors)
-        for client, value in zip(up, checksums(rows).tolist(), strict=True):
-            self.trace.checksum(now, client.name, value)
-        numbers = [client.index for client in up]
-        test = self.engine.data.test
-        kernel = self.engine.kernel(self.settings.architecture, self.settings.objective)
-        measured = measure_models(kernel, rows, test, numbers)
-        for name, values in measured.items():
-            for client, value in zip(up, values.tolist(), strict=True):
-                self.metrics.add(now, client.name, name, value)
+        for clients in with_same_model(up):
+            rows = self.engine.rows([_vector(client) for client in clients])
+            for client, value in zip(clients, checksums(rows).tolist(), strict=True):
+                self.trace.checksum(now, client.name, value)
+            numbers = [client.index for client in clients]
+            measured = measure_models(clients[0].compute.kernel, rows, self.engine.data.test, numbers)
+            for name, values in measured.items():
+                for client, value in zip(clients, values.tolist(), strict=True):
+                    self.metrics.add(now, client.name, name, value)
 
     def _record_graph(self, now: float, up: Sequence[Client]) -> None:
         for client in up:

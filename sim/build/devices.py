@@ -73,6 +73,13 @@ class DeviceMaker:
         drawn = self._draw("speed", of_class_speed or settings.speed, client)
         return _cost(client, flops_per_s=speeds[-1] if speeds else drawn)
 
+    def relative_speed(self, client: int) -> float:
+        """How fast a client's device is beside others, in no particular unit; lasting slowdowns count."""
+        cost = self.cost_model(client)
+        speed = 1.0 / cost.step_time_s if cost.step_time_s is not None else cost.flops_per_s
+        assert speed is not None  # one of the two is set
+        return speed / self.slowness(client).factor
+
     def require_memory(self, client: int, learning: LearningSettings) -> None:
         """UserError if training the model needs more memory than the client's device has."""
         kind = self._class(client)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from sim.build.learning import Learning
+from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_way
@@ -29,19 +30,24 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
 
     A run of what it says takes the same way without measuring. UserError for a way that the model has not.
     """
-    settings, train = learning.settings, learning.data.train
-    if scenario.engine.way == "fastest":
-        way = fastest_way(
-            settings.architecture,
-            settings.objective,
-            settings.optimizer,
-            Draw(train, settings.batch_size, settings.sampling),
-            scenario.clients.count,
-            scenario.engine.precision,
-        )
-    else:
-        way = choose_way(scenario.engine.way, settings.architecture, settings.objective, train.x.device)
-    return with_engine(scenario, way=way)
+    ways = {_way(scenario, learning, settings) for settings in learning.kinds.values()}
+    # Different models may go different ways; "auto" names the same ones in every run on such a device.
+    return with_engine(scenario, way=ways.pop() if len(ways) == 1 else "auto")
+
+
+def _way(scenario: Scenario, learning: Learning, settings: LearningSettings) -> str:
+    """The way in which one model is computed."""
+    train = learning.data.train
+    if scenario.engine.way != "fastest":
+        return choose_way(scenario.engine.way, settings.architecture, settings.objective, train.x.device)
+    return fastest_way(
+        settings.architecture,
+        settings.objective,
+        settings.optimizer,
+        Draw(train, settings.batch_size, settings.sampling),
+        scenario.clients.count,
+        scenario.engine.precision,
+    )
 
 
 def make_engine(scenario: Scenario, learning: Learning) -> Engine:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from sim.build.devices import DeviceMaker
 from sim.compute import LearningSettings
 from sim.errors import UserError
+from sim.learning.backbones import client_backbones
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.dealing import Labels
 from sim.learning.engine import ClientData, Optimizer
@@ -18,17 +21,25 @@ from sim.learning.models import architecture
 from sim.learning.objectives import OBJECTIVES
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.scenario import Scenario
-from sim.settings.data import ImageData, QuadraticData
+from sim.settings.data import Decoupled, ImageData, QuadraticData
 
 
 @dataclass(frozen=True)
 class Learning:
-    """The learning side of a run: data on the device, the model, and how clients train."""
+    """The learning side of a run: data on the device, and each client's model and how it trains."""
 
     dataset: Dataset
     data: ClientData
     clusters: tuple[int, ...] | None
-    settings: LearningSettings
+    settings: tuple[LearningSettings, ...]
+
+    @property
+    def kinds(self) -> dict[str, LearningSettings]:
+        """The different settings, by their architecture's key, in the order of the first client of each."""
+        kinds: dict[str, LearningSettings] = {}
+        for own in self.settings:
+            kinds.setdefault(own.architecture.key, own)
+        return kinds
 
 
 def choose_device(name: str) -> torch.device:
@@ -55,24 +66,53 @@ def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.devic
         test_rows=partition.test,
         label_maps=partition.label_maps,
     )
-    model = scenario.model.model_dump(exclude={"name", "initialisation"})
-    training = scenario.training
-    settings = LearningSettings(
-        architecture(scenario.model.name, model, dataset.input_shape, dataset.classes),
-        OBJECTIVES[dataset.task],
-        Optimizer(
-            training.optimizer,
-            training.momentum,
-            training.nesterov,
-            training.weight_decay,
-            training.betas,
-            training.epsilon,
-        ),
-        training.learning_rate,
-        training.batch_size,
-        training.sampling,
+    return Learning(dataset, data, partition.clusters, _settings(scenario, dataset, data_dir))
+
+
+def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
+    """How each client trains; those with the same model share one object."""
+    training, protocol = scenario.training, scenario.protocol
+    objective = protocol.learner.objective(protocol.settings) or OBJECTIVES[dataset.task]
+    optimizer = Optimizer(
+        training.optimizer,
+        training.momentum,
+        training.nesterov,
+        training.weight_decay,
+        training.betas,
+        training.epsilon,
     )
-    return Learning(dataset, data, partition.clusters, settings)
+
+    def settings(model: Mapping[str, Any]) -> LearningSettings:
+        return LearningSettings(
+            architecture(scenario.model.name, model, dataset.input_shape, dataset.classes),
+            objective,
+            dataset.classes,
+            optimizer,
+            training.learning_rate,
+            training.batch_size,
+            training.sampling,
+        )
+
+    model = scenario.model
+    options = model.model_dump(exclude={"name", "initialisation", "backbones", "assign"})
+    if not isinstance(model, Decoupled):
+        return (settings(options),) * scenario.clients.count
+    options["parts"] = protocol.learner.parts
+    each = _backbones(scenario, model, data_dir)
+    kinds = {backbone: settings(options | {"backbone": backbone}) for backbone in dict.fromkeys(each)}
+    if len(kinds) > 1 and not protocol.learner.heterogeneous:
+        raise UserError(
+            f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole models, '
+            "so that all clients need the same backbone; name one"
+        )
+    return tuple([kinds[backbone] for backbone in each])
+
+
+def _backbones(scenario: Scenario, model: Decoupled, data_dir: Path | None) -> list[str]:
+    """The backbone of each client."""
+    devices, count = DeviceMaker(scenario, data_dir), scenario.clients.count
+    speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else None
+    return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
 
 
 def _dataset(scenario: Scenario, data_dir: Path | None) -> Dataset:

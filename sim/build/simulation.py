@@ -22,6 +22,7 @@ from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.memory import explained
+from sim.learning.models import Architecture
 from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
@@ -93,7 +94,7 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(
-                self.scenario, self.loop, self.network, self.engine, self.learning.settings, self.churn.events
+                self.scenario, self.loop, self.network, self.engine, self.churn.events
             )
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
@@ -139,16 +140,17 @@ class _Builder:
                 self.network.set_link(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
-        """Each client's x_0: the same vector for all, or each its own."""
+        """Each client's x_0: the same vector for all that have the same model, or each its own."""
         shared = self.scenario.model.initialisation == "shared"
 
-        def draw(*names: str | int) -> Vector:
+        def draw(model: Architecture, *names: int) -> Vector:
             generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
-            return self.engine.vector(self.learning.settings.architecture.initial(generator))
+            return self.engine.vector(model.initial(generator))
 
-        if shared:
-            return [draw()] * len(self.names)
-        return [draw(index) for index in range(len(self.names))]
+        if not shared:
+            return [draw(own.architecture, index) for index, own in enumerate(self.learning.settings)]
+        drawn = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
+        return [drawn[own.architecture.key] for own in self.learning.settings]
 
     def _surroundings(self, simulation: Simulation, name: str, membership: Membership) -> Surroundings:
         return Surroundings(
@@ -162,11 +164,12 @@ class _Builder:
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:
-        self.devices.require_memory(index, self.learning.settings)
+        settings = self.learning.settings[index]
+        self.devices.require_memory(index, settings)
         device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
         compute = DeviceCompute(
             self.engine,
-            self.learning.settings,
+            settings,
             index,
             device,
             self.devices.cost_model(index),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sim.errors import UserError
 from sim.learning.engine.arena import Arena, index_tensor
+from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
 from sim.learning.engine.kernels import Kernel, choose_way
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
@@ -31,6 +32,7 @@ from sim.learning.engine.operations import (
     TrainJob,
 )
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.samples import ClientData
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
@@ -41,7 +43,6 @@ Interned = TypeVar("Interned", bound=Hashable)
 START_TERMS_MAX = 4
 """Terms of a sum up to which training computes the sum itself, in the same call."""
 
-_CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
 _NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
 
 
@@ -140,6 +141,19 @@ class Engine:
         operation = self.intern(Dot(first.width))
         return self._scalar_handle(self._submit(operation, inputs, None, (self._scalars,))[0])
 
+    def part(self, of: Vector, offset: int, width: int) -> Vector:
+        """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
+        operation = self.intern(Part(self._arena(of.width), offset, width))
+        atom = self._submit(operation, (self._input(of, of.width),), None, (self._arena(width),))[0]
+        return Vector(self, width, {atom: 1.0})
+
+    def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
+        """A vector like `of`, but with `part` from column `offset` on, still deferred."""
+        arena = self._arena(of.width)
+        operation = self.intern(WithPart(arena, offset, part.width))
+        inputs = (self._input(of, of.width), self._input(part, part.width))
+        return Vector(self, of.width, {self._submit(operation, inputs, None, (arena,))[0]: 1.0})
+
     # --- jobs -----------------------------------------------------------------------------------------------
 
     def kernel(self, architecture: Architecture, objective: Objective) -> Kernel:
@@ -205,6 +219,12 @@ class Engine:
         """Mean loss of the parameters `of` on one batch."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
         return self._scalar_handle(self._submit(operation, inputs, job, (self._scalars,))[0])
+
+    def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
+        """Mean features of a client's samples of each class, one class after the other in one vector."""
+        inputs = (self._input(of, operation.kernel.architecture.numel),)
+        atom = self._submit(operation, inputs, client, (self._arena(operation.width),))[0]
+        return Vector(self, operation.width, {atom: 1.0})
 
     def draw_key(self, client: int, purpose: str) -> int:
         """The key of one client's batches for one purpose."""
@@ -380,15 +400,3 @@ _CLIP = Clip()
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:
     """Scalar atoms that the factors refer to: they are inputs too."""
     return tuple([factor.scalar for factor in factors if type(factor) is Coefficient])
-
-
-def checksums(rows: Tensor) -> np.ndarray:
-    """An int64 per row that changes with any bit of it; exact, so independent of the order of summation.
-
-    rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
-    """
-    bits = rows.contiguous().view(torch.int32)
-    weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
-    # Some rows at a time: an int64 copy of all rows at once would triple the memory of a large run.
-    blocks = bits.split(max(1, _CHECKSUM_NUMBERS // max(1, rows.shape[1])))
-    return torch.cat([(block * weights).sum(dim=1) for block in blocks]).cpu().numpy()

@@ -1,0 +1,67 @@
+"""What a client's device computes on its own data, as far as methods see it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from protocols.vectors import Scalar, Vector
+
+
+class Compute(ABC):
+    """A client's device and data. Verbs that are awaited take the device's time, one job after the other."""
+
+    samples: int
+    """Number of the client's own training samples."""
+    steps_per_epoch: int
+    """Training steps of a pass over the client's own samples, without the last incomplete batch."""
+    classes: int
+    """Number of classes of the data, those that this client has no sample of included."""
+
+    @property
+    @abstractmethod
+    def class_counts(self) -> dict[int, int]:
+        """Number of the client's own training samples of each class that it has."""
+
+    @abstractmethod
+    def initial(self) -> Vector:
+        """The parameters that this client starts from."""
+
+    @abstractmethod
+    async def train(
+        self,
+        start: Vector,
+        steps: int,
+        pulls: Sequence[tuple[float | Scalar, Vector]],
+        learning_rate: float | None,
+        fresh_optimizer: bool,
+    ) -> Vector:
+        """Parameters after `steps` optimizer steps from `start`."""
+
+    @abstractmethod
+    async def gradient(self, at: Vector) -> Vector:
+        """Stochastic gradient of the client's objective at `at`, on a fresh batch."""
+
+    @abstractmethod
+    async def loss(self, of: Vector, on: str) -> Scalar:
+        """Mean loss of the parameters `of` on this client's data."""
+
+    @abstractmethod
+    async def class_features(self, of: Vector) -> dict[int, Vector]:
+        """Mean features of each class that the client has samples of."""
+
+    @abstractmethod
+    def part(self, of: Vector, name: str, row: int | None) -> Vector:
+        """A part of a model."""
+
+    @abstractmethod
+    def with_part(self, of: Vector, name: str, part: Vector, row: int | None) -> Vector:
+        """A model with another part."""
+
+    @abstractmethod
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product."""
+
+    @abstractmethod
+    def scalar(self, value: float) -> Scalar:
+        """A known number as a handle."""

@@ -1,0 +1,392 @@
+"""MAPL: models of different make, aligned by prototypes, in a neighbourhood that thins itself out.
+
+Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning" (2024). Client i has a
+backbone of its own, and like all others a projection, a head phi_i and prototypes xi_i of the classes:
+
+    PML:  E local epochs on l_cont + l_ce + l_proto + l_uni              (eq. 2-5, protocols.contrastive)
+    CGL:  w_i <- Proj_simplex(w_i - eta grad l_g(w_i; heads))            (eq. 6-9, protocols.graph_learning)
+    xi_i <- w_ii xi_i + sum_j w_ij xi_j                                  (algorithm 3, line 8)
+
+Synchronous: algorithm 3 in rounds of a pass over the own data, with a barrier among neighbours. Heads travel
+and CGL runs from round `warm_up` (T_thr) on.
+
+Asynchronous: nobody waits. A client shares what it has after each of its passes, mixes with the latest that
+it holds of each neighbour, and runs CGL when enough new heads have come, once its own warm-up is over.
+
+Beyond the paper, which leaves dynamic neighbourhoods open: whoever is gone loses its weight; a newcomer asks
+those it knows of for what they have, and is a candidate for their weight once it sends a head; and a client
+may ask some strangers for theirs (`explore`), so that it can start from a few neighbours
+(`neighbours_at_start`) instead of all.
+
+Differences to the paper: a neighbour whose weight falls to 0 is told, and drops the sender in turn, as it
+gets nothing from it any more. (The paper's clients live in one process, where one can go on reading from
+another that gives it no weight.) Neighbours without a known head keep their weight: CGL shares out the rest.
+The choices of the authors' code are settings: `loss_variant`, `similarity`, `degree_gradient`, `graph_step`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from protocols import learner
+from protocols import settings as base
+from protocols.graph_learning import GraphLearning, Neighbourhood, learn_weights
+from protocols.local_losses import PersonalizedModelLoss
+from protocols.settings import PositiveDuration, default
+from protocols.vectors import Vector, mix
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a client shares: never its data, nor (without MAPL+) its backbone.
+
+    prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
+    are the sender's after its pass number `round` over its `samples`, at `time` (s).
+    """
+
+    prototypes: Vector
+    head: Vector | None
+    backbone: Vector | None
+    samples: int
+    round: int
+    time: float
+
+
+@dataclass(frozen=True)
+class RoundKnowledge(Knowledge):
+    """What a neighbour waits for in the synchronous form."""
+
+
+@dataclass(frozen=True)
+class KnowledgeOnDemand(Knowledge):
+    """The answer to `KnowledgeWanted`."""
+
+
+@dataclass(frozen=True)
+class KnowledgeWanted:
+    """Asks for the receiver's `Knowledge`."""
+
+
+@dataclass(frozen=True)
+class Parted:
+    """The sender gives the receiver no weight, and will not send it what it learns."""
+
+
+class MaplSettings(learner.Settings):
+    """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
+
+    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    """In rounds with all neighbours, or with nobody waiting for anybody."""
+    local_epochs: PositiveInt = 1
+    """Passes over the own samples in an iteration (E)."""
+    fresh_optimizer: bool = False
+    """Forget the optimizer's moments before each iteration, as the authors' code does."""
+
+    contrastive: bool = True
+    """Train with the supervised contrastive loss l_cont."""
+    prototype: bool = True
+    """Train with the prototype loss l_proto."""
+    uniformity: bool = True
+    """Train with the uniformity loss l_uni."""
+    temperature: PositiveFloat = 100.0
+    """Temperature tau of the contrastive losses."""
+    prototype_temperature: PositiveFloat | None = None
+    """Temperature of l_proto; by default the same."""
+    loss_variant: Literal["paper", "code"] = "paper"
+    """The losses as in the paper, or as in the authors' code."""
+
+    graph_learning: bool = True
+    """Learn the weights (CGL); without, they stay equal."""
+    warm_up: NonNegativeInt = 100
+    """Iterations of a client before its head is shared and its weights are learned (T_thr)."""
+    graph_steps: PositiveInt = 1
+    """Steps each time the weights are learned (E_g)."""
+    graph_learning_rate: PositiveFloat = 0.1
+    """Step size of the weights (eta)."""
+    graph_step: Literal["gradient", "sign"] = "gradient"
+    """Along the gradient (paper), or its sign, as the authors' Adam, made afresh for each step, goes."""
+    degree_gradient: bool = True
+    """Whether the logarithm of the degree has a gradient (paper), or is a constant (code). With it the own
+    weight falls to 0 in time."""
+    similarity: Literal["whole", "per-class", "none"] = "whole"
+    """Cosine of the heads' weights as one vector (paper), the mean cosine of their rows beside the largest of
+    all neighbours (code), or the same for all."""
+    confidence: Literal["samples", "equal", "none"] = "samples"
+    """gamma: shares of the samples (paper), equal shares, or 1."""
+    norm: Literal["l2", "l1"] = "l2"
+    """Norm in the regularizer."""
+    mu1: NonNegativeFloat = 0.5
+    """Weight of the similarity in the graph's loss."""
+    mu2: NonNegativeFloat = 0.1
+    """Weight of the regularizer in the graph's loss."""
+    beta: NonNegativeFloat = 0.5
+    """Weight of the norm in the regularizer."""
+
+    new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Asynchronous: weights are learned when so large a share of the neighbours has sent a new head."""
+    half_life: PositiveDuration | None = None
+    """Asynchronous: what a neighbour sent counts half as much after this time; by default age does not matter."""
+    neighbours_at_start: PositiveInt | None = None
+    """Begin with so many random neighbours instead of all peers."""
+    explore: NonNegativeFloat = 0.0
+    """Strangers that are asked for what they know in an iteration, on average."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent neighbour is waited for."""
+
+    @property
+    def graph(self) -> GraphLearning:
+        """How the weights are learned."""
+        return GraphLearning(
+            mu1=self.mu1,
+            mu2=self.mu2,
+            beta=self.beta,
+            steps=self.graph_steps,
+            learning_rate=self.graph_learning_rate,
+            similarity=self.similarity,
+            confidence=self.confidence,
+            norm=self.norm,
+            degree_gradient=self.degree_gradient,
+            step=self.graph_step,
+        )
+
+
+class MAPL(learner.Learner):
+    """MAPL, synchronous and asynchronous."""
+
+    Settings = MaplSettings
+    settings: MaplSettings
+    collected = (RoundKnowledge,)
+    parts = ("projection", "prototypes")
+    heterogeneous = True
+    mixed: tuple[str, ...] = ("prototypes",)
+    """The parts that are shared and mixed."""
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: MaplSettings
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
+        self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
+        self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
+        self.parted: dict[str, None] = {}  # peers that were told so
+        self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
+        self.passes = 0
+        self.round = 0
+        self.begun = False
+        self.late = False
+
+    async def on_start(self) -> None:
+        self.late = self.newcomer
+        await super().on_start()
+
+    @classmethod
+    def objective(cls, settings: base.Settings) -> PersonalizedModelLoss:
+        assert isinstance(settings, MaplSettings)
+        return PersonalizedModelLoss(
+            contrastive=settings.contrastive,
+            prototype=settings.prototype,
+            uniformity=settings.uniformity,
+            temperature=settings.temperature,
+            prototype_temperature=settings.prototype_temperature,
+            variant=settings.loss_variant,
+        )
+
+    def weights(self) -> Mapping[str, float]:
+        return self.shares
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+    @property
+    def warm(self) -> bool:
+        """Whether the head has been trained long enough to tell something."""
+        return self.settings.graph_learning and self.passes >= self.settings.warm_up
+
+    # --- an iteration ---------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        if not self.begun:
+            self.begin()
+        update = await self.train(
+            self.settings.local_epochs * self.compute.steps_per_epoch,
+            fresh_optimizer=self.settings.fresh_optimizer,
+        )
+        self.params = self.params + update
+        self.passes += 1
+        self.round += 1
+        if self.settings.mode == "synchronous":
+            await self.meet()
+        else:
+            self.share(Knowledge)
+        if self.warm and len(self.new_heads) >= self.heads_wanted:
+            self.learn_weights()
+        self.mix()
+        self.look_around()
+
+    def begin(self) -> None:
+        """Give the first neighbours equal weights. What they know so far is asked for by those that come late."""
+        self.begun = True
+        chosen, count = list(self.peers), self.settings.neighbours_at_start
+        if count is not None and count < len(chosen):
+            chosen = sorted([chosen[k] for k in self.rng.permutation(len(chosen))[:count].tolist()])
+        for peer in chosen:
+            self.shares[peer] = 1 / (1 + len(chosen))
+            self.heard_at[peer] = self.now
+            if self.late:
+                self.tell(peer, KnowledgeWanted())
+
+    async def meet(self) -> None:
+        """Share, and wait for what the neighbours share in this round."""
+        neighbours = list(self.shares)
+        self.share(RoundKnowledge)
+        answers = await self.collect(
+            RoundKnowledge,
+            neighbours,
+            timeout=self.settings.patience,
+            where=lambda knowledge: knowledge.round >= self.round,
+        )
+        self.discard(RoundKnowledge, lambda knowledge: knowledge.round <= self.round)
+        for peer in neighbours:
+            if peer not in answers and peer in self.shares:
+                self.suspect(peer)
+
+    def share(self, kind: type[Knowledge]) -> None:
+        """Send what this client knows to all neighbours."""
+        knowledge = self.knowledge(kind)
+        for peer in self.shares:
+            self.tell(peer, knowledge)
+
+    def knowledge(self, kind: type[Knowledge]) -> Knowledge:
+        """What this client knows now."""
+        parts = {name: self.part(self.params, name) for name in self.mixed}
+        head = self.part(self.params, "head") if self.warm else None
+        return kind(
+            parts["prototypes"], head, parts.get("backbone"), self.samples, self.round, self.now
+        )
+
+    def mix(self) -> None:
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour; what is missing is the own."""
+        weighted: list[tuple[float, Knowledge]] = []
+        for peer, share in self.shares.items():
+            knowledge = self.known.get(peer)
+            if knowledge is not None:
+                age_s = self.now - knowledge.time
+                self.observe("staleness", age_s)
+                weighted.append((share * self.discount(age_s), knowledge))
+        own = 1.0 - sum([weight for weight, _ in weighted])
+        for name in self.mixed:
+            terms = [(own, self.part(self.params, name))]
+            terms += [(weight, getattr(knowledge, name)) for weight, knowledge in weighted]
+            self.params = self.with_part(self.params, name, mix(terms))
+
+    def discount(self, age_s: float) -> float:
+        """How much of its weight a neighbour has whose knowledge is so old."""
+        half_life_s = self.settings.half_life
+        return 1.0 if half_life_s is None else 0.5 ** (age_s / half_life_s)
+
+    # --- the weights ----------------------------------------------------------------------------------------
+
+    @property
+    def heads_wanted(self) -> int:
+        """New heads that it takes to learn the weights."""
+        return max(1, math.ceil(self.settings.new_heads * len(self.shares)))
+
+    def learn_weights(self) -> None:
+        """CGL among all whose heads are known; neighbours without one keep their weight."""
+        self.new_heads.clear()
+        known = {peer: own for peer, own in self.known.items() if own.head is not None and self.is_peer(peer)}
+        learned = learn_weights(
+            Neighbourhood(1.0 - sum(self.shares.values()), self.shares),
+            self.part(self.params, "head").numpy(),
+            {peer: own.head.numpy() for peer, own in known.items() if own.head is not None},
+            self.samples,
+            {peer: own.samples for peer, own in known.items()},
+            self.compute.classes,
+            self.settings.graph,
+        )
+        self.shares = {peer: share for peer, share in learned.peers.items() if share > 0}
+        for peer in self.shares:
+            self.heard_at.setdefault(peer, self.now)
+            self.parted.pop(peer, None)
+        for peer in known:
+            if peer not in self.shares:
+                self.part_from(peer)
+
+    def part_from(self, peer: str) -> None:
+        """Tell a peer that it has no weight, unless it was only asked what it knows and never had one."""
+        asked_only = type(self.known.pop(peer)) is KnowledgeOnDemand and peer not in self.heard_at
+        if not asked_only:
+            self.heard_at.pop(peer, None)
+            self.parted[peer] = None
+            self.tell(peer, Parted())
+
+    def drop(self, peer: str) -> None:
+        """Take a neighbour's weight away and share it out among the others and the client itself."""
+        self.known.pop(peer, None)
+        self.new_heads.pop(peer, None)
+        self.heard_at.pop(peer, None)
+        share = self.shares.pop(peer, 0.0)
+        for other in self.shares if share < 1.0 else ():
+            self.shares[other] /= 1.0 - share
+
+    def look_around(self) -> None:
+        """Ask silent neighbours whether they are there, give up on those that stay silent, and ask strangers."""
+        for peer in list(self.shares):
+            silent_s = self.now - self.heard_at[peer]
+            if silent_s > self.settings.patience:
+                self.suspect(peer)
+            elif silent_s > self.settings.patience / 2:
+                self.tell(peer, KnowledgeWanted())
+        if self.settings.explore and self.warm:
+            strangers = [peer for peer in self.peers if peer not in self.shares]
+            whole = math.floor(self.settings.explore)
+            count = whole + (self.rng.random() < self.settings.explore - whole)
+            for place in self.rng.permutation(len(strangers))[:count].tolist():
+                self.tell(strangers[place], KnowledgeWanted())
+
+    # --- what others send -----------------------------------------------------------------------------------
+
+    def heard(self, message: object, sender: str) -> bool:
+        """What peers know counts from its arrival on, whatever this client is doing."""
+        done = super().heard(message, sender)
+        match message:
+            case Knowledge():
+                self.remember(message, sender)
+                done = type(message) is not RoundKnowledge  # that is collected
+            case KnowledgeWanted():
+                self.tell(sender, self.knowledge(KnowledgeOnDemand))
+                done = True
+            case Parted():
+                self.drop(sender)
+                self.give_up_on(sender)
+                done = True
+        return done
+
+    def remember(self, knowledge: Knowledge, sender: str) -> None:
+        """Keep the latest of a peer."""
+        before = self.known.get(sender)
+        if sender in self.shares:
+            self.heard_at[sender] = self.now
+        if before is not None and before.time > knowledge.time:
+            return  # overtaken on its way
+        self.known[sender] = knowledge
+        if knowledge.head is not None:
+            self.new_heads[sender] = None
+        if self.late and knowledge.round > self.round + 1:
+            self.round = knowledge.round  # others went on without this client
+        if type(knowledge) is RoundKnowledge and self.begun and sender not in self.shares:
+            # It waits for this client, which does not wait for it.
+            answer = replace(self.knowledge(RoundKnowledge), round=max(self.round, knowledge.round))
+            self.tell(sender, Parted() if sender in self.parted else answer)
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """One that is gone has no weight any more."""
+        super().peer_changed(peer, up)
+        if not up:
+            self.drop(peer)

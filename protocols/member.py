@@ -1,0 +1,189 @@
+"""An actor among peers: who it believes to be there, and how peers that lost each other meet again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from actors.actor import Actor
+from actors.message import PeerUnavailable
+from actors.transport import Transport
+from protocols import settings as base
+from protocols.vectors import Vector
+
+_SEEK_AFTER_S = 1.0
+_PICKS_DRAWN = 32
+_SEEK_TIMES_MAX = 24  # the last one after half a year
+
+
+class Settings(base.Settings):
+    """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
+
+
+class Membership(Protocol):
+    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
+
+    on_change: Callable[[str, bool], None] | None
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers believed to be up, sorted."""
+
+    def suspect(self, peer: str) -> None:
+        """`peer` did not answer in time."""
+
+    def heard_from(self, sender: str) -> None:
+        """A message came from `sender`."""
+
+    def on_message(self, message: object, sender: str) -> bool:
+        """Whether the message was about membership, and has been dealt with."""
+
+
+@dataclass(frozen=True)
+class AreYouThere:
+    """To a peer that has been silent. No answer: the peer now knows of the sender, and will be heard from.
+
+    That it is there is no reason to wait for it again: it may be slow. It will speak when it is ready.
+    """
+
+
+@dataclass(frozen=True)
+class ModelWanted:
+    """From a newcomer: asks for the receiver's model."""
+
+
+@dataclass(frozen=True)
+class CurrentModel:
+    """The sender's model, for a newcomer; None from one that has yet to start itself."""
+
+    params: Vector | None
+
+
+@dataclass(frozen=True)
+class NewcomersStart:
+    """What a client that comes later starts from: the mean of the models of `peers` random peers.
+
+    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
+    """
+
+    peers: int = 0
+    patience: float = 10.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything that a learner or a server is given by whoever runs it.
+
+    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
+    number that all clients were given before the start; `observe(name, value)` reports to the observer and
+    costs nothing.
+    """
+
+    transport: Transport
+    membership: Membership
+    neighbours: tuple[str, ...]
+    rng: np.random.Generator
+    shared_seed: int
+    observe: Callable[[str, float], None]
+    newcomers: NewcomersStart = NewcomersStart()
+
+
+class Member(Actor):
+    """An actor that knows its peers and has a model: the common base of learners and servers."""
+
+    params: Vector
+    newcomer = False
+    """Whether it came later than the others, and has no model of its own yet."""
+
+    def __init__(self, name: str, surroundings: Surroundings) -> None:
+        super().__init__(name, surroundings.transport)
+        self.surroundings = surroundings
+        self.membership = surroundings.membership
+        self.rng = surroundings.rng
+        self.observe = surroundings.observe
+        self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
+        # Suspected peers that are asked now and then whether they are there.
+        self._sought: dict[str, None] = {}
+        self.membership.on_change = self.peer_changed
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers that this client believes to be up, sorted; a belief, not the truth."""
+        return self.membership.peers
+
+    def is_peer(self, name: str) -> bool:
+        """Whether `name` is among `peers`."""
+        peers = self.peers
+        place = bisect_left(peers, name)
+        return place < len(peers) and peers[place] == name
+
+    def pick_peer(self) -> str:
+        """One peer at random; PeerUnavailable when there is none."""
+        return self._any_of(self.peers)
+
+    def _any_of(self, peers: list[str]) -> str:
+        if not peers:
+            raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
+        if not self._uniforms:
+            self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
+        return peers[int(self._uniforms.pop() * len(peers))]
+
+    def suspect(self, peer: str) -> None:
+        """`peer` kept silent too long: count it out until something is heard from it.
+
+        It may have been cut off, and count this client out as well. So that they find each other again, it is
+        told from time to time that this client is there, each time after twice as long.
+        """
+        believed = peer in self.peers
+        self.membership.suspect(peer)
+        if believed and peer not in self.peers and peer not in self._sought:
+            self.spawn(self._seek(peer))
+
+    async def _seek(self, peer: str) -> None:
+        self._sought[peer] = None
+        try:
+            wait_s = _SEEK_AFTER_S
+            for _ in range(_SEEK_TIMES_MAX):
+                await self.sleep(wait_s)
+                if peer in self.peers:
+                    return
+                self.tell(peer, AreYouThere())
+                wait_s *= 2
+        finally:
+            del self._sought[peer]
+
+    def heard(self, message: object, sender: str) -> bool:
+        """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
+        membership, kind = self.membership, type(message)
+        membership.heard_from(sender)
+        if kind is ModelWanted:
+            self.tell(sender, CurrentModel(None if self.newcomer else self.params))
+            return True
+        return kind is AreYouThere or membership.on_message(message, sender)
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
+        if not up:
+            self.give_up_on(peer)
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """A server that a method needs: its name, its class, and the clients it serves."""
+
+    name: str
+    kind: type[Server]
+    clients: tuple[str, ...]
+
+
+class Server(Member):
+    """An actor without data or device of its own that coordinates clients, as in federated averaging."""
+
+    def __init__(self, name: str, surroundings: Surroundings, settings: Settings, initial: Vector) -> None:
+        super().__init__(name, surroundings)
+        self.settings = settings
+        self.params = initial
