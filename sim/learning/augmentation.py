@@ -36,7 +36,7 @@ _BLENDS = np.array(list(permutations(range(3))))  # brightness 0, contrast 1, sa
 _CONTRAST, _SATURATION = 1, 2
 _GRAY = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as torchvision rounds it
 # On a CPU images are done so many bytes at a time, which stay in its cache.
-_CHUNK_BYTES = 2**20
+_CHUNK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ def apply(drawn: Drawn, x: Tensor, mean: float | Tensor = 0.0, std: float | Tens
         image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
     blurred = np.flatnonzero(drawn.sigma)
     if blurred.size:
-        chosen, sigma = _to(blurred, x.device), _to(drawn.sigma[blurred], x.device).float()
+        chosen = _to(blurred, x.device)
+        sigma = _to(drawn.sigma[blurred].astype(np.float32), x.device)
         down, across = (_blur_matrices(sigma, side) for side in x.shape[2:])
         image.index_copy_(0, chosen, _resampled(image.index_select(0, chosen), down, across))
     return image.index_select(0, _to(np.argsort(order), x.device))
@@ -225,7 +226,7 @@ def _crop_matrices(
     # Where the middle of each new pixel lies in the crop, beyond whose outer pixels nothing is looked at.
     source = (points + 0.5) * (length[:, None] / side) - 0.5
     source = np.clip(source, 0, length[:, None] - 1) + first[:, None]
-    position = _to(source, device).float().unsqueeze(2)
+    position = _to(source.astype(np.float32), device).unsqueeze(2)
     return (1 - (position - torch.arange(side, device=device)).abs_()).clamp_(min=0)
 
 
@@ -259,34 +260,43 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
 
 def _jitter(image: Tensor, drawn: Drawn, place: np.ndarray) -> None:
     """Jitter colours in place; `place` [M], ascending: blends before the hue, 4 where nothing is jittered."""
-    first = [0, *np.searchsorted(place, [0, 1, 2, 3], side="right").tolist()]  # first[p]: of those with p
-    jittered = first[4]
-    factors = np.take_along_axis(drawn.factors, drawn.blends, axis=1)
-    if image.shape[1] == 1:
-        factors = np.where(drawn.blends == _SATURATION, 1.0, factors)
-    for turn in range(3):
-        _blend(image, drawn.blends[:, turn], factors[:, turn], slice(first[turn + 1], jittered))
-    if image.shape[1] == 3 and drawn.factors[:jittered, 3].any():
-        _turn_hue(image[:jittered], _to(drawn.factors[:jittered, 3], image.device).float())
-    for turn in range(3):
-        _blend(image, drawn.blends[:, turn], factors[:, turn], slice(0, first[turn + 1]))
-
-
-def _blend(image: Tensor, which: np.ndarray, factor: np.ndarray, rows: slice) -> None:
-    """Blend images of `rows` in place: with black (brightness), their mean gray (contrast), their gray."""
-    own, which, factor = image[rows], which[rows], factor[rows]
-    if not len(own) or bool((factor == 1).all()):
+    upto = np.searchsorted(place, [0, 1, 2, 3], side="right").tolist()  # images with at most so many before
+    jittered, channels = upto[3], image.shape[1]
+    if not jittered:
         return
-    count, channels = own.shape[:2]
+    matrix, to_mean = (_to(own, image.device) for own in _blends(drawn[:jittered], channels))
+    for turn in range(3):
+        rows = slice(upto[turn], jittered)
+        _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
+    if channels == 3:
+        _turn_hue(image[:jittered], _to(drawn.factors[:jittered, 3].astype(np.float32), image.device))
+    for turn in range(3):
+        rows = slice(upto[turn])
+        _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
+
+
+def _blends(drawn: Drawn, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
+
+    Each is factor * pixel + (1 - factor) * something: black (brightness), the image's mean gray (contrast),
+    the pixel's gray (saturation).
+    """
     gray = np.array(_GRAY if channels == 3 else (1.0,))
-    # [M, C, C]: factor times the pixel, plus (1 - factor) times its gray for saturation.
-    matrix = np.where(which == _SATURATION, 1 - factor, 0.0)[:, None, None] * gray
-    matrix = factor[:, None, None] * np.eye(channels) + matrix
-    to_mean = np.where(which == _CONTRAST, 1 - factor, 0.0)[:, None] * gray  # [M, C]
-    mean = (own.mean(dim=(2, 3)) * _to(to_mean, own.device).float()).sum(dim=1).view(-1, 1, 1)
-    pixels = own.flatten(2)
-    blended = torch.baddbmm(mean, _to(matrix, own.device).float(), pixels)
-    torch.clamp(blended, 0, 1, out=pixels)
+    factor = np.take_along_axis(drawn.factors, drawn.blends, axis=1)
+    if channels == 1:
+        factor[drawn.blends == _SATURATION] = 1
+    to_gray = np.where(drawn.blends == _SATURATION, 1 - factor, 0)[..., None, None] * gray
+    matrix = factor[..., None, None] * np.eye(channels) + to_gray
+    to_mean = np.where(drawn.blends == _CONTRAST, 1 - factor, 0)[..., None] * gray
+    return matrix.astype(np.float32), to_mean.astype(np.float32)
+
+
+def _blend(image: Tensor, matrix: Tensor, to_mean: Tensor) -> None:
+    """matrix [M, C, C] times each pixel, plus to_mean [M, C] times the mean pixel, in place."""
+    if len(image):
+        pixels = image.flatten(2)
+        constant = (pixels.mean(dim=2) * to_mean).sum(dim=1).view(-1, 1, 1)
+        torch.clamp(torch.baddbmm(constant, matrix, pixels), 0, 1, out=pixels)
 
 
 def _gray(image: Tensor) -> Tensor:
@@ -296,20 +306,25 @@ def _gray(image: Tensor) -> Tensor:
 
 
 def _turn_hue(image: Tensor, turn: Tensor) -> None:
-    """Turn the hue of images [M, 3, H, W] in place by `turn` [M], in shares of the circle."""
+    """Turn the hue of images [M, 3, H, W] in place by `turn` [M], in shares of the circle.
+
+    Value and saturation of HSV stay. In sixths of the circle (0 red, 2 green, 4 blue) the hue is, modulo 6,
+    1 + (green + blue - red - min) / (max - min), with the sign of green - blue: the six cases in one.
+    """
     red, green, blue = image.unbind(dim=1)
-    value = torch.maximum(torch.maximum(red, green), blue)
-    chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    divisor = torch.where(chroma == 0, 1.0, chroma)  # gray has no hue, and gets none below
-    # In sixths of the circle: 0 is red, 2 green, 4 blue.
-    from_blue = (red - green).div_(divisor).add_(4)
-    from_green = (blue - red).div_(divisor).add_(2)
-    hue = torch.where(value == green, from_green, from_blue)
-    hue = torch.where(value == red, (green - blue).div_(divisor), hue)
-    hue.add_(6 * turn.view(-1, 1, 1))
-    for channel, (colour, offset) in enumerate(zip((red, green, blue), (5, 3, 1), strict=True)):
-        # value - chroma * clamp(min(k, 4 - k), 0, 1), where k = hue + offset in [0, 6).
-        part = (hue + offset).remainder_(6)
-        part = torch.minimum(part, 4 - part).clamp_(0, 1)
-        torch.addcmul(value, chroma, part, value=-1, out=colour)
+    value = torch.maximum(red, green)
+    least = torch.minimum(red, green)
+    torch.maximum(value, blue, out=value)
+    torch.minimum(least, blue, out=least)
+    chroma = value - least
+    hue = (green + blue).sub_(red).sub_(least).div_(chroma.clamp(min=1e-12)).add_(1)
+    hue.copysign_(green - blue).add_(6 * turn.view(-1, 1, 1))
+    hue.sub_((hue / 6).floor_(), alpha=6)
+    for channel, peak in ((0, 3), (1, 2), (2, 4)):
+        # The share of the chroma that a channel lacks; for red it is the other way round.
+        part = (hue - peak).abs_().sub_(1).clamp_(0, 1)
+        if channel == 0:
+            torch.addcmul(least, chroma, part, out=red)
+        else:
+            torch.addcmul(value, chroma, part, value=-1, out=(red, green, blue)[channel])
     image.clamp_(0, 1)
