@@ -10,8 +10,8 @@ from sim.build.learning import Learning
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_way
+from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import choose_way
-from sim.learning.engine.operations import Draw
 from sim.scenario import Scenario
 
 
@@ -35,7 +35,7 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
             settings.architecture,
             settings.objective,
             settings.optimizer,
-            Draw(train, settings.batch_size, settings.sampling),
+            Draw(train, settings.batch_size, settings.sampling, settings.augmentation, settings.views),
             scenario.clients.count,
             scenario.engine.precision,
         )

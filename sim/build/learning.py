@@ -11,6 +11,7 @@ import torch
 
 from sim.compute import LearningSettings
 from sim.errors import UserError
+from sim.learning.augmentation import Augmentation
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.dealing import Labels
 from sim.learning.engine import ClientData, Optimizer
@@ -71,8 +72,18 @@ def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.devic
         training.learning_rate,
         training.batch_size,
         training.sampling,
+        _augmentation(scenario, dataset),
     )
     return Learning(dataset, data, partition.clusters, settings)
+
+
+def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
+    chosen = scenario.training.augmentation
+    if chosen is None:
+        return None
+    assert dataset.scaling is not None, "refused by the checks of the scenario"
+    mean, std = dataset.scaling
+    return Augmentation(**chosen.model_dump(), mean=mean, std=std)
 
 
 def _dataset(scenario: Scenario, data_dir: Path | None) -> Dataset:

@@ -31,7 +31,7 @@ CROP_TRIES = 10
 
 _NUMBERS = 2 * CROP_TRIES + 12  # drawn per image
 # Separates these random numbers from those of the batches, which come from the same keys.
-_PURPOSE = np.uint64(key(0, "augmentation"))
+_PURPOSE = np.array([key(0, "augmentation")], np.uint64)
 _BLENDS = np.array(list(permutations(range(3))))  # brightness 0, contrast 1, saturation 2
 _CONTRAST, _SATURATION = 1, 2
 _GRAY = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as torchvision rounds it
@@ -183,7 +183,10 @@ def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]
 
 
 def apply(drawn: Drawn, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
-    """Pixels in [0, 1] of images [M, C, H, W] after what was drawn, a new tensor; x = (pixel - mean) / std."""
+    """Images x [M, C, H, W] after what was drawn, as pixels in [0, 1], a new tensor.
+
+    x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
+    """
     # In the order of the hue's place among the blends: then each step concerns a slice, and happens in place.
     place = np.where(drawn.jittered, drawn.hue_place, 4)
     order = np.argsort(place, kind="stable")
@@ -248,7 +251,7 @@ def _blur_matrices(sigma: Tensor, side: int) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _neighbours(side: int, device: torch.device) -> Tensor:
-    """Which pixels are how far from which, [kernel_size // 2 + 1, side, side], beyond borders by reflection."""
+    """How often pixel j is at distance d from pixel i, [d, i, j]; beyond borders there are reflections."""
     radius, pixels = kernel_size(side) // 2, np.arange(side)
     counts = np.zeros((radius + 1, side, side), dtype=np.float32)
     for offset in range(-radius, radius + 1):
