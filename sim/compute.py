@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from protocols import learner, vectors
+from sim.learning.augmentation import Augmentation
 from sim.learning.engine.class_means import ClassMeans
+from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
-from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, TrainJob
+from sim.learning.engine.operations import Gradient, Loss
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
@@ -28,7 +30,11 @@ _STEPS_AT_ONCE = 20  # of training alone, per job
 
 @dataclass(frozen=True)
 class LearningSettings:
-    """How a client trains."""
+    """How a client trains.
+
+    views: how often each sample is in a batch, as the objective expects it. Training and gradients augment
+    each view; losses do not, so that they compare models on equal samples.
+    """
 
     architecture: Architecture
     objective: Objective
@@ -37,6 +43,8 @@ class LearningSettings:
     learning_rate: float
     batch_size: int
     sampling: str
+    augmentation: Augmentation | None = None
+    views: int = 1
 
 
 @dataclass
@@ -218,7 +226,10 @@ class DeviceCompute(learner.Compute):
         return slice(columns.start + row * width, columns.start + (row + 1) * width)
 
     def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
-        """Occupy the device for so many samples, by passes forward and, in training, backward."""
+        """Occupy the device for so many samples, by passes forward and, in training, backward.
+
+        Each view costs its floating-point operations; the time that a step is stated to take includes them.
+        """
         seconds = self._durations_s.get((samples, training))
         if seconds is None:
             seconds = self._durations_s[samples, training] = self._duration_s(samples, training)
@@ -231,7 +242,7 @@ class DeviceCompute(learner.Compute):
         # Counted only where it matters: the counter takes seconds to load.
         model = self.settings.architecture
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
-        return self.cost.seconds(flops=samples * per_sample)
+        return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
     def _note_taken(self, steps: int, learning_rate: float) -> None:
         """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""
@@ -248,7 +259,10 @@ class DeviceCompute(learner.Compute):
         return first
 
     def _draw(self) -> Draw:
-        return Draw(self.engine.data.train, self.batch_size, self.settings.sampling)
+        """Of what is trained on."""
+        settings = self.settings
+        train = self.engine.data.train
+        return Draw(train, self.batch_size, settings.sampling, settings.augmentation, settings.views)
 
     def _loss(self, on: str) -> Loss:
         operation = self._losses.get(on)
@@ -258,7 +272,7 @@ class DeviceCompute(learner.Compute):
 
     def _loss_draw(self, on: str) -> Draw:
         if on == "batch":
-            return self._draw()
+            return replace(self._draw(), augmentation=None)
         if on not in ("train", "validation"):
             raise ValueError(f'a loss is taken on "batch", "train" or "validation", not {on!r}')
         subset = self.engine.data.subset(on)
@@ -267,7 +281,7 @@ class DeviceCompute(learner.Compute):
             raise ValueError(
                 f"client {self.client} holds back no samples for validation; set data.validation_share"
             )
-        return Draw(subset, count, "all")
+        return Draw(subset, count, "all", views=self.settings.views)
 
 
 def _factor(strength: float | vectors.Scalar) -> Factor:

@@ -25,6 +25,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     """Everything in one section that contradicts another."""
     yield from _topology(sections)
     yield from _data(sections)
+    yield from _augmentation(sections)
     yield from _model(sections)
     yield from _client_numbers(sections)
     yield from _places(sections)
@@ -88,6 +89,16 @@ def _data(sections: Sections) -> Iterator[SettingError]:
         case ClassesPerClient(classes=classes) if classes > data.classes:
             problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
             yield SettingError("data.partition.classes", classes, problem)
+
+
+def _augmentation(sections: Sections) -> Iterator[SettingError]:
+    name = sections.data.name
+    if sections.training.augmentation is not None and name in ("digits", "quadratic"):
+        problem = (
+            f'changes images, and a sample of data.name = "{name}" is none but a row of numbers; leave the '
+            'section out, or take another data set, such as "fashion-mnist"'
+        )
+        yield SettingError("training.augmentation", None, problem)
 
 
 def _model(sections: Sections) -> Iterator[SettingError]:

@@ -88,7 +88,7 @@ class DeviceMaker:
             return
         model = learning.architecture
         vectors = 2 + learning.optimizer.slots  # parameters, gradient, optimizer state
-        numbers = vectors * model.numel + learning.batch_size * math.prod(model.input_shape)
+        numbers = vectors * model.numel + learning.views * learning.batch_size * math.prod(model.input_shape)
         if numbers * _NUMBER_BYTES > limit:
             of_kind = f' (class "{kind.name}")' if kind is not None else ""
             raise UserError(

@@ -11,8 +11,8 @@ from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_way
+from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import choose_way
-from sim.learning.engine.operations import Draw
 from sim.scenario import Scenario
 
 
@@ -44,7 +44,7 @@ def _way(scenario: Scenario, learning: Learning, settings: LearningSettings) -> 
         settings.architecture,
         settings.objective,
         settings.optimizer,
-        Draw(train, settings.batch_size, settings.sampling),
+        Draw(train, settings.batch_size, settings.sampling, settings.augmentation, settings.views),
         scenario.clients.count,
         scenario.engine.precision,
     )

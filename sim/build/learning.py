@@ -13,6 +13,7 @@ import torch
 from sim.build.devices import DeviceMaker
 from sim.compute import LearningSettings
 from sim.errors import UserError
+from sim.learning.augmentation import Augmentation
 from sim.learning.backbones import client_backbones
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.dealing import Labels
@@ -72,7 +73,11 @@ def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.devic
 def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
     """How each client trains; those with the same model share one object."""
     training, protocol = scenario.training, scenario.protocol
-    objective = protocol.learner.objective(protocol.settings) or OBJECTIVES[dataset.task]
+    own_objective = protocol.learner.objective(protocol.settings)
+    objective, views = (
+        (OBJECTIVES[dataset.task], 1) if own_objective is None else (own_objective, own_objective.views)
+    )
+    augmentation = _augmentation(scenario, dataset)
     optimizer = Optimizer(
         training.optimizer,
         training.momentum,
@@ -91,6 +96,8 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
             training.learning_rate,
             training.batch_size,
             training.sampling,
+            augmentation,
+            views,
         )
 
     model = scenario.model
@@ -111,8 +118,17 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
 def _backbones(scenario: Scenario, model: Decoupled, data_dir: Path | None) -> list[str]:
     """The backbone of each client."""
     devices, count = DeviceMaker(scenario, data_dir), scenario.clients.count
-    speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else None
+    speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []
     return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
+
+
+def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
+    chosen = scenario.training.augmentation
+    if chosen is None:
+        return None
+    assert dataset.scaling is not None, "refused by the checks of the scenario"
+    mean, std = dataset.scaling
+    return Augmentation(**chosen.model_dump(), mean=mean, std=std)
 
 
 def _dataset(scenario: Scenario, data_dir: Path | None) -> Dataset:

@@ -22,7 +22,8 @@ class Dataset:
 
     train_x, test_x: float32 [n, *input_shape]; train_y, test_y: int64 [n]. `classes` is the number of classes
     K, 0 for the task "quadratic". `partition` is the split that comes with the data, None where the scenario
-    chooses one.
+    chooses one. scaling: mean and standard deviation per channel of images [C, H, W], which hold
+    (pixel - mean) / std with pixels in [0, 1]; None for other data.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Dataset:
     classes: int
     task: Literal["classification", "quadratic"]
     partition: Partition | None = None
+    scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -111,6 +113,7 @@ def _from_images(name: str, arrays: ImageArrays, classes: int) -> Dataset:
         torch.from_numpy(arrays.test_y),
         classes,
         "classification",
+        scaling=(tuple(mean.tolist()), tuple(std.tolist())),
     )
 
 

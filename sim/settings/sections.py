@@ -26,7 +26,7 @@ from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
-from sim.settings.shared import ShareBelowOne, kind_alone
+from sim.settings.shared import Share, ShareBelowOne, kind_alone
 from sim.settings.topology import Topology
 
 # Run ------------------------------------------------------------------------------------------------------
@@ -164,6 +164,40 @@ class Clients(Settings):
 # Training ------------------------------------------------------------------------------------------------
 
 
+_PositiveShare = Annotated[float, Field(gt=0, le=1)]
+_Turn = Annotated[float, Field(ge=0, le=0.5)]
+
+
+class Augmentation(Settings):
+    """Random changes of the images of training batches; testing and losses see them unchanged."""
+
+    crop_scale: tuple[_PositiveShare, _PositiveShare] = (0.2, 1.0)
+    """Share of the image that is cropped, and enlarged to the image's size."""
+    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    """Width over height of the crop."""
+    jitter: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, _Turn] = (0.4, 0.4, 0.4, 0.1)
+    """Change of brightness, contrast and saturation by up to this share, and of hue by up to this share of
+    the colour circle."""
+    jitter_probability: Share = 0.8
+    """How likely an image's colours are changed so."""
+    grayscale: Share = 0.2
+    """How likely an image loses its colours."""
+    blur: Share = 0.5
+    """How likely an image is blurred, by a Gaussian as wide as a tenth of it."""
+    blur_sigma: tuple[PositiveFloat, PositiveFloat] = (0.1, 2.0)
+    """Standard deviation of the blur, in pixels."""
+    flip: Share = 0.5
+    """How likely left and right are swapped."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Augmentation":
+        for name in ("crop_scale", "crop_ratio", "blur_sigma"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise SettingError(name, (low, high), "must begin with the smaller number")
+        return self
+
+
 class Training(Settings):
     """A local training step."""
 
@@ -185,6 +219,8 @@ class Training(Settings):
     """Samples per step."""
     sampling: Literal["shuffled", "replacement"] = "shuffled"
     """Batches from shuffled epochs, or each drawn independently with replacement."""
+    augmentation: Augmentation | None = None
+    """Change images at random, each time that they are trained on; only for data sets of images."""
 
     @model_validator(mode="after")
     def _fits_optimizer(self) -> "Training":

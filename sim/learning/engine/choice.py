@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable
 import numpy as np
 import torch
 
+from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel, possible_ways
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.operations import Draw
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
@@ -44,7 +44,7 @@ def fastest_way(
     device = draw.subset.x.device
     identity = (
         (architecture.key, objective, optimizer.is_plain, precision),
-        (clients, draw.batch_size, tuple(draw.subset.x.shape[1:])),
+        (clients, draw.views * draw.batch_size, tuple(draw.subset.x.shape[1:])),
         (device, torch.get_num_threads()),
     )
     if identity not in _remembered:
@@ -60,11 +60,14 @@ def fastest_way(
 
 
 def _step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
-    """What a training step of the first clients costs, without the optimizer's part, which all ways share."""
+    """What a training step of the first clients costs, except for what all ways share.
+
+    That is the augmentation and the optimizer's part.
+    """
     subset, device = draw.subset, draw.subset.x.device
     numbers = np.arange(clients)
     # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
-    positions = np.arange(draw.batch_size) % subset.counts[numbers][:, None]
+    positions = np.tile(np.arange(draw.batch_size), draw.views) % subset.counts[numbers][:, None]
     x, y = subset.gather(numbers, positions)
     initial = kernel.architecture.initial(torch.Generator().manual_seed(0))
     flat = initial.to(device).repeat(clients, 1)

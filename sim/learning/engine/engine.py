@@ -15,21 +15,19 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.class_means import ClassMeans
+from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
 from sim.learning.engine.kernels import Kernel, choose_way
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
 from sim.learning.engine.operations import (
     Clip,
     Dot,
-    Draw,
     Gradient,
     Loss,
     Mix,
     Operation,
     Rows,
-    SampleJob,
     Train,
-    TrainJob,
 )
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart

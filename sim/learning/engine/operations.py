@@ -10,25 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor, to_device
-from sim.learning.engine.batches import draw_batches, shuffled_batches_of_one
+from sim.learning.engine.draws import Draw, TrainJob
 from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.samples import Subset
 
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
 _STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
-# Of gathered samples and parameters, in one call; larger groups are cut.
-_CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
-_CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch it
 
 
 @dataclass(frozen=True)
@@ -157,52 +152,6 @@ class Dot(Operation):
 
 
 @dataclass(frozen=True)
-class Draw:
-    """How jobs draw their samples: batches of `batch_size` from one subset."""
-
-    subset: Subset
-    batch_size: int
-    sampling: str
-
-    def batches(
-        self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Client numbers [N], and the positions [N, steps, batch_size] in each client's own samples.
-
-        The batches are those behind the first `skip` of each job.
-        """
-        clients = np.array([job.client for job in jobs], dtype=np.int64)
-        if len(jobs) == 1 and self.sampling == "shuffled":
-            job = jobs[0]
-            count, first_step = int(self.subset.counts[job.client]), job.first_step + skip
-            return clients, shuffled_batches_of_one(job.key, first_step, count, steps, self.batch_size)
-        counts = self.subset.counts[clients]
-        keys = np.array([job.key for job in jobs], dtype=np.uint64)
-        first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
-        positions = draw_batches(
-            keys, first, counts, steps=steps, batch_size=self.batch_size, sampling=self.sampling
-        )
-        return clients, positions
-
-    def rows_at_once(self, width: int) -> int:
-        """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
-        chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES
-        return max(1, chunk_bytes // (self.subset.sample_bytes * self.batch_size + 8 * width))
-
-
-class TrainJob(NamedTuple):
-    """What a client asks for, besides the operation and the vectors."""
-
-    client: int
-    key: int
-    first_step: int
-    steps: int
-    learning_rate: float
-    steps_done: int  # by this optimizer state, for Adam's bias correction
-    strengths: tuple[Factor, ...]
-
-
-@dataclass(frozen=True)
 class Train(Operation):
     """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
 
@@ -279,7 +228,8 @@ class Train(Operation):
             active = len(jobs) if most == steps[-1] else int(np.count_nonzero(steps > step))
             if step % _STEPS_DRAWN == 0:
                 clients, positions = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
-            x, y = self.draw.subset.gather(clients[:active], positions[:active, step % _STEPS_DRAWN])
+            batch = positions[:active, step % _STEPS_DRAWN]
+            x, y = self.draw.samples(jobs[:active], step, clients[:active], batch)
             now = _first(params, active)
             if done is None:
                 self.kernel.descend(now, x, y, _first(rate, active))
@@ -330,14 +280,6 @@ def _first(values: Tensor, count: int) -> Tensor:
     return values if len(values) == count else values[:count]
 
 
-class SampleJob(NamedTuple):
-    """Payload of a gradient or loss node; input: the parameters."""
-
-    client: int
-    key: int
-    first_step: int
-
-
 @dataclass(frozen=True)
 class _OnOneBatch(Operation):
     """Something about the parameters and one batch of each client."""
@@ -353,9 +295,10 @@ class _OnOneBatch(Operation):
         return self.draw.rows_at_once(self.kernel.architecture.numel)
 
     def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
-        """Parameters [N, P], samples [N, B, ...] and targets [N, B]."""
-        clients, positions = self.draw.batches([node.payload for node in nodes], 0, 1)
-        return gather_inputs(nodes, 0), *self.draw.subset.gather(clients, positions[:, 0])
+        """Parameters [N, P], samples [N, views * B, ...] and targets [N, views * B]."""
+        jobs = [node.payload for node in nodes]
+        clients, positions = self.draw.batches(jobs, 0, 1)
+        return gather_inputs(nodes, 0), *self.draw.samples(jobs, 0, clients, positions[:, 0])
 
 
 class Gradient(_OnOneBatch):

@@ -1,0 +1,333 @@
+"""Random augmentation of images: crop and resize, colour jitter, grayscale, blur and flip, in this order.
+
+What torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGrayscale, RandomApply([GaussianBlur])
+and RandomHorizontalFlip do to one image after the other (MAPL, appendix A.3, table 8), done to those of all
+clients at once. Differences:
+
+- The random numbers of an image are a pure function of its 64-bit key (`image_keys`), so of (seed, client,
+  purpose, step, place in the batch, view), and of nothing else.
+- Images keep their size. A crop is therefore only ever enlarged, where bilinear interpolation with and
+  without antialiasing is the same.
+- The blur's kernel has a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has no default.
+
+Like torchvision, saturation, hue and grayscale do nothing to images of one channel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.world.random import key, splitmix64_array
+
+CROP_TRIES = 10
+"""Rectangles drawn until one fits into the image, before its middle is taken."""
+
+_NUMBERS = 2 * CROP_TRIES + 12  # drawn per image
+# Separates these random numbers from those of the batches, which come from the same keys.
+_PURPOSE = np.array([key(0, "augmentation")], np.uint64)
+_BLENDS = np.array(list(permutations(range(3))))  # brightness 0, contrast 1, saturation 2
+_CONTRAST, _SATURATION = 1, 2
+_GRAY = (0.2989, 0.587, 0.114)  # ITU-R 601-2, as torchvision rounds it
+# On a CPU images are done so many bytes at a time, which stay in its cache.
+_CHUNK_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """How images are changed at random, and how their pixels are stored.
+
+    crop_scale: share of the image's area that is cropped. crop_ratio: width over height of the crop, drawn
+    uniformly on a logarithmic scale. jitter: brightness, contrast and saturation are multiplied by a factor
+    uniform in [max(0, 1 - a), 1 + a], hue is turned by [-h, h] of the circle, in random order, all with
+    `jitter_probability`. grayscale, blur, flip: probabilities. blur_sigma: range of the standard deviation,
+    in pixels. mean, std: of each channel, or one for all; images hold (pixel - mean) / std, pixel in [0, 1].
+    """
+
+    crop_scale: tuple[float, float] = (0.2, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
+    jitter_probability: float = 0.8
+    grayscale: float = 0.2
+    blur: float = 0.5
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    flip: float = 0.5
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __call__(self, x: Tensor, keys: np.ndarray) -> Tensor:
+        """Images of x [M, C, H, W] float32, changed; a new tensor. keys: uint64 [M], one per image.
+
+        ValueError unless C is 1 or 3 and the sides have two pixels or more.
+        """
+        if x.dim() != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 2:
+            raise ValueError(f"images are [M, 1 or 3, 2 or more, 2 or more], not {list(x.shape)}")
+        drawn = draw(self, keys, (x.shape[2], x.shape[3]))
+        at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
+        if len(x) <= at_once:
+            return self._changed(x, drawn)
+        changed = torch.empty_like(x)
+        for first in range(0, len(x), at_once):
+            rows = slice(first, first + at_once)
+            changed[rows] = self._changed(x[rows], drawn[rows])
+        return changed
+
+    def _changed(self, x: Tensor, drawn: Drawn) -> Tensor:
+        mean, std = (torch.tensor(own, device=x.device).view(-1, 1, 1) for own in (self.mean, self.std))
+        return apply(drawn, x, mean, std).sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What happens to each of M images; arrays of length M.
+
+    top, left, height, width: the crop, in pixels. jittered: whether colours are jittered. factors [M, 4]: of
+    brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
+    (0, 1, 2). hue_place: how many of them come before the hue (0 to 3). grayscale, flipped: whether. sigma:
+    of the blur, 0 for none.
+    """
+
+    top: np.ndarray
+    left: np.ndarray
+    height: np.ndarray
+    width: np.ndarray
+    jittered: np.ndarray
+    factors: np.ndarray
+    blends: np.ndarray
+    hue_place: np.ndarray
+    grayscale: np.ndarray
+    sigma: np.ndarray
+    flipped: np.ndarray
+
+    def __getitem__(self, rows: slice | np.ndarray) -> Drawn:
+        return Drawn(*[getattr(self, field.name)[rows] for field in fields(self)])
+
+
+# Drawing --------------------------------------------------------------------------------------------------
+
+
+def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int) -> np.ndarray:
+    """A key per image, uint64 [clients, views * batch_size]; first all first views, then all second views.
+
+    keys: uint64 [clients], one per (seed, client, purpose). steps: int64 [clients], the number of the batch.
+    """
+    of_steps = splitmix64_array(splitmix64_array(keys, _PURPOSE), steps.astype(np.uint64))
+    views_, places = np.arange(views, dtype=np.uint64), np.arange(batch_size, dtype=np.uint64)
+    images = (views_[:, None] << np.uint64(32)) + places
+    return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
+
+
+def draw(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> Drawn:
+    """What happens to images with these keys, uint64 [M], of this height and width."""
+    bits = splitmix64_array(keys[:, None], np.arange(_NUMBERS, dtype=np.uint64))
+    uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
+    crop, rest = uniform[:, :-10], uniform[:, -10:].T
+    top, left, height, width = _crops(augmentation, crop, size)
+    strength = np.array(augmentation.jitter)
+    low, high = np.maximum(0, 1 - strength), 1 + strength
+    low[3], high[3] = -strength[3], strength[3]
+    order = (24 * rest[5]).astype(np.int64)
+    return Drawn(
+        top=top,
+        left=left,
+        height=height,
+        width=width,
+        jittered=rest[0] < augmentation.jitter_probability,
+        factors=low + (high - low) * rest[1:5].T,
+        blends=_BLENDS[order // 4],
+        hue_place=order % 4,
+        grayscale=rest[6] < augmentation.grayscale,
+        sigma=np.where(rest[7] < augmentation.blur, _between(rest[8], augmentation.blur_sigma), 0.0),
+        flipped=rest[9] < augmentation.flip,
+    )
+
+
+def _between(uniform: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    return limits[0] + (limits[1] - limits[0]) * uniform
+
+
+def _crops(augmentation: Augmentation, uniform: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, ...]:
+    """Top, left, height and width of rectangles, from uniform [M, 2 * CROP_TRIES + 2]."""
+    area = size[0] * size[1] * _between(uniform[:, :CROP_TRIES], augmentation.crop_scale)
+    logarithms = (math.log(augmentation.crop_ratio[0]), math.log(augmentation.crop_ratio[1]))
+    ratio = np.exp(_between(uniform[:, CROP_TRIES:-2], logarithms))
+    widths, heights = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+    fits = (widths > 0) & (widths <= size[1]) & (heights > 0) & (heights <= size[0])
+    one = (np.arange(len(uniform)), fits.argmax(axis=1))
+    found = fits[one]
+    whole = _whole(size, augmentation.crop_ratio)
+    height = np.where(found, heights[one], whole[0]).astype(np.int64)
+    width = np.where(found, widths[one], whole[1]).astype(np.int64)
+    spare = (size[0] - height, size[1] - width)
+    top, left = ((uniform[:, axis - 2] * (spare[axis] + 1)).astype(np.int64) for axis in (0, 1))
+    return np.where(found, top, spare[0] // 2), np.where(found, left, spare[1] // 2), height, width
+
+
+def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
+    """Height and width of the largest rectangle of an allowed ratio."""
+    height, width = size
+    if width / height < ratio[0]:
+        return round(width / ratio[0]), width
+    if width / height > ratio[1]:
+        return height, round(height * ratio[1])
+    return size
+
+
+# Changing -------------------------------------------------------------------------------------------------
+
+
+def apply(drawn: Drawn, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
+    """Images x [M, C, H, W] after what was drawn, as pixels in [0, 1], a new tensor.
+
+    x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
+    """
+    # In the order of the hue's place among the blends: then each step concerns a slice, and happens in place.
+    place = np.where(drawn.jittered, drawn.hue_place, 4)
+    order = np.argsort(place, kind="stable")
+    place, drawn = place[order], drawn[order]
+    rows = _crop_matrices(drawn.top, drawn.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
+    # Blur and changes of colour commute with a flip, which costs nothing here.
+    columns = _crop_matrices(drawn.left, drawn.width, drawn.flipped, x.shape[3], x.device)
+    image = _resampled(x.index_select(0, _to(order, x.device)), rows, columns)
+    image.mul_(std).add_(mean).clamp_(0, 1)  # rounding alone leads out of the range
+    _jitter(image, drawn, place)
+    if x.shape[1] == 3:
+        gray = _to(np.flatnonzero(drawn.grayscale), x.device)
+        image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
+    blurred = np.flatnonzero(drawn.sigma)
+    if blurred.size:
+        chosen = _to(blurred, x.device)
+        sigma = _to(drawn.sigma[blurred].astype(np.float32), x.device)
+        down, across = (_blur_matrices(sigma, side) for side in x.shape[2:])
+        image.index_copy_(0, chosen, _resampled(image.index_select(0, chosen), down, across))
+    return image.index_select(0, _to(np.argsort(order), x.device))
+
+
+def _to(values: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def _resampled(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """x [M, C, H, W] with matrices [M, H, H] and [M, W, W] applied to its columns and its rows."""
+    count, channels, height, width = x.shape
+    across = torch.bmm(x.reshape(count, channels * height, width), columns.transpose(1, 2))
+    repeated = rows.unsqueeze(1).expand(count, channels, height, height).reshape(-1, height, height)
+    return torch.bmm(repeated, across.view(-1, height, width)).view(x.shape)
+
+
+def _crop_matrices(
+    first: np.ndarray, length: np.ndarray, flipped: np.ndarray, side: int, device: torch.device
+) -> Tensor:
+    """Bilinear interpolation of pixels `first` to first + length - 1 at `side` points, [M, side, side]."""
+    points = np.where(flipped[:, None], np.arange(side)[::-1], np.arange(side))
+    # Where the middle of each new pixel lies in the crop, beyond whose outer pixels nothing is looked at.
+    source = (points + 0.5) * (length[:, None] / side) - 0.5
+    source = np.clip(source, 0, length[:, None] - 1) + first[:, None]
+    position = _to(source.astype(np.float32), device).unsqueeze(2)
+    return (1 - (position - torch.arange(side, device=device)).abs_()).clamp_(min=0)
+
+
+def kernel_size(side: int) -> int:
+    """Of the blur, in pixels: a tenth of the image's side, at least 3, and odd (3 of 28 or 32, 23 of 224)."""
+    return max(3, side // 10 | 1)
+
+
+def _blur_matrices(sigma: Tensor, side: int) -> Tensor:
+    """A Gaussian filter of kernel_size(side), with reflection at the borders, [M, side, side]."""
+    distance = torch.arange(kernel_size(side) // 2 + 1, device=sigma.device)
+    weights = torch.exp(-(distance**2) / (2 * sigma[:, None] ** 2))
+    weights /= weights[:, :1] + 2 * weights[:, 1:].sum(dim=1, keepdim=True)
+    total = torch.zeros((len(sigma), side, side), device=sigma.device)
+    for weight, neighbours in zip(weights.T, _neighbours(side, sigma.device), strict=True):
+        total.addcmul_(weight[:, None, None], neighbours)
+    return total
+
+
+@lru_cache(maxsize=32)
+def _neighbours(side: int, device: torch.device) -> Tensor:
+    """How often pixel j is at distance d from pixel i, [d, i, j]; beyond borders there are reflections."""
+    radius, pixels = kernel_size(side) // 2, np.arange(side)
+    counts = np.zeros((radius + 1, side, side), dtype=np.float32)
+    for offset in range(-radius, radius + 1):
+        there = np.abs(pixels + offset)
+        there = np.where(there < side, there, 2 * (side - 1) - there)
+        counts[abs(offset), pixels, there] += 1
+    return torch.from_numpy(counts).to(device)
+
+
+def _jitter(image: Tensor, drawn: Drawn, place: np.ndarray) -> None:
+    """Jitter colours in place; `place` [M], ascending: blends before the hue, 4 where nothing is jittered."""
+    upto = np.searchsorted(place, [0, 1, 2, 3], side="right").tolist()  # images with at most so many before
+    jittered, channels = upto[3], image.shape[1]
+    if not jittered:
+        return
+    matrix, to_mean = (_to(own, image.device) for own in _blends(drawn[:jittered], channels))
+    for turn in range(3):
+        rows = slice(upto[turn], jittered)
+        _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
+    if channels == 3:
+        _turn_hue(image[:jittered], _to(drawn.factors[:jittered, 3].astype(np.float32), image.device))
+    for turn in range(3):
+        rows = slice(upto[turn])
+        _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
+
+
+def _blends(drawn: Drawn, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
+
+    Each is factor * pixel + (1 - factor) * something: black (brightness), the image's mean gray (contrast),
+    the pixel's gray (saturation).
+    """
+    gray = np.array(_GRAY if channels == 3 else (1.0,))
+    factor = np.take_along_axis(drawn.factors, drawn.blends, axis=1)
+    if channels == 1:
+        factor[drawn.blends == _SATURATION] = 1
+    to_gray = np.where(drawn.blends == _SATURATION, 1 - factor, 0)[..., None, None] * gray
+    matrix = factor[..., None, None] * np.eye(channels) + to_gray
+    to_mean = np.where(drawn.blends == _CONTRAST, 1 - factor, 0)[..., None] * gray
+    return matrix.astype(np.float32), to_mean.astype(np.float32)
+
+
+def _blend(image: Tensor, matrix: Tensor, to_mean: Tensor) -> None:
+    """matrix [M, C, C] times each pixel, plus to_mean [M, C] times the mean pixel, in place."""
+    if len(image):
+        pixels = image.flatten(2)
+        constant = (pixels.mean(dim=2) * to_mean).sum(dim=1).view(-1, 1, 1)
+        torch.clamp(torch.baddbmm(constant, matrix, pixels), 0, 1, out=pixels)
+
+
+def _gray(image: Tensor) -> Tensor:
+    """[M, 1, H, W] of [M, 3, H, W]."""
+    red, green, blue = image.unbind(dim=1)
+    return (red * _GRAY[0]).add_(green, alpha=_GRAY[1]).add_(blue, alpha=_GRAY[2]).unsqueeze(1)
+
+
+def _turn_hue(image: Tensor, turn: Tensor) -> None:
+    """Turn the hue of images [M, 3, H, W] in place by `turn` [M], in shares of the circle.
+
+    Value and saturation of HSV stay. In sixths of the circle (0 red, 2 green, 4 blue) the hue is, modulo 6,
+    1 + (green + blue - red - min) / (max - min), with the sign of green - blue: the six cases in one.
+    """
+    red, green, blue = image.unbind(dim=1)
+    value = torch.maximum(red, green)
+    least = torch.minimum(red, green)
+    torch.maximum(value, blue, out=value)
+    torch.minimum(least, blue, out=least)
+    chroma = value - least
+    hue = (green + blue).sub_(red).sub_(least).div_(chroma.clamp(min=1e-12)).add_(1)
+    hue.copysign_(green - blue).add_(6 * turn.view(-1, 1, 1))
+    hue.sub_((hue / 6).floor_(), alpha=6)
+    for channel, peak in ((0, 3), (1, 2), (2, 4)):
+        # The share of the chroma that a channel lacks; for red it is the other way round.
+        part = (hue - peak).abs_().sub_(1).clamp_(0, 1)
+        if channel == 0:
+            torch.addcmul(least, chroma, part, out=red)
+        else:
+            torch.addcmul(value, chroma, part, value=-1, out=(red, green, blue)[channel])
+    image.clamp_(0, 1)

@@ -1,0 +1,94 @@
+"""What training, gradients and losses ask for: a client's jobs, and how they draw their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from sim.learning.augmentation import Augmentation, image_keys
+from sim.learning.engine.batches import draw_batches, shuffled_batches_of_one
+from sim.learning.engine.handles import Factor
+from sim.learning.engine.samples import Subset
+
+# Of gathered samples and parameters, in one call; larger groups are cut.
+_CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
+_CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch it
+
+
+class TrainJob(NamedTuple):
+    """What a client asks for, besides the operation and the vectors."""
+
+    client: int
+    key: int
+    first_step: int
+    steps: int
+    learning_rate: float
+    steps_done: int  # by this optimizer state, for Adam's bias correction
+    strengths: tuple[Factor, ...]
+
+
+class SampleJob(NamedTuple):
+    """Payload of a gradient or loss node; input: the parameters."""
+
+    client: int
+    key: int
+    first_step: int
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How jobs draw their samples: batches of `batch_size` from one subset.
+
+    Each sample of a batch is there `views` times, augmented anew each time; without augmentation the views
+    are equal.
+    """
+
+    subset: Subset
+    batch_size: int
+    sampling: str
+    augmentation: Augmentation | None = None
+    views: int = 1
+
+    def batches(
+        self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Client numbers [N], and the positions [N, steps, batch_size] in each client's own samples.
+
+        The batches are those behind the first `skip` of each job.
+        """
+        clients = np.array([job.client for job in jobs], dtype=np.int64)
+        if len(jobs) == 1 and self.sampling == "shuffled":
+            job = jobs[0]
+            count, first_step = int(self.subset.counts[job.client]), job.first_step + skip
+            return clients, shuffled_batches_of_one(job.key, first_step, count, steps, self.batch_size)
+        counts = self.subset.counts[clients]
+        keys = np.array([job.key for job in jobs], dtype=np.uint64)
+        first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
+        positions = draw_batches(
+            keys, first, counts, steps=steps, batch_size=self.batch_size, sampling=self.sampling
+        )
+        return clients, positions
+
+    def samples(
+        self, jobs: Sequence[TrainJob | SampleJob], step: int, clients: np.ndarray, positions: np.ndarray
+    ) -> tuple[Tensor, Tensor]:
+        """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
+
+        clients [N] and positions [N, B] are those of batch number `step` of each job, from `batches`.
+        """
+        x, y = self.subset.gather(clients, positions if self.views == 1 else np.tile(positions, self.views))
+        if self.augmentation is None:
+            return x, y
+        keys = np.array([job.key for job in jobs], dtype=np.uint64)
+        steps = np.array([job.first_step for job in jobs], dtype=np.int64) + step
+        images = image_keys(keys, steps, positions.shape[1], self.views)
+        return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
+
+    def rows_at_once(self, width: int) -> int:
+        """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
+        chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES
+        return max(1, chunk_bytes // (self.subset.sample_bytes * self.views * self.batch_size + 8 * width))
