@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from protocols import learner, vectors
+from sim.learning.architecture import Architecture
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
 from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, TrainJob
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 from sim.world.devices import CostModel, Device
 

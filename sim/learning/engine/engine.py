@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
 from sim.learning.engine.kernels import Kernel, choose_way
@@ -32,7 +33,6 @@ from sim.learning.engine.operations import (
 )
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.samples import ClientData
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 from sim.world.random import key
 
