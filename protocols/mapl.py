@@ -266,9 +266,7 @@ class MAPL(learner.Learner):
         """What this client knows now."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
-        return kind(
-            parts["prototypes"], head, parts.get("backbone"), self.samples, self.round, self.now
-        )
+        return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.round, self.now)
 
     def mix(self) -> None:
         """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour; what is missing is the own."""

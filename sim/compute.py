@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 from protocols import learner, vectors
+from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.draws import Draw, SampleJob, TrainJob
@@ -19,7 +20,6 @@ from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
 from sim.learning.engine.operations import Gradient, Loss
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 from sim.world.devices import CostModel, Device
 

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from protocols.learner import Learner
 
 _FOLDER = Path(protocols.__path__[0])
-_NOT_A_PROTOCOL = {"compute", "learner", "member", "settings"}  # their classes are named after their modules too
+_NOT_A_PROTOCOL = {
+    "compute",
+    "learner",
+    "member",
+    "settings",
+}  # their classes are named after their modules too
 
 
 def list_protocols() -> dict[str, str]:

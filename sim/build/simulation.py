@@ -20,9 +20,9 @@ from sim.build.topology import neighbour_lists
 from sim.clients import Client
 from sim.compute import DeviceCompute
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.memory import explained
-from sim.learning.models import Architecture
 from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
@@ -93,9 +93,7 @@ class _Builder:
     def simulation(self) -> Simulation:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
-            simulation = Simulation(
-                self.scenario, self.loop, self.network, self.engine, self.churn.events
-            )
+            simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [

@@ -9,8 +9,11 @@ only where, the real import fails.
 import importlib
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
+
+from torch import nn
 
 _REGISTRATIONS = "torchvision._meta_registrations"
 _CONNECT_TIMEOUT_S = 20.0
@@ -49,3 +52,52 @@ def download(name: str, folder: Path) -> None:
         dataset_class(name)(root=str(folder), download=True)
     finally:
         socket.setdefaulttimeout(before)
+
+
+def _resnet18(outputs: int) -> tuple[nn.Module, nn.Module, str]:
+    module = import_torchvision().models.resnet18(num_classes=outputs)
+    return module, module, "conv1"
+
+
+def _shufflenet(outputs: int) -> tuple[nn.Module, nn.Module, str]:
+    module = import_torchvision().models.shufflenet_v2_x1_0(num_classes=outputs)
+    return module, module.conv1, "0"
+
+
+def _googlenet(outputs: int) -> tuple[nn.Module, nn.Module, str]:
+    module = import_torchvision().models.googlenet(
+        num_classes=outputs, aux_logits=False, transform_input=False, init_weights=False
+    )
+    return module, module.conv1, "conv"
+
+
+NETWORKS: Mapping[str, Callable[[int], tuple[nn.Module, nn.Module, str]]] = {
+    "resnet18": _resnet18,
+    "shufflenet": _shufflenet,
+    "googlenet": _googlenet,
+}
+"""Number of outputs -> the network, and the module and name in it of its first convolution."""
+
+
+def network(name: str, channels: int, outputs: int) -> nn.Module:
+    """The network `name` of NETWORKS for images of so many channels, not pretrained; [B, outputs].
+
+    ResNet18, ShuffleNet v2 x1.0, and GoogLeNet without its auxiliary outputs, which would need a loss of
+    their own. Dropout is off: its masks would have to be drawn from random streams of the clients.
+    """
+    module, owner, place = NETWORKS[name](outputs)
+    first = getattr(owner, place)
+    if first.in_channels != channels:
+        own = nn.Conv2d(
+            channels,
+            first.out_channels,
+            first.kernel_size,
+            stride=first.stride,
+            padding=first.padding,
+            bias=first.bias is not None,
+        )
+        setattr(owner, place, own)
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return module

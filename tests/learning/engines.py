@@ -20,9 +20,14 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "mlp": (1, 2, 3),
     "cnn": (1, 8, 8),
     "resnet9": (3, 8, 8),
+    "decoupled": (1, 2, 3),
     "point": (4,),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"mlp": {"hidden": [5]}, "resnet9": {"width": 4, "groups": 2}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "mlp": {"hidden": [5]},
+    "resnet9": {"width": 4, "groups": 2},
+    "decoupled": {"features": 5},
+}
 
 DENSE = ("logistic-regression", "mlp")  # chains of linear layers
 

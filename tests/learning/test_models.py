@@ -9,13 +9,15 @@ from torch import nn
 from torch.func import grad, vmap
 
 from sim.errors import UserError
-from sim.learning.models import MODELS, Architecture, Point, ResNet9, architecture, build_model
+from sim.learning.architecture import Architecture
+from sim.learning.models import MODELS, Point, ResNet9, architecture, build_model
 
 SMALL: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [
     ("logistic-regression", {}, (64,), 10),
     ("mlp", {"hidden": [16, 8]}, (1, 8, 8), 10),
     ("cnn", {}, (3, 8, 8), 5),
     ("resnet9", {"width": 4, "groups": 2}, (3, 16, 16), 5),
+    ("decoupled", {"features": 7, "parts": ("head_anchor",)}, (1, 8, 8), 5),
     ("point", {}, (7,), 0),
 ]
 IDS = [name for name, *_ in SMALL]
@@ -143,7 +145,7 @@ def test_unflattened_parameters_are_views() -> None:
 
 def test_convolutions_are_reported() -> None:
     models = [architecture(*arguments) for arguments in SMALL]
-    assert [m.has_convolution for m in models] == [False, False, True, True, False]
+    assert [m.has_convolution for m in models] == [False, False, True, True, False, False]
 
 
 def test_equal_architectures_have_equal_keys() -> None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable
 import numpy as np
 import torch
 
+from sim.learning.architecture import Architecture
 from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel, possible_ways
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 
 CLIENTS_MAX = 32

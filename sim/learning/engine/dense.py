@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sim.learning.models import Architecture
+from sim.learning.architecture import Architecture
 from sim.learning.objectives import Objective, cross_entropy
 
 
@@ -73,8 +73,8 @@ class DenseChain:
         logarithms = self._forward(flat, x)[-1].float().log_softmax(dim=1)
         return -logarithms.gather(1, y.unsqueeze(1)).mean(dim=(1, 2))
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient of each client's mean cross-entropy over its batch, [N, P]."""
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
+        """Gradient of each client's mean cross-entropy over its batch, [N, P]; no parameter is untrained."""
         *inputs, scores = self._forward(flat, x)
         clients, batch = y.shape
         # Of the mean loss with respect to the scores: (softmax - one-hot) / B.
@@ -92,7 +92,7 @@ class DenseChain:
             if place:
                 error = self._parts(flat, self.layers[place])[0].transpose(1, 2).bmm(error)
                 error = torch.ops.aten.threshold_backward(error, inputs[place], 0.0)  # through the ReLU
-        return gradient
+        return gradient, None
 
     def _forward(self, flat: Tensor, x: Tensor) -> list[Tensor]:
         """The input of every layer, and the scores: [N, features, B], in which the products are fastest."""

@@ -8,11 +8,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.draws import Draw, SampleJob, TrainJob
@@ -32,7 +32,6 @@ from sim.learning.engine.operations import (
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.samples import ClientData
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 from sim.world.random import key
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from sim.errors import UserError
+from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.dense import DenseChain
 from sim.learning.engine.precision import PRECISIONS, cast
-from sim.learning.models import Architecture
 from sim.learning.objectives import Objective
 
 _FEW_CLIENTS = 48
@@ -30,10 +30,16 @@ WAYS = ("auto", "dense", "vmap", "loop")
 
 
 class Way(Protocol):
-    """flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each is client n's."""
+    """flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each is client n's.
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient of each client's mean loss over its batch, [N, P]."""
+    Losses and outputs are those of evaluation: batch norms take their running statistics.
+    """
+
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Gradient of each client's mean loss over its batch, [N, P], with batch norms in training mode.
+
+        It is 0 for the U untrained parameters. Second, what these are after the step, [N, U]; None if U = 0.
+        """
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
@@ -42,36 +48,47 @@ class Way(Protocol):
         """Model outputs, e.g. class scores [N, B, K]."""
 
 
+Named = dict[str, Tensor]
+
+
 class Vmapped:
     """All clients in one call of `torch.func.vmap`."""
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
-        def loss(params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        def loss(params: Named, x: Tensor, y: Tensor) -> Tensor:
             return objective(architecture, params, x, y)
 
+        def training_loss(trained: Named, untrained: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+            model = TrainingPass(architecture, untrained)
+            return objective(model, trained | untrained, x, y), model.untrained
+
         self._architecture = architecture
-        self._gradient = vmap(grad(loss))
+        self._gradient = vmap(grad(training_loss, has_aux=True))
+        self._training_loss = vmap(training_loss)
         self._loss = vmap(loss)
         self._outputs = vmap(architecture.forward)
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would fill a
         # zero vector of full width for every parameter tensor.
-        stacked = self._architecture.unflatten(flat)
-        gradient = self._gradient if len(flat) > _FEW_CLIENTS else self._gradient_of_few
-        return self._architecture.flatten(gradient(stacked, x, y))
+        trained, untrained = _divided(self._architecture, flat)
+        of_few = len(flat) <= _FEW_CLIENTS
+        gradient, after = (self._gradient_of_few if of_few else self._gradient)(trained, untrained, x, y)
+        still = {name: torch.zeros_like(view) for name, view in untrained.items()}
+        side_by_side = torch.cat([values.flatten(1) for values in after.values()], dim=1) if after else None
+        return self._architecture.flatten(gradient | still), side_by_side
 
-    def _gradient_of_few(self, stacked: dict[str, Tensor], x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def _gradient_of_few(self, trained: Named, untrained: Named, x: Tensor, y: Tensor) -> tuple[Named, Named]:
         """As `_gradient`, but only the forward pass under vmap.
 
         A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
         that of each. The backward pass is then one of ordinary batched operations.
         """
-        leaves = {name: view.detach().requires_grad_() for name, view in stacked.items()}
+        leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         with torch.enable_grad():
-            total = self._loss(leaves, x, y).sum()
-        gradients = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, gradients, strict=True))
+            losses, after = self._training_loss(leaves, untrained, x, y)
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, gradients, strict=True)), after
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._loss(self._architecture.unflatten(flat), x, y)
@@ -87,28 +104,37 @@ class Looped:
         self._architecture = architecture
         self._objective = objective
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
+        rows = []
         for row, own_x, own_y, into in zip(flat, _fast(x), y, gradient, strict=True):
-            parts = self._gradient(row, own_x, own_y).values()
-            torch.cat([part.reshape(-1) for part in parts], out=into)
-        return gradient
+            parts, after = self._gradient(row, own_x, own_y)
+            parts |= {name: torch.zeros_like(values) for name, values in after.items()}
+            torch.cat([parts[part.name].reshape(-1) for part in self._architecture.slices], out=into)
+            if after:
+                rows.append(torch.cat([values.reshape(-1) for values in after.values()]))
+        return gradient, torch.stack(rows) if rows else None
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
         """One step of plain SGD, in place: without the copies that make the gradient one vector."""
         for row, own_x, own_y, own_rate in zip(flat, _fast(x), y, rate[:, 0].tolist(), strict=True):
-            parts = self._gradient(row, own_x, own_y)
+            parts, after = self._gradient(row, own_x, own_y)
             for name, values in self._architecture.unflatten(row).items():
-                values.sub_(parts[name], alpha=own_rate)
+                if name in parts:
+                    values.sub_(parts[name], alpha=own_rate)
+                else:
+                    values.copy_(after[name])
 
-    def _gradient(self, row: Tensor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        unflatten = self._architecture.unflatten
-        params = {name: view.detach().requires_grad_() for name, view in unflatten(row).items()}
+    def _gradient(self, row: Tensor, x: Tensor, y: Tensor) -> tuple[Named, Named]:
+        """Gradients of the trained parameters, and what the untrained ones are after the step."""
+        trained, untrained = _divided(self._architecture, row)
+        leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
+        model = TrainingPass(self._architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
         with torch.enable_grad():
-            loss = self._loss(params, x, y)
-        gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
-        return dict(zip(params, gradients, strict=True))
+            loss = self._objective(model, leaves | untrained, x, y)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, gradients, strict=True)), model.untrained
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._each(self._loss, flat, _fast(x), y)
@@ -116,12 +142,18 @@ class Looped:
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         return self._each(self._architecture.forward, flat, _fast(x))
 
-    def _loss(self, params: Tensor | Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def _loss(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
 
     @staticmethod
     def _each(function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
         return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
+
+
+def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
+    """Views of a vector's trained and of its untrained parameters."""
+    trained = architecture.unflatten(flat)
+    return trained, {part.name: trained.pop(part.name) for part in architecture.untrained}
 
 
 def _fast(x: Tensor) -> Iterable[Tensor]:
@@ -176,12 +208,25 @@ class Kernel:
         self.precision = precision
         chain = DenseChain.of(architecture, objective) if way == "dense" else None
         kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
+        self._untrained_columns = architecture.untrained_columns
         self._way = kinds[way](architecture, objective) if chain is None else chain
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Gradient of each client's mean loss over its batch, [N, P]."""
+        """Gradient of each client's mean loss over its batch, [N, P]; 0 for untrained parameters."""
+        return self.training_gradients(flat, x, y)[0]
+
+    def training_gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The gradients, and for `settle` what the untrained parameters are after the step."""
         with cast(self.precision, flat.device):
             return self._way.gradients(flat, x, y)
+
+    def settle(self, flat: Tensor, untrained: Tensor | None) -> None:
+        """Set the untrained parameters, in place, whatever an optimizer made of them. untrained: [N, U]."""
+        if untrained is None:
+            return
+        if self._untrained_columns.device != flat.device:
+            self._untrained_columns = self._untrained_columns.to(flat.device)
+        flat.index_copy_(1, self._untrained_columns, untrained)
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
         """One step of plain SGD, in place; rate: [N, 1]."""
@@ -190,7 +235,9 @@ class Kernel:
             with cast(self.precision, flat.device):
                 self._way.descend(flat, x, y, rate)
         else:
-            flat.addcmul_(self.gradients(flat, x, y), rate, value=-1.0)
+            gradient, untrained = self.training_gradients(flat, x, y)
+            flat.addcmul_(gradient, rate, value=-1.0)
+            self.settle(flat, untrained)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""

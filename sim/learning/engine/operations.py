@@ -155,6 +155,8 @@ class Dot(Operation):
 class Train(Operation):
     """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
 
+    Neither the optimizer nor the pulls touch untrained parameters, such as the statistics of batch norms.
+
     Payload: the TrainJob, and the factors of the combination that it starts from. Inputs: the atoms of that
     combination, the optimizer's state if any, the anchors of the pulls, and scalars that factors refer to.
     Outputs: the trained parameters [N, P] and, for optimizers that have one, the state [N, slots * P].
@@ -234,11 +236,12 @@ class Train(Operation):
             if done is None:
                 self.kernel.descend(now, x, y, _first(rate, active))
                 continue
-            gradient = self.kernel.gradients(now, x, y)
+            gradient, untrained = self.kernel.training_gradients(now, x, y)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
             its_state = None if state is None else _first(state, active)
             self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, _first(rate, active))
+            self.kernel.settle(now, untrained)
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
@@ -302,7 +305,7 @@ class _OnOneBatch(Operation):
 
 
 class Gradient(_OnOneBatch):
-    """Gradient of the mean loss over one batch, [N, P]."""
+    """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         return (self.kernel.gradients(*self.inputs(nodes)),)

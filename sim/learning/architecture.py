@@ -1,0 +1,297 @@
+"""`Architecture`: a model as a pure function of one flat parameter vector.
+
+The engine keeps a client's parameters as one vector of P float32 numbers and trains many clients in one
+`torch.func.vmap` call. Modules are therefore built on the meta device, where they hold shapes but no
+numbers, and a vector's values are put in their place. That works only for modules without state of their own:
+batch norms are `sim.learning.batch_norm.BatchNorm`, whose running statistics are parameters as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+Parameters = Tensor | Mapping[str, Tensor]
+"""A flat vector [P], or tensors by name."""
+
+
+class Embedding(NamedTuple):
+    """What a decoupled model makes of a batch, for objectives about representations."""
+
+    features: Tensor
+    """z [B, d_z], of the backbone."""
+    projections: Tensor | None
+    """p [B, d_p]; None without the part "projection"."""
+    scores: Tensor
+    """[B, K]"""
+
+
+class Model(Protocol):
+    """A model as objectives see it."""
+
+    def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """Inputs [B, ...] -> outputs [B, K]."""
+
+    def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
+        """Inputs [B, ...] -> representations; TypeError unless the model is decoupled."""
+
+    def tensor(self, parameters: Parameters, name: str) -> Tensor:
+        """One parameter by its full name, in its shape; ValueError for an unknown name."""
+
+
+def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
+    """Linear and convolution layers as PyTorch does: both uniform in +-1/sqrt(fan in)."""
+    weight = parameters["weight"]
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+    if "bias" in parameters:
+        bound = 1 / math.sqrt(math.prod(weight.shape[1:]))
+        nn.init.uniform_(parameters["bias"], -bound, bound, generator=generator)
+
+
+def _reset_norm(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
+    for name, parameter in parameters.items():
+        parameter.fill_(1.0 if name == "weight" else 0.0)
+
+
+_Reset = Callable[[Mapping[str, Tensor], torch.Generator], None]
+_RESETS: Mapping[type[nn.Module], _Reset] = {
+    nn.Linear: _reset_affine,
+    nn.Conv1d: _reset_affine,
+    nn.Conv2d: _reset_affine,
+    nn.Conv3d: _reset_affine,
+    nn.GroupNorm: _reset_norm,
+    nn.LayerNorm: _reset_norm,
+}
+
+
+def _reset_of(module: nn.Module) -> _Reset | None:
+    """How a module's own parameters are initialised: our modules have a method `reset`; None if unknown."""
+    return _RESETS.get(type(module)) or getattr(module, "reset", None)
+
+
+@dataclass(frozen=True)
+class ParameterSlice:
+    """Where one parameter tensor lies in the flat vector: elements offset .. offset + numel."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+class Architecture:
+    """A model as a pure function of a flat vector of P parameters.
+
+    `key` says what it is ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
+    engine can group clients by it. `slices` lists the parameters in the vector's order, that of
+    `module.named_parameters()`; `numel` is P, `shapes` the shapes in the same order.
+
+    `untrained` are those of them that no optimizer touches: what modules name in an attribute `untrained`.
+    Among them are the `statistics` of batch norms. `module` evaluates and `training_module`, which
+    `TrainingPass` uses, is its copy in training mode; both live on the meta device.
+    """
+
+    def __init__(self, module: nn.Module, key: str, input_shape: tuple[int, ...]) -> None:
+        """Raises TypeError for state other than parameters, and for parameters of no known initialisation."""
+        stateful = [name for name, _ in module.named_buffers()]
+        if stateful:
+            raise TypeError(
+                f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
+                "(batch norms? use GroupNorm, or sim.learning.batch_norm.replace_batch_norms)"
+            )
+        untrained = set()
+        for path, part in module.named_modules():
+            if _reset_of(part) is None and any(True for _ in part.parameters(recurse=False)):
+                raise TypeError(
+                    f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
+                    f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
+                )
+            untrained |= {f"{path}.{name}".removeprefix(".") for name in getattr(part, "untrained", ())}
+        self.module = module.eval()
+        self.training_module = copy.deepcopy(module).train()
+        self.key = key
+        self.input_shape = input_shape
+        slices = []
+        offset = 0
+        for name, parameter in module.named_parameters():
+            slices.append(ParameterSlice(name, tuple(parameter.shape), offset))
+            offset += parameter.numel()
+        self.slices = tuple(slices)
+        self.numel = offset
+        self.shapes = tuple(part.shape for part in slices)
+        self.untrained = tuple(part for part in slices if part.name in untrained)
+        running = ("running_mean", "running_var")
+        self.statistics = tuple(p for p in self.untrained if p.name.rpartition(".")[2] in running)
+        self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
+        self._sizes = [part.numel for part in slices]
+        self._by_name = {part.name: part for part in slices}
+
+    def __repr__(self) -> str:
+        return f"<Architecture {self.key}, {self.numel} parameters>"
+
+    @cached_property
+    def untrained_columns(self) -> Tensor:
+        """The columns of `untrained` in the flat vector, int64."""
+        spans = [torch.arange(part.offset, part.offset + part.numel) for part in self.untrained]
+        return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64)
+
+    def part(self, name: str) -> slice:
+        """Where a part lies in the flat vector: a parameter, or all below a dotted prefix such as "backbone".
+
+        ValueError for an unknown name.
+        """
+        places = [
+            place
+            for place, own in enumerate(self.slices)
+            if own.name == name or own.name.startswith(f"{name}.")
+        ]
+        if not places:
+            parts = dict.fromkeys(own.name.partition(".")[0] for own in self.slices)
+            raise ValueError(f'{self.key} has no part "{name}"; it has {", ".join(parts)}')
+        if places != list(range(places[0], places[-1] + 1)):
+            raise ValueError(f'{self.key}: the part "{name}" does not lie in one piece')
+        last = self.slices[places[-1]]
+        return slice(self.slices[places[0]].offset, last.offset + last.numel)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Shape of the parameter `name`; ValueError for an unknown name."""
+        return self._slice(name).shape
+
+    def tensor(self, parameters: Parameters, name: str) -> Tensor:
+        """One parameter by its full name, in its shape; ValueError for an unknown name."""
+        part = self._slice(name)
+        if not isinstance(parameters, Tensor):
+            return parameters[name]
+        piece = parameters.narrow(-1, part.offset, part.numel)
+        return piece.view(*parameters.shape[:-1], *part.shape)
+
+    def _slice(self, name: str) -> ParameterSlice:
+        if name not in self._by_name:
+            raise ValueError(
+                f'{self.key} has no parameter "{name}"; it has {", ".join(part.name for part in self.slices)}'
+            )
+        return self._by_name[name]
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of a flat vector [P]; of stacked vectors [N, P] they are [N,
+        *shape]."""
+        parts = flat.split(self._sizes, dim=-1)
+        return {
+            part.name: piece.view(*flat.shape[:-1], *part.shape)
+            for part, piece in zip(self.slices, parts, strict=True)
+        }
+
+    def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The reverse of `unflatten` for stacked parameters [N, *shape]: a new tensor [N, P]."""
+        return torch.cat([parameters[part.name].flatten(1) for part in self.slices], dim=1)
+
+    def named(self, parameters: Parameters) -> dict[str, Tensor]:
+        """The parameters by name, in a new dictionary."""
+        return self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
+
+    def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """Parameters (flat [P], or by name), inputs [B, *input_shape] -> outputs [B, K], in evaluation mode.
+
+        Pure, for use inside vmap and grad.
+        """
+        return torch.func.functional_call(self.module, self.named(parameters), (x,))
+
+    def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
+        """As `forward`, with the representations before the scores; TypeError unless decoupled."""
+        self.require_decoupled()
+        return torch.func.functional_call(self.module, self.named(parameters), (x,), {"embed": True})
+
+    def require_decoupled(self) -> None:
+        """TypeError unless the model is decoupled into a backbone and a head."""
+        if not getattr(self.module, "is_decoupled", False):
+            raise TypeError(f'{self.key}: has no representations; only model.name = "decoupled" has')
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        """Fresh parameters [P], float32, on the generator's device; PyTorch's default initialisation.
+
+        Bit for bit what the module's constructor would draw from a global generator in the same state. Norms
+        start as the identity, a point at the origin. Drawn in the vector's order.
+        """
+        flat = torch.empty(self.numel, device=generator.device)
+        parameters = self.unflatten(flat)
+        modules = dict(self.module.named_modules())
+        owners = dict.fromkeys(part.name.rpartition(".")[0] for part in self.slices)
+        for path in owners:
+            own = {
+                name: parameters[f"{path}.{name}".removeprefix(".")]
+                for name, _ in modules[path].named_parameters(recurse=False)
+            }
+            reset = _reset_of(modules[path])
+            assert reset is not None  # the constructor looked
+            reset(own, generator)
+        return flat
+
+    @cached_property
+    def forward_flops_per_sample(self) -> int:
+        """Floating-point operations to evaluate one sample."""
+        return self._count_flops(training=False)
+
+    @cached_property
+    def training_flops_per_sample(self) -> int:
+        """Floating-point operations of one sample's forward and backward pass, projections included."""
+        return self._count_flops(training=True)
+
+    def _count_flops(self, *, training: bool) -> int:
+        """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass."""
+        flat = torch.empty(self.numel, device="meta", requires_grad=training)
+        x = torch.empty(1, *self.input_shape, device="meta")
+        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(training):
+            if training and getattr(self.module, "projection", None) is not None:
+                embedding = self.embed(flat, x)
+                assert embedding.projections is not None
+                (embedding.scores.sum() + embedding.projections.sum()).backward()
+            else:
+                output = self.forward(flat, x)
+                if training:
+                    output.sum().backward()
+        return counter.get_total_flops() or (4 if training else 2) * self.numel
+
+
+class TrainingPass:
+    """An architecture in training mode, for one evaluation of an objective at one vector of parameters.
+
+    Batch norms normalise by the batch. `untrained`, by name, are the untrained parameters at first, and then
+    what the last forward pass left in them: the moved statistics of batch norms. A second forward pass starts
+    from those, like a second call of a module of torch.
+    """
+
+    def __init__(self, architecture: Architecture, untrained: Mapping[str, Tensor]) -> None:
+        self.architecture = architecture
+        self.untrained = dict(untrained)
+
+    def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
+        """Inputs [B, ...] -> outputs [B, K]."""
+        return self._call(parameters, x)
+
+    def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
+        """As `Architecture.embed`."""
+        self.architecture.require_decoupled()
+        return self._call(parameters, x, embed=True)
+
+    def tensor(self, parameters: Parameters, name: str) -> Tensor:
+        """As `Architecture.tensor`."""
+        return self.architecture.tensor(parameters, name)
+
+    def _call(self, parameters: Parameters, x: Tensor, **options: bool) -> Any:
+        values = self.architecture.named(parameters) | self.untrained
+        output = torch.func.functional_call(self.architecture.training_module, values, (x,), options)
+        # What modules put in a parameter's place during the call is in `values` after it.
+        self.untrained = {name: values[name] for name in self.untrained}
+        return output

@@ -1,0 +1,181 @@
+"""Backbones of decoupled models (input -> z [B, d_z]), and which client gets which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from sim.learning import vision
+from sim.learning.batch_norm import BatchNorm, replace_batch_norms
+from sim.learning.refusals import image_shape, require
+from sim.world.random import stream
+
+Shape = tuple[int, ...]
+
+
+def _small_mlp(input_shape: Shape, features: int) -> nn.Module:
+    """One hidden layer."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(input_shape), 200), nn.ReLU(), nn.Linear(200, features)
+    )
+
+
+def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
+    """A 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
+    channels, height, width = _images("small-cnn", input_shape)
+    pooled = (height + 1) // 2 // 2 * ((width + 1) // 2 // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * pooled, features),
+    )
+
+
+def _conv(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Module]:
+    """3x3 convolution, batch norm, ReLU."""
+    return [
+        nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
+        BatchNorm(channels_out),
+        nn.ReLU(),
+    ]
+
+
+class _GlobalMean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, C]"""
+        return x.mean(dim=(2, 3))
+
+
+def _deep_cnn(input_shape: Shape, features: int) -> nn.Module:
+    """Five 3x3 convolutions with batch norm."""
+    channels, _, _ = _images("deep-cnn", input_shape)
+    return nn.Sequential(
+        *_conv(channels, 16, stride=2),
+        *_conv(16, 32, stride=2),
+        *_conv(32, 32),
+        *_conv(32, 64, stride=2),
+        *_conv(64, 64),
+        _GlobalMean(),
+        nn.Linear(64, features),
+    )
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            *_conv(channels_in, channels_out, stride),
+            nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
+            BatchNorm(channels_out),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), BatchNorm(channels_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(self.inner(x) + self.shortcut(x))
+
+
+def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
+    """A convolution and two residual blocks, all with batch norm."""
+    channels, _, _ = _images("small-resnet", input_shape)
+    return nn.Sequential(
+        *_conv(channels, 16, stride=2),
+        _Residual(16, 32, 2),
+        _Residual(32, 64, 2),
+        _GlobalMean(),
+        nn.Linear(64, features),
+    )
+
+
+def _alexnet(input_shape: Shape, features: int) -> nn.Module:
+    """Three convolutions (64, 192, 384); overlapping 3x3 pooling, as in Krizhevsky et al. (2012), between them.
+
+    torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code has a small one as well.
+    """
+    channels, height, width = _images("alexnet", input_shape, smallest=16)
+
+    def last(size: int) -> int:
+        """Of the last feature maps: behind a stride of 2 and two poolings."""
+        return (((size + 1) // 2 - 1) // 2 - 1) // 2
+
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(384 * last(height) * last(width), features),
+    )
+
+
+def _of_torchvision(name: str) -> Callable[[Shape, int], nn.Module]:
+    def build(input_shape: Shape, features: int) -> nn.Module:
+        channels, _, _ = _images(name, input_shape, smallest=28)
+        return replace_batch_norms(vision.network(name, channels, features))
+
+    return build
+
+
+def _images(name: str, input_shape: Shape, smallest: int = 8) -> tuple[int, int, int]:
+    return image_shape(f'model.backbones: "{name}"', input_shape, smallest, 'only "small-mlp"')
+
+
+BACKBONES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
+    "small-mlp": _small_mlp,
+    "small-cnn": _small_cnn,
+    "deep-cnn": _deep_cnn,
+    "small-resnet": _small_resnet,
+    "alexnet": _alexnet,
+    **{name: _of_torchvision(name) for name in vision.NETWORKS},
+}
+"""(input shape, d_z) -> module. The small ones are ours, for quick experiments; the others are MAPL's."""
+
+
+def backbone_module(name: str, input_shape: Shape, features: int) -> nn.Module:
+    """A backbone from inputs of this shape to `features` numbers.
+
+    UserError for an unknown one, and for one that does not take such inputs.
+    """
+    require(name in BACKBONES, f'model.backbones: "{name}" is unknown; allowed: {", ".join(BACKBONES)}')
+    return BACKBONES[name](input_shape, features)
+
+
+def client_backbones(
+    assign: str, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
+) -> list[str]:
+    """The backbone of each of `count` clients.
+
+    assign: "in-turn": client i has number i mod len(backbones). "random": each draws its own, from a stream
+    of its own. "by-speed": the slowest clients have the first backbone, the fastest the last, each backbone
+    the same number of clients but for rounding; `speeds` [count], larger is faster, is used for this alone.
+    ValueError for another `assign`.
+    """
+    kinds = len(backbones)
+    if assign == "in-turn":
+        return [backbones[client % kinds] for client in range(count)]
+    if assign == "random":
+        return [backbones[int(stream(seed, "backbone", client).integers(kinds))] for client in range(count)]
+    if assign != "by-speed":
+        raise ValueError(f'backbones are assigned "in-turn", "random" or "by-speed", not {assign!r}')
+    if len(speeds) != count:
+        raise ValueError(f"{len(speeds)} speeds for {count} clients")
+    slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
+    chosen = [""] * count
+    for rank, client in enumerate(slowest_first):
+        chosen[client] = backbones[rank * kinds // count]
+    return chosen

@@ -1,0 +1,103 @@
+"""Decoupled models: a backbone of any kind, a head on its features, and the parts that methods add to them.
+
+Mukherjee et al. (MAPL, "Model Agnostic Peer-to-peer Learning", section 4.1, appendix A.1) and its baselines
+exchange heads, prototypes or features between clients whose backbones differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sim.learning.architecture import Embedding
+from sim.learning.backbones import backbone_module
+from sim.learning.batch_norm import BatchNorm
+from sim.learning.refusals import require
+
+PARTS: Mapping[str, str] = {
+    "projection": "projects features for contrastive losses: Linear, BatchNorm, ReLU, Linear",
+    "head_anchor": "a copy of somebody's head, as a vector",
+    "prototypes": "one vector per class, trained with the model",
+}
+"""The parts that a model may have besides backbone and head, in their order."""
+
+_ORDER = ("backbone", "projection", "head", "head_anchor", "prototypes")
+
+
+class Decoupled(nn.Module):
+    """Backbone -> z [B, d_z]; scores = head(relu(z)) [B, K]; projection of z -> p [B, d_z], if it has one.
+
+    Parameters lie in the order backbone, projection, head.weight [K, d_z], head.bias [K], head_anchor
+    [K (d_z + 1)], prototypes [K, d_z].
+    """
+
+    is_decoupled = True
+
+    def __init__(
+        self, backbone: nn.Module, classes: int, features: int, projection_hidden: int, parts: Sequence[str]
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.projection: nn.Module | None = None
+        if "projection" in parts:
+            self.projection = nn.Sequential(
+                nn.Linear(features, projection_hidden),
+                BatchNorm(projection_hidden),
+                nn.ReLU(),
+                nn.Linear(projection_hidden, features),
+            )
+        self.head = nn.Linear(features, classes)
+        if "head_anchor" in parts:
+            self.head_anchor = nn.Parameter(torch.empty(classes * (features + 1)))
+        if "prototypes" in parts:
+            self.prototypes = nn.Parameter(torch.empty(classes, features))
+        self.untrained = ("head_anchor",) if "head_anchor" in parts else ()
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of any module, in the order of the parts; a module's own would come first otherwise."""
+        found = list(super().named_parameters("", recurse, remove_duplicate))
+        found.sort(key=lambda pair: _ORDER.index(pair[0].partition(".")[0]))  # stable within a part
+        yield from ((f"{prefix}.{name}" if prefix else name, value) for name, value in found)
+
+    def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
+        """Prototypes start standard normal (the paper: at random), the anchor at 0 until a head comes."""
+        for name, values in parameters.items():
+            if name == "prototypes":
+                values.normal_(generator=generator)
+            else:
+                values.zero_()
+
+    def forward(self, x: Tensor, embed: bool = False) -> Tensor | Embedding:
+        """[B, ...] -> scores [B, K], or all that there is with `embed`."""
+        z = self.backbone(x)
+        scores = self.head(functional.relu(z))
+        if not embed:
+            return scores
+        return Embedding(z, None if self.projection is None else self.projection(z), scores)
+
+
+def decoupled(
+    input_shape: tuple[int, ...],
+    classes: int,
+    backbone: str = "small-mlp",
+    features: int = 64,
+    projection_hidden: int = 128,
+    parts: Sequence[str] = (),
+) -> nn.Module:
+    """A `Decoupled` model with a backbone of `sim.learning.backbones.BACKBONES` and some of PARTS.
+
+    UserError for unknown names, and for a backbone that does not take the data's inputs.
+    """
+    unknown = [part for part in parts if part not in PARTS]
+    require(not unknown, f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
+    require(
+        features >= 1 and projection_hidden >= 1,
+        f"model.features = {features}, model.projection_hidden = {projection_hidden}: must be at least 1",
+    )
+    module = backbone_module(backbone, input_shape, features)
+    return Decoupled(module, classes, features, projection_hidden, parts)
