@@ -130,7 +130,8 @@ class MaplSettings(learner.Settings):
     new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Asynchronous: weights are learned when so large a share of the neighbours has sent a new head."""
     half_life: PositiveDuration | None = None
-    """Asynchronous: what a neighbour sent counts half as much after this time; by default age does not matter."""
+    """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
+    matter."""
     neighbours_at_start: PositiveInt | None = None
     """Begin with so many random neighbours instead of all peers."""
     explore: NonNegativeFloat = 0.0
@@ -230,7 +231,7 @@ class MAPL(learner.Learner):
         self.look_around()
 
     def begin(self) -> None:
-        """Give the first neighbours equal weights. What they know so far is asked for by those that come late."""
+        """Give the first neighbours equal weights; who comes late asks them for what they know so far."""
         self.begun = True
         chosen, count = list(self.peers), self.settings.neighbours_at_start
         if count is not None and count < len(chosen):
@@ -269,7 +270,7 @@ class MAPL(learner.Learner):
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.round, self.now)
 
     def mix(self) -> None:
-        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour; what is missing is the own."""
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour; the own for what is missing."""
         weighted: list[tuple[float, Knowledge]] = []
         for peer, share in self.shares.items():
             knowledge = self.known.get(peer)
@@ -334,7 +335,7 @@ class MAPL(learner.Learner):
             self.shares[other] /= 1.0 - share
 
     def look_around(self) -> None:
-        """Ask silent neighbours whether they are there, give up on those that stay silent, and ask strangers."""
+        """Ask silent neighbours for news, give up on those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
             silent_s = self.now - self.heard_at[peer]
             if silent_s > self.settings.patience:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 
 class Vector(Protocol):
     """An immutable flat vector of P float32 numbers: a model, an update, a gradient. Supports `+ - * /`.
 
-    Arithmetic costs nothing and computes nothing; `tensor()` gives the numbers and forces what is pending.
+    Arithmetic costs nothing and computes nothing; `tensor()` and `numpy()` give the numbers and force what is
+    pending.
     """
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
     def tensor(self) -> Any: ...
+
+    def numpy(self) -> np.ndarray: ...
 
     def __add__(self, other: Vector) -> Vector: ...
 

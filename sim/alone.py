@@ -17,12 +17,11 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     """
     ran = simulation.engine
     engine = Engine(ran.data, seed=ran.seed, device=ran.device, way=ran.way, precision=ran.precision)
-    trained = {client.name: client.compute.train_alone(engine) for client in simulation.clients}
+    attempts = ((client.name, client.compute.train_alone(engine)) for client in simulation.clients)
+    trained = {name: params for name, params in attempts if params is not None}
     reached: dict[str, float] = {}
-    for clients in with_same_model(
-        [client for client in simulation.clients if trained[client.name] is not None]
-    ):
-        rows = engine.rows([params for client in clients if (params := trained[client.name]) is not None])
+    for clients in with_same_model(client for client in simulation.clients if client.name in trained):
+        rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
         values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)

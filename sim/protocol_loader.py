@@ -27,7 +27,7 @@ _NOT_A_PROTOCOL = {
     "learner",
     "member",
     "settings",
-}  # their classes are named after their modules too
+}  # named like their classes
 
 
 def list_protocols() -> dict[str, str]:

@@ -109,8 +109,8 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
     kinds = {backbone: settings(options | {"backbone": backbone}) for backbone in dict.fromkeys(each)}
     if len(kinds) > 1 and not protocol.learner.heterogeneous:
         raise UserError(
-            f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole models, '
-            "so that all clients need the same backbone; name one"
+            f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole '
+            "models, so that all clients need the same backbone; name one"
         )
     return tuple([kinds[backbone] for backbone in each])
 

@@ -43,14 +43,14 @@ class ClassMeans(Operation):
     def _of_one(self, node: Node) -> Tensor:
         client = np.array([node.payload])
         atom = node.inputs[0]
-        flat = atom.arena.data[atom.row : atom.row + 1]
+        flat = atom.arena.data[atom.row]
         total = torch.zeros((self.classes, self.features), device=flat.device)
         counts = torch.zeros((self.classes, 1), device=flat.device)
         count = int(self.subset.counts[node.payload])
         for first in range(0, count, _SAMPLES_AT_ONCE):
             positions = np.arange(first, min(first + _SAMPLES_AT_ONCE, count))[None]
             x, y = self.subset.gather(client, positions)
-            features = self.kernel.features(flat, x)[0]
+            features = self.kernel.features(flat, x[0])
             # A product instead of index_add_, whose order of summation CUDA does not fix.
             belongs = torch.nn.functional.one_hot(y[0], self.classes).to(features.dtype).T
             total += belongs @ features

@@ -248,3 +248,8 @@ class Kernel:
         """Model outputs, e.g. class scores [N, B, K]."""
         with cast(self.precision, flat.device):
             return self._way.outputs(flat, x).float()
+
+    def features(self, row: Tensor, x: Tensor) -> Tensor:
+        """Features z [B, d_z] of one client's decoupled model [P], in evaluation."""
+        with cast(self.precision, row.device):
+            return self.architecture.embed(row, x).features.float()
