@@ -14,8 +14,8 @@ from protocols.vectors import mix
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer, Vector, checksums, operations
 from sim.learning.engine.batches import draw_batches
+from sim.learning.engine.draws import TrainJob
 from sim.learning.engine.kernels import Kernel, choose_way
-from sim.learning.engine.operations import TrainJob
 from sim.learning.models import MODELS, Architecture, architecture
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
 from tests.learning.engines import (
