@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy as plain_cross_entropy
 
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.operations import Draw, TrainJob
+from sim.learning.engine.draws import Draw, TrainJob
 from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import cross_entropy
 

@@ -33,13 +33,20 @@ def new_compute(
     cost: CostModel | None = None,
     factor: float = 1.0,
     sampling: str = "shuffled",
+    views: int = 1,
 ) -> DeviceCompute:
     """The computing of one client on a device of its own, whose training step takes 0.25 s."""
     if engine is None:
         engine = new_data_engine()
     model = small()
     settings = LearningSettings(
-        model, objective_of("logistic-regression"), optimizer or Optimizer(), 0.1, BATCH_SIZE, sampling
+        model,
+        objective_of("logistic-regression"),
+        optimizer or Optimizer(),
+        0.1,
+        BATCH_SIZE,
+        sampling,
+        views=views,
     )
     initial = engine.vector(model.initial(torch.Generator().manual_seed(client)))
     device = Device(asyncio.get_running_loop(), Slowness(factor))

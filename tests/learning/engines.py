@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
-from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, Train, TrainJob
+from sim.learning.engine.draws import Draw, SampleJob, TrainJob
+from sim.learning.engine.operations import Gradient, Loss, Train
 from sim.learning.models import MODELS, Architecture, architecture
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from protocols.vectors import mix
 from sim.errors import UserError
-from sim.learning.engine import Engine, Optimizer, Vector, checksums, operations
+from sim.learning.engine import Engine, Optimizer, Vector, checksums, draws
 from sim.learning.engine.batches import draw_batches
+from sim.learning.engine.draws import TrainJob
 from sim.learning.engine.kernels import Kernel, choose_way
-from sim.learning.engine.operations import TrainJob
 from sim.learning.models import MODELS, Architecture, architecture
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
 from tests.learning.engines import (
@@ -369,7 +369,7 @@ def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> N
         return trained, [float(loss) for loss in losses], gradients.numpy(), engine.statistics.batches
 
     whole = run()
-    monkeypatch.setattr(operations, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(draws, "_CHUNK_BYTES", 1)
     cut = run()
     assert_close(cut[0], whole[0])
     np.testing.assert_allclose(cut[1], whole[1], rtol=1e-6)

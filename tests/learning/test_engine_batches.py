@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from sim.learning.engine.batches import draw_batches, permute, shuffled_batches_of_one, sorted_permutations
-from sim.learning.engine.operations import Draw, SampleJob
+from sim.learning.engine.draws import Draw, SampleJob
 from sim.world.random import key
 from tests.learning.engines import client_data
 

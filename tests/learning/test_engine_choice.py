@@ -9,8 +9,8 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Optimizer, choice
 from sim.learning.engine.choice import CLIENTS_MAX, fastest_way
+from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.operations import Draw
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
 
 TIMES = {"dense": 5.0, "vmap": 3.0, "loop": 4.0}

@@ -14,9 +14,9 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.arena import Arena
+from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.operations import Draw
 from tests.learning.engines import Jobs, client_data, new_engine
 
 CLIENTS = 7

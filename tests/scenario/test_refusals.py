@@ -33,7 +33,20 @@ BAD = {
     "unknown key": (
         edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
         "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, nesterov, "
-        "weight_decay, betas, epsilon, batch_size, sampling; did you mean 'momentum'?",
+        "weight_decay, betas, epsilon, batch_size, sampling, augmentation; did you mean 'momentum'?",
+    ),
+    "augmentation of what is no image": (
+        edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),
+        'training.augmentation: changes images, and a sample of data.name = "digits" is none but a row of '
+        'numbers; leave the section out, or take another data set, such as "fashion-mnist"',
+    ),
+    "augmentation more often than always": (
+        edited("batch_size = 4", "batch_size = 4\naugmentation = { flip = 1.5 }"),
+        "training.augmentation.flip = 1.5: must be at most 1",
+    ),
+    "range that begins with its end": (
+        edited("batch_size = 4", "batch_size = 4\naugmentation = { blur_sigma = [2.0, 0.1] }"),
+        "training.augmentation.blur_sigma = [2.0, 0.1]: must begin with the smaller number",
     ),
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
