@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
 from sim.learning.engine.operations import Draw, Gradient, Loss, SampleJob, Train, TrainJob
-from sim.learning.models import MODELS, Architecture, architecture
+from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 
 CLASSES = 3
