@@ -41,7 +41,7 @@ def train_twice(way: str = "auto") -> tuple[Engine, np.ndarray]:
 
 
 def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable[..., Any]:
-    """Kernel.training_gradients of at most `limit` clients; fails in its second step, when work has been done."""
+    """`training_gradients` of at most `limit` clients; fails in its second step, when work has been done."""
     working, steps = Kernel.training_gradients, [0]
 
     def gradients(self: Kernel, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
