@@ -6,9 +6,12 @@ from pathlib import Path
 from protocols.settings import SettingError
 from sim.settings.data import (
     ClassesPerClient,
+    Data,
+    Decoupled,
     DisjointClusters,
     ImageData,
     Mapl,
+    Model,
     PermutedClusters,
     QuadraticData,
 )
@@ -107,7 +110,19 @@ def _model(sections: Sections) -> Iterator[SettingError]:
         yield SettingError("model.name", sections.model.name, 'must be "point" for data.name = "quadratic"')
     if point and isinstance(sections.data, ImageData):
         problem = f'only for data.name = "quadratic", this is "{sections.data.name}"; must be one of '
-        yield SettingError("model.name", "point", problem + "logistic-regression, mlp, cnn, resnet9")
+        yield SettingError(
+            "model.name", "point", problem + "logistic-regression, mlp, cnn, resnet9, decoupled"
+        )
+    yield from _backbones(sections.model, sections.data)
+
+
+def _backbones(model: Model, data: Data) -> Iterator[SettingError]:
+    """Only one backbone takes the digits, which are no images but 64 numbers."""
+    if not isinstance(model, Decoupled) or data.name != "digits":
+        return
+    if any(backbone != "small-mlp" for backbone in model.backbones):
+        problem = 'the inputs of data.name = "digits" are 64 numbers; must be ["small-mlp"], or other data'
+        yield SettingError("model.backbones", model.backbones, problem)
 
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:

@@ -99,7 +99,7 @@ def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
 
 
 def _alexnet(input_shape: Shape, features: int) -> nn.Module:
-    """Three convolutions (64, 192, 384); overlapping 3x3 pooling, as in Krizhevsky et al. (2012), between them.
+    """Three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012) between.
 
     torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code has a small one as well.
     """

@@ -13,8 +13,6 @@ from sim.learning.architecture import Architecture
 from sim.learning.decoupled import decoupled
 from sim.learning.refusals import image_shape, require
 
-__all__ = ["MODELS", "Architecture", "Point", "ResNet9", "architecture", "build_model"]
-
 _NO_IMAGES = "model.name = mlp or logistic-regression"
 
 

@@ -157,6 +157,11 @@ Data = Annotated[ImageData | QuadraticData, Field(discriminator="name")]
 # Models --------------------------------------------------------------------------------------------------
 
 
+Backbone = Literal[
+    "small-mlp", "small-cnn", "deep-cnn", "small-resnet", "alexnet", "resnet18", "shufflenet", "googlenet"
+]
+
+
 class _Initialised(Settings):
     initialisation: Literal["shared", "independent"] = "shared"
     """Whether all clients start from the same parameters or each from its own."""
@@ -198,10 +203,29 @@ class ResNet9(_Initialised):
         return self
 
 
+class Decoupled(_Initialised):
+    """A backbone, which may differ between clients, and a linear head on the ReLU of its features.
+
+    The protocol adds the parts that it needs: a projection, prototypes, a copy of a head (MAPL and what it is
+    compared with). "resnet18", "shufflenet" (v2 x1.0) and "googlenet" are torchvision's, not pretrained,
+    without dropout and auxiliary outputs; "alexnet" is a small one of three convolutions.
+    """
+
+    name: Literal["decoupled"]
+    backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)]
+    """The backbones that there are; all but small-mlp need images."""
+    assign: Literal["in-turn", "random", "by-speed"] = "in-turn"
+    """Who has which: client id mod number; each at random; or slow devices the first, fast ones the last."""
+    features: PositiveInt = 64
+    """Length of the backbones' output, and of projections."""
+    projection_hidden: PositiveInt = 128
+    """Hidden units of the projection, if the protocol has one (4096 in MAPL's code)."""
+
+
 class Point(_Initialised):
     """One vector, for quadratic data."""
 
     name: Literal["point"]
 
 
-Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Point, Field(discriminator="name")]
+Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Decoupled | Point, Field(discriminator="name")]

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
 from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.operations import Gradient, Loss, Train
-from sim.learning.models import MODELS, Architecture, architecture
+from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 
 CLASSES = 3

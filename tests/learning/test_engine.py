@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from protocols.vectors import mix
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums, draws
 from sim.learning.engine.batches import draw_batches
 from sim.learning.engine.draws import TrainJob
 from sim.learning.engine.kernels import Kernel, choose_way
-from sim.learning.models import MODELS, Architecture, architecture
+from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
 from tests.learning.engines import (
     MODELS_AND_WAYS,
@@ -385,6 +386,7 @@ def test_way_is_chosen_by_model_and_device() -> None:
         "mlp": "dense",
         "cnn": "loop",
         "resnet9": "loop",
+        "decoupled": "vmap",
         "point": "vmap",
     }
     assert choose_way("auto", small("mlp"), _only_the_bias, cpu) == "vmap"

@@ -41,10 +41,10 @@ def train_twice(way: str = "auto") -> tuple[Engine, np.ndarray]:
 
 
 def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable[..., Any]:
-    """Kernel.gradients of at most `limit` clients; fails in its second step, when work has been done."""
-    working, steps = Kernel.gradients, [0]
+    """`training_gradients` of at most `limit` clients; fails in its second step, when work has been done."""
+    working, steps = Kernel.training_gradients, [0]
 
-    def gradients(self: Kernel, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(self: Kernel, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         calls.append(len(flat))
         steps[0] += 1
         if len(flat) > limit and steps[0] > 1:
@@ -59,7 +59,7 @@ def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable
 def test_what_does_not_fit_is_cut(error: RuntimeError, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed, expected = train_twice()
     calls: list[int] = []
-    monkeypatch.setattr(Kernel, "gradients", failing_above(limit, error, calls))
+    monkeypatch.setattr(Kernel, "training_gradients", failing_above(limit, error, calls))
     engine, got = train_twice()
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     assert max(calls) == CLIENTS
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_cut(error: RuntimeError, limit: int, monkeypatch: 
 
 def test_the_smaller_limit_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(Kernel, "gradients", failing_above(3, CPU_SAYS, calls))
+    monkeypatch.setattr(Kernel, "training_gradients", failing_above(3, CPU_SAYS, calls))
     engine = new_engine(client_data([6] * CLIENTS))
     jobs = Jobs(engine, optimizer=Optimizer("adam"))
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_the_smaller_limit_is_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_job_that_does_not_fit_alone_is_refused(
     error: RuntimeError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Kernel, "gradients", failing_above(0, error, []))
+    monkeypatch.setattr(Kernel, "training_gradients", failing_above(0, error, []))
     engine = new_engine(client_data([6] * CLIENTS))
     jobs = Jobs(engine, optimizer=Optimizer("adam"))
     trained = [jobs.train(client, jobs.initial(client), 3)[0] for client in range(CLIENTS)]
@@ -99,7 +99,9 @@ def test_a_job_that_does_not_fit_alone_is_refused(
 
 def test_other_errors_are_not_taken_for_missing_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr(Kernel, "gradients", failing_above(0, RuntimeError("expected scalar type"), calls))
+    monkeypatch.setattr(
+        Kernel, "training_gradients", failing_above(0, RuntimeError("expected scalar type"), calls)
+    )
     with pytest.raises(RuntimeError, match="expected scalar type"):
         train_twice()
     assert len(calls) == 2, "it is not tried again"

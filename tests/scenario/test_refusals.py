@@ -183,7 +183,19 @@ BAD = {
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),
         'model.name = "point": only for data.name = "quadratic", this is "digits"; must be one of '
-        "logistic-regression, mlp, cnn, resnet9",
+        "logistic-regression, mlp, cnn, resnet9, decoupled",
+    ),
+    "backbones that need images": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["small-mlp", "small-cnn"]'),
+        'model.backbones = ["small-mlp", "small-cnn"]: the inputs of data.name = "digits" are 64 numbers',
+    ),
+    "no backbone": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = []'),
+        "model.backbones",
+    ),
+    "unknown backbone": (
+        edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["resnet8"]'),
+        'model.backbones.0 = "resnet8": must be one of small-mlp, small-cnn',
     ),
     "data that does not fit the model": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),

@@ -1,0 +1,164 @@
+"""Backbones: shapes, sizes, that clients train together as alone, and who has which."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sim.errors import UserError
+from sim.learning import vision
+from sim.learning.architecture import Architecture
+from sim.learning.backbones import BACKBONES, backbone_module, client_backbones
+from sim.learning.batch_norm import BatchNorm
+from sim.learning.engine.kernels import Kernel
+from sim.learning.models import architecture
+from sim.learning.objectives import cross_entropy
+from sim.settings.data import Backbone
+from tests.learning.engines import generator
+
+GREY, COLOURED, DIGITS = (1, 28, 28), (3, 32, 32), (64,)
+SMALL = ("small-mlp", "small-cnn", "deep-cnn", "small-resnet")
+FEATURES, CLASSES = 12, 4
+
+
+def decoupled(backbone: str, shape: tuple[int, ...] = COLOURED) -> Architecture:
+    return architecture("decoupled", {"backbone": backbone, "features": FEATURES}, shape, CLASSES)
+
+
+def batch(shape: tuple[int, ...], *sizes: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(*sizes, *shape, generator=generator(3))
+    return x, torch.randint(CLASSES, sizes, generator=generator(4))
+
+
+def test_the_settings_know_all_of_them() -> None:
+    assert set(get_args(Backbone)) == set(BACKBONES)
+    assert set(SMALL) | {"alexnet"} | set(vision.NETWORKS) == set(BACKBONES)
+
+
+@pytest.mark.parametrize("shape", [GREY, COLOURED], ids=str)
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_images_become_features(backbone: str, shape: tuple[int, ...]) -> None:
+    model = decoupled(backbone, shape)
+    x, _ = batch(shape, 2)
+    embedding = model.embed(model.initial(generator()), x)
+    assert embedding.features.shape == (2, FEATURES)
+    assert embedding.scores.shape == (2, CLASSES)
+    assert embedding.scores.isfinite().all()
+    assert (embedding.features[0] != embedding.features[1]).all(), "they are no ReLU's output"
+    assert model.has_convolution == (backbone != "small-mlp")
+
+
+def test_the_mlp_takes_numbers() -> None:
+    x, _ = batch(DIGITS, 5)
+    model = decoupled("small-mlp", DIGITS)
+    assert model.forward(model.initial(generator()), x).shape == (5, CLASSES)
+
+
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "small-mlp"])
+def test_the_others_need_images(backbone: str) -> None:
+    with pytest.raises(UserError, match=rf'model.backbones: "{backbone}": needs images .*small-mlp'):
+        backbone_module(backbone, DIGITS, FEATURES)
+
+
+def test_an_unknown_backbone_is_refused() -> None:
+    with pytest.raises(UserError, match=r'"resnet19" is unknown; allowed: small-mlp, .*resnet18'):
+        backbone_module("resnet19", COLOURED, FEATURES)
+
+
+@pytest.mark.parametrize("backbone", SMALL)
+def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
+    """49 clients: the backward pass is vmapped, too."""
+    shape = (1, 10, 10)
+    model = decoupled(backbone, shape)
+    x, y = batch(shape, 49, 3)
+    flat = torch.stack([model.initial(generator(seed)) for seed in range(49)])
+    together, after = Kernel(model, cross_entropy, "vmap").training_gradients(flat, x, y)
+    for way in ("vmap", "loop"):
+        few, few_after = Kernel(model, cross_entropy, way).training_gradients(flat[:3], x[:3], y[:3])
+        torch.testing.assert_close(few, together[:3], rtol=1e-3, atol=1e-5)
+        assert (few_after is None) == (after is None) == (backbone in ("small-mlp", "small-cnn"))
+        if after is not None:
+            assert few_after is not None
+            torch.testing.assert_close(few_after, after[:3], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in SMALL])
+def test_a_large_one_trains(backbone: str) -> None:
+    model = decoupled(backbone)
+    kernel = Kernel(model, cross_entropy, "loop")
+    flat = model.initial(generator())[None]
+    x, y = batch(COLOURED, 1, 8)
+    before, start = kernel.losses(flat, x, y), flat.clone()
+    gradient, _ = kernel.training_gradients(flat, x, y)
+    used = [part.name for part in model.slices if gradient[0, model.part(part.name)].any()]
+    trained = [part.name for part in model.slices if part not in model.untrained]
+    # ReLU's dead units may leave a bias or norm without a gradient, but no convolution or linear layer.
+    assert {name for name in trained if name.endswith("weight")} <= set(used)
+    for _ in range(3):
+        kernel.descend(flat, x, y, torch.full((1, 1), 0.01))
+    assert flat.isfinite().all()
+    moved = start[0, model.untrained_columns] != flat[0, model.untrained_columns]
+    assert moved.float().mean() > 0.9 if model.untrained else before > kernel.losses(flat, x, y)
+
+
+@pytest.mark.parametrize("name", vision.NETWORKS)
+def test_torchvisions_networks_draw_no_random_masks(name: str) -> None:
+    module = vision.network(name, 1, FEATURES).train()
+    x, _ = batch(GREY, 4)
+    assert torch.equal(module(x), module(x))
+    first = next(part for part in module.modules() if isinstance(part, nn.Conv2d))
+    assert first.in_channels == 1
+    assert not any(isinstance(part, BatchNorm) for part in module.modules()), "the backbone's business"
+
+
+@pytest.mark.parametrize("name", vision.NETWORKS)
+def test_torchvisions_networks_are_theirs(name: str) -> None:
+    """The same parameters and statistics give the same outputs as torchvision's own module."""
+    theirs = vision.network(name, 3, FEATURES)
+    with torch.device("meta"):
+        ours = Architecture(backbone_module(name, COLOURED, FEATURES), name, COLOURED)
+    state = theirs.state_dict()
+    flat = torch.cat([state[part.name].flatten() for part in ours.slices])
+    assert len(state) - len(ours.slices) == sum(key.endswith("num_batches_tracked") for key in state)
+    x, _ = batch(COLOURED, 3)
+    torch.testing.assert_close(ours.forward(flat, x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
+
+
+def test_torchvision_is_not_imported_without_need() -> None:
+    code = "import sys; import sim.learning.models; sys.exit('torchvision' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- who has which ----------------------------------------------------------------------------------------
+
+
+def test_in_turn() -> None:
+    assert client_backbones("in-turn", ["a", "b", "c"], 5, 1, []) == ["a", "b", "c", "a", "b"]
+
+
+def test_at_random_each_draws_its_own() -> None:
+    names = ["a", "b", "c"]
+    few, many = (client_backbones("random", names, count, 1, []) for count in (30, 31))
+    assert many[:30] == few
+    assert set(few) == set(names)
+    assert client_backbones("random", names, 30, 2, []) != few
+
+
+def test_by_speed_the_slow_have_the_first() -> None:
+    assert client_backbones("by-speed", ["a", "b"], 4, 1, [3.0, 1.0, 2.0, 4.0]) == ["b", "a", "a", "b"]
+    assert client_backbones("by-speed", ["a", "b"], 3, 1, [1.0, 1.0, 1.0]) == ["a", "a", "b"], (
+        "ties by number"
+    )
+    assert client_backbones("by-speed", ["a", "b", "c"], 2, 1, [2.0, 1.0]) == ["b", "a"]
+
+
+def test_other_assignments_are_refused() -> None:
+    with pytest.raises(ValueError, match="by-luck"):
+        client_backbones("by-luck", ["a"], 1, 1, [1.0])
+    with pytest.raises(ValueError, match="1 speeds for 2 clients"):
+        client_backbones("by-speed", ["a"], 2, 1, [1.0])
