@@ -1,0 +1,105 @@
+"""Losses that shape features, as pure functions of tensors; all work under vmap and grad, without a branch
+on data.
+
+Computed in float32 at least and outside autocast: cosines of bfloat16 agree to two digits only, and a
+temperature of 100 leaves nothing but the last digits to tell samples apart.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Variant = Literal["paper", "code"]
+"""A formula as MAPL's paper states it, or as its authors' public code computes it."""
+Reduction = Literal["mean", "sum"]
+"""Over the rows of a batch."""
+
+
+def exact(values: Tensor) -> Tensor:
+    """float32 at least: half precisions are widened, float64 stays."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def products(left: Tensor, right: Tensor) -> Tensor:
+    """Inner products [B, C] of the rows of [B, d] and [C, d], never in a half precision."""
+    with torch.autocast(left.device.type, enabled=False):
+        return exact(left) @ exact(right).mT
+
+
+def normalized(rows: Tensor) -> Tensor:
+    """Rows [B, d] of length 1; a row of zeros stays one."""
+    return functional.normalize(exact(rows), dim=-1)
+
+
+def reduced(rows: Tensor, reduction: Reduction) -> Tensor:
+    """Mean or sum of the rows' losses [B]."""
+    return rows.mean() if reduction == "mean" else rows.sum()
+
+
+def supervised_contrastive(
+    projections: Tensor,
+    labels: Tensor,
+    temperature: float,
+    variant: Variant = "paper",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Supervised contrastive loss l_cont, in nats, of projections p [Q, d_p] with labels [Q].
+
+    With cos(q, r) the cosine of two rows, X(q) the other rows of q's class and A(q) all other rows:
+
+        paper (MAPL, section 4.1; Khosla et al. 2020, L_out):
+            - sum_q 1/|X(q)| sum_{r in X(q)} log(exp(cos(q, r)/tau) / sum_{m in A(q)} exp(cos(q, m)/tau))
+        code: the log outside of the sum, and no 1/|X(q)|:
+            - sum_q log(sum_{r in X(q)} exp(cos(q, r)/tau) / sum_{m in A(q)} exp(cos(q, m)/tau))
+
+    A row that is alone in its class contributes 0. `reduction` "sum" is the paper's sum over q; "mean"
+    divides it by Q, as its eq. 1, its own l_proto and every public implementation do: a sum would tie the
+    balance with the other losses to the batch size.
+    """
+    rows = normalized(projections)
+    others = ~torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
+    positives = (labels[:, None] == labels[None, :]) & others
+    lowest = torch.finfo(rows.dtype).min  # not -inf: its products with 0 and its differences would be nan
+    logits = products(rows, rows) / temperature
+    total = logits.masked_fill(~others, lowest).logsumexp(dim=1)
+    count = positives.sum(dim=1)
+    if variant == "paper":
+        within = (logits * positives).sum(dim=1) / count.clamp(min=1)
+    else:
+        within = logits.masked_fill(~positives, lowest).logsumexp(dim=1)
+    return reduced(torch.where(count > 0, total - within, torch.zeros_like(total)), reduction)
+
+
+def prototype_contrast(
+    projections: Tensor, labels: Tensor, prototypes: Tensor, temperature: float, variant: Variant = "paper"
+) -> Tensor:
+    """Sample-to-prototype loss l_proto, in nats: mean cross-entropy over the rows of the similarities of
+    projections p [Q, d_p] to the prototypes xi [K, d_p], against the labels [Q].
+
+    paper (MAPL, section 4.1): similarity cos(p, xi^k)/tau. code: <p/||p||, xi^k>, with prototypes of any
+    length and no temperature, which cancels there.
+    """
+    if variant == "paper":
+        similarities = products(normalized(projections), normalized(prototypes)) / temperature
+    else:
+        similarities = products(normalized(projections), prototypes)
+    return functional.cross_entropy(similarities, labels)
+
+
+def uniformity(prototypes: Tensor, temperature: float = 1.0, variant: Variant = "paper") -> Tensor:
+    """What keeps the prototypes xi [K, d_p] of different classes apart, l_uni.
+
+    paper (MAPL, eq. 5): 1/K sum_k sum_{r != k} cos(xi^k, xi^r), between -1 (a regular simplex, or anything
+    else whose directions add up to 0) and K - 1 (all the same); no temperature.
+    code: exp(<xi^k, xi^r>/tau) in the cosine's place, of prototypes of any length.
+    """
+    rows = normalized(prototypes) if variant == "paper" else exact(prototypes)
+    similarities = products(rows, rows)
+    if variant == "code":
+        similarities = (similarities / temperature).exp()
+    same = torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
+    return similarities.masked_fill(same, 0.0).sum() / rows.shape[0]

@@ -1,0 +1,208 @@
+"""Collaborative graph learning (CGL) of MAPL (Mukherjee et al. 2024, section 4.2, algorithms 2 and 5).
+
+Client i holds weights w_ij of its peers j and w_ii of itself, on the simplex. It compares its classifier head
+with theirs, s_ij = -cos(head_i, head_j), s_ii = -1, and takes a few projected steps on
+
+    mu1 sum_j gamma_j w_ij s_ij + mu2 (beta ||w_i||_2 - log(deg(i) + eps)),   deg(i) = sum_{j != i} w_ij
+
+where gamma_j is j's share of the samples (eqs. 7 and 8). A weight of 0 ends the exchange with that peer.
+
+Pure numpy in float64: the numbers are few, and a peer is kept or dropped by their last digits.
+
+What the paper leaves open, and what follows from its formulas:
+- gamma divides by the samples of all clients; here by those of the client itself and the peers whose heads it
+  has. With equally many samples that makes it 1/M, in the paper too: `confidence = "equal"` is then the same.
+  To leave gamma out of the formula altogether (Table 3) is "none", that is 1, which makes similarity M times
+  as strong.
+- With the gradient of log(deg) the client's own weight goes to 0: at deg = 1 it favours every peer by
+  mu2 = .1, and gamma (1 - cos), which speaks for the client itself, is at most .05 for 20 clients. The
+  authors' code has no such gradient (it takes the degree from the weights before the step), and their
+  Figure 4 shows weights that are equal within a cluster, the client's own included:
+  `degree_gradient = False`.
+- ||w||_1 is 1 on the simplex, so that its gradient (1 everywhere, also at 0, where the weights can only grow)
+  is taken back by the projection: norm "l1" means no norm at all.
+- The step "sign" is the first one of a fresh Adam(learning_rate), which the authors' code makes in every
+  round: learning_rate * sign(gradient), whatever the size of the gradient.
+- The authors' code divides the peers' similarities by the largest. Where all are 0 or less, that would turn
+  the order round; here they are then left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protocols.mathematics import project_on_simplex
+
+Floats = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-9
+"""Weights below this are 0: what rounding leaves must not keep an exchange alive."""
+
+
+@dataclass(frozen=True)
+class GraphLearning:
+    """How weights are learned. The defaults are the paper's; `AUTHORS_CODE` is the other form."""
+
+    mu1: float = 0.5
+    """Strength of the similarity."""
+    mu2: float = 0.1
+    """Strength of the regulariser."""
+    beta: float = 0.5
+    """Strength of the norm in the regulariser: the larger, the more equal the weights."""
+    steps: int = 1
+    """Steps in one update, E_g."""
+    learning_rate: float = 0.1
+    """Of a step, eta; the paper does not say it, the authors' code has 0.1."""
+    epsilon: float = 1e-6
+    """Keeps the logarithm of a degree of 0 finite."""
+    similarity: Literal["whole", "per-class", "none"] = "whole"
+    """Cosine of the whole weight matrices; or of each class's row, averaged, over the largest peer's (the
+    authors' code); or the same for everybody (Table 3)."""
+    confidence: Literal["samples", "equal", "none"] = "samples"
+    """gamma: shares of the samples, 1/M, or 1 (Table 3)."""
+    norm: Literal["l2", "l1"] = "l2"
+    """Of the weights, in the regulariser."""
+    degree_gradient: bool = True
+    """Whether the logarithm of the degree has a gradient."""
+    step: Literal["gradient", "sign"] = "gradient"
+    """Step along the gradient, or along its sign."""
+
+
+AUTHORS_CODE = GraphLearning(similarity="per-class", degree_gradient=False, step="sign")
+"""CGL as the authors' public code does it."""
+
+
+def class_rows(head: ArrayLike, classes: int) -> Floats:
+    """The weights [K, d_z] of a flat head [K * (d_z + 1)], weights first, then K biases.
+
+    Raises ValueError if the head's length does not fit.
+    """
+    flat = np.asarray(head, dtype=np.float64)
+    if flat.ndim != 1 or classes < 1 or flat.size % classes or flat.size < 2 * classes:
+        raise ValueError(f"a head of {classes} classes has {classes} * (d_z + 1) numbers, not {flat.shape}")
+    return flat[:-classes].reshape(classes, -1)
+
+
+def _cosines(left: Floats, right: Floats) -> Floats:
+    """Cosines [...] of vectors [..., d]; 0 where one of them is 0."""
+    lengths = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)
+    return (left * right).sum(axis=-1) / np.where(lengths > 0, lengths, np.inf)
+
+
+def head_similarity(
+    own: ArrayLike, peers: Mapping[str, ArrayLike], classes: int, kind: str = "whole"
+) -> dict[str, float]:
+    """Similarity of each peer's flat head to one's own, at most 1; biases do not count.
+
+    `kind` as `GraphLearning.similarity`. Raises ValueError for heads of different or impossible lengths, and
+    for an unknown kind.
+    """
+    rows = class_rows(own, classes)
+    others = {peer: class_rows(head, classes) for peer, head in peers.items()}
+    for peer, theirs in others.items():
+        if theirs.shape != rows.shape:
+            raise ValueError(f"the head of {peer} has rows of {theirs.shape[1]}, not {rows.shape[1]} numbers")
+    if kind == "none":
+        return dict.fromkeys(others, 1.0)
+    if kind == "whole":
+        return {peer: float(_cosines(rows.ravel(), theirs.ravel())) for peer, theirs in others.items()}
+    if kind != "per-class":
+        raise ValueError(f'unknown similarity "{kind}"; known: whole, per-class, none')
+    found = {peer: float(_cosines(rows, theirs).mean()) for peer, theirs in others.items()}
+    largest = max(found.values(), default=0.0)
+    return {peer: cosine / largest for peer, cosine in found.items()} if largest > 0 else found
+
+
+def confidences(samples: ArrayLike, kind: str) -> Floats:
+    """gamma [n] for numbers of training samples [n]; `kind` as `GraphLearning.confidence`."""
+    counts = np.asarray(samples, dtype=np.float64)
+    if kind == "none":
+        return np.ones_like(counts)
+    if kind == "equal" or not counts.sum() > 0:
+        return np.full_like(counts, 1.0 / counts.size)
+    return counts / counts.sum()
+
+
+def graph_loss(weights: Floats, scores: Floats, gamma: Floats, own: int, how: GraphLearning) -> float:
+    """Eq. 7 for one client: weights, scores s and gamma are [n], and `own` is the client's own place."""
+    length = np.linalg.norm(weights) if how.norm == "l2" else np.abs(weights).sum()
+    degree = weights.sum() - weights[own]
+    regulariser = how.beta * length - np.log(degree + how.epsilon)
+    return float(how.mu1 * (gamma * weights * scores).sum() + how.mu2 * regulariser)
+
+
+def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, own: int, how: GraphLearning) -> Floats:
+    """Gradient [n] of `graph_loss` in the weights, for weights of 0 or more; without the degree's part if
+    `how` leaves that out."""
+    if how.norm == "l1":
+        direction = np.ones_like(weights)
+    else:
+        length = np.linalg.norm(weights)
+        direction = weights / length if length > 0 else np.zeros_like(weights)
+    gradient = how.mu1 * gamma * scores + how.mu2 * how.beta * direction
+    if how.degree_gradient:
+        pull = np.full_like(weights, how.mu2 / (weights.sum() - weights[own] + how.epsilon))
+        pull[own] = 0.0
+        gradient -= pull
+    return gradient
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """A client's weights: its own, and those of its peers by name; 0 or more, 1 together."""
+
+    own: float
+    peers: Mapping[str, float]
+
+
+def learn_weights(
+    before: Neighbourhood,
+    own_head: ArrayLike,
+    heads: Mapping[str, ArrayLike],
+    own_samples: int,
+    samples: Mapping[str, int],
+    classes: int,
+    how: GraphLearning,
+) -> Neighbourhood:
+    """One update of a client's weights: `how.steps` projected steps.
+
+    `heads` are flat heads [K * (d_z + 1)] and `samples` numbers of training samples, for the same peers; a
+    peer of theirs without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
+    cannot be judged: it keeps its weight, and the others share what remains.
+
+    Raises ValueError if `heads` and `samples` differ in their peers, and for heads that do not fit.
+    """
+    if heads.keys() != samples.keys():
+        unmatched = ", ".join(sorted(heads.keys() ^ samples.keys()))
+        raise ValueError(f"a peer needs both a head and a number of samples; one is missing for {unmatched}")
+    similarity = head_similarity(own_head, heads, classes, how.similarity)
+    unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
+    # In this order: the client itself, the peers with heads, and those without, whose entries stay.
+    scores = np.array([-1.0, *(-similarity[peer] for peer in heads), *(0.0 for _ in unjudged)])
+    gamma = confidences([own_samples, *(samples[peer] for peer in heads)], how.confidence)
+    gamma = np.concatenate([gamma, np.zeros(len(unjudged))])
+    weights = np.array(
+        [before.own, *(before.peers.get(peer, 0.0) for peer in heads), *unjudged.values()], dtype=np.float64
+    )
+    judged = 1 + len(heads)
+    total = 1.0 - weights[judged:].sum()
+    if total <= NEGLIGIBLE:
+        return before
+    for _ in range(how.steps):
+        gradient = graph_gradient(weights, scores, gamma, 0, how)
+        direction = np.sign(gradient) if how.step == "sign" else gradient
+        moved = weights - how.learning_rate * direction
+        weights[:judged] = _without_crumbs(project_on_simplex(moved[:judged], total), total)
+    learned = weights.tolist()
+    return Neighbourhood(learned[0], dict(zip([*heads, *unjudged], learned[1:], strict=True)))
+
+
+def _without_crumbs(weights: Floats, total: float) -> Floats:
+    """Weights [n] of the same sum, of which none is above 0 only by rounding."""
+    kept = np.where(weights < NEGLIGIBLE, 0.0, weights)
+    return kept * (total / kept.sum())

@@ -1,0 +1,144 @@
+"""The objectives of MAPL and of the methods that it is compared with, for decoupled models.
+
+An `Objective` of protocols/objectives.py each: frozen, pure, vmappable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from protocols.contrastive import (
+    Reduction,
+    Variant,
+    exact,
+    prototype_contrast,
+    supervised_contrastive,
+    uniformity,
+)
+from protocols.objectives import Model, Parameters
+
+
+@dataclass(frozen=True)
+class PersonalizedModelLoss:
+    """MAPL's local loss (Mukherjee et al. 2024, eqs. 2-5): l_cont + l_ce + l_proto + l_uni, unweighted.
+
+    Each can be switched off, as in Table 2. The model needs the part "prototypes" for l_proto and l_uni, and
+    "projection" for l_cont and l_proto.
+
+    `temperature` is tau of l_cont; the paper's 100 makes the loss nearly flat: a cosine counts a hundredth
+    of what a logit does. `prototype_temperature` is that of l_proto (None: the same; the paper has one symbol
+    for both, but gives its value "for the supervised contrastive loss"). `reduction` "sum" is the paper's
+    formula for l_cont and l_ce to the letter; its eq. 1 and its authors' code take means, and so does the
+    default.
+
+    The authors' code (`variant` "code") differs in all three contrastive losses; it has no temperature in
+    l_proto (1, on prototypes of any length), and `temperature` also in l_uni.
+    """
+
+    contrastive: bool = True
+    cross_entropy: bool = True
+    prototype: bool = True
+    uniformity: bool = True
+    temperature: float = 100.0
+    prototype_temperature: float | None = None
+    variant: Variant = "paper"
+    reduction: Reduction = "mean"
+    views: ClassVar[int] = 2
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        embedding = model.embed(parameters, x)
+        losses: list[Tensor] = []
+        if self.cross_entropy:
+            losses.append(functional.cross_entropy(exact(embedding.scores), y, reduction=self.reduction))
+        if self.contrastive:
+            rows = _projections(embedding.projections)
+            losses.append(supervised_contrastive(rows, y, self.temperature, self.variant, self.reduction))
+        if self.prototype:
+            tau = self.temperature if self.prototype_temperature is None else self.prototype_temperature
+            prototypes = model.tensor(parameters, "prototypes")
+            rows = _projections(embedding.projections)
+            losses.append(prototype_contrast(rows, y, prototypes, tau, self.variant))
+        if self.uniformity:
+            prototypes = model.tensor(parameters, "prototypes")
+            losses.append(uniformity(prototypes, self.temperature, self.variant))
+        if not losses:
+            raise ValueError("all four losses are switched off: nothing is left to train")
+        return torch.stack(losses).sum()
+
+
+def _projections(projections: Tensor | None) -> Tensor:
+    if projections is None:
+        raise ValueError('the model makes no projections: the protocol must name "projection" in its parts')
+    return projections
+
+
+@dataclass(frozen=True)
+class ContrastiveClassifier:
+    """FedClassAvg's local loss (Jang et al. 2022): l_cont + l_ce + rho * pull of the head to its anchor.
+
+    l_cont is on the features z of both views, l_ce on the first views (their code; `cross_entropy_views` 2
+    for both). The anchor, part "head_anchor" [K * (d_z + 1)], is the averaged head as it came from the
+    server; it gets no gradient, and one of zeros (none came yet) does not pull.
+
+    `pull`: "norm" is ||head - anchor||_2; "squared" half its square; "code" half the mean square of the
+    weights' differences plus half that of the biases', as in their code and MAPL's copy of it. Which of the
+    first two is the paper's was not to be checked: its text is not at hand.
+
+    Differences: z is normalised, as in MAPL's copy and in the loss that they cite; their own code leaves that
+    out. Their code multiplies l_cont by temperature/0.07, so that its gradient is that of a temperature of
+    .07 with the sharing-out of 100; MAPL's copy and this do not.
+    """
+
+    rho: float = 0.1
+    temperature: float = 100.0
+    pull: Literal["norm", "squared", "code"] = "norm"
+    cross_entropy_views: Literal[1, 2] = 1
+    variant: Variant = "paper"
+    views: ClassVar[int] = 2
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        embedding = model.embed(parameters, x)
+        labelled = y.shape[0] * self.cross_entropy_views // 2
+        loss = functional.cross_entropy(exact(embedding.scores[:labelled]), y[:labelled])
+        loss = loss + supervised_contrastive(embedding.features, y, self.temperature, self.variant)
+        return loss + self.rho * self._distance(model, parameters)
+
+    def _distance(self, model: Model, parameters: Parameters) -> Tensor:
+        anchor = exact(model.tensor(parameters, "head_anchor")).detach()
+        weight = exact(model.tensor(parameters, "head.weight")).flatten()
+        bias = exact(model.tensor(parameters, "head.bias"))
+        there = (anchor != 0).any()
+        # Where there is no anchor the head stands in for it, and the distance and its gradient are 0.
+        apart = torch.where(there, torch.cat([weight, bias]) - anchor, torch.zeros_like(anchor))
+        if self.pull == "norm":
+            return torch.linalg.vector_norm(apart)
+        if self.pull == "squared":
+            return apart.square().sum() / 2
+        return (apart[: weight.numel()].square().mean() + apart[weight.numel() :].square().mean()) / 2
+
+
+@dataclass(frozen=True)
+class FeaturePrototypes:
+    """FedProto's local loss (Tan et al. 2021): l_ce + lambda * mean squared difference of the features
+    z [B, d_z] to the prototypes of their classes.
+
+    The mean is over all B * d_z numbers, as in the authors' code, to which lambda = 1 belongs; the paper
+    sums distances of class means. The prototypes, part "prototypes" [K, d_z], are the server's averages and
+    get no gradient. A class whose prototype is all zeros is not known yet and contributes 0.
+    """
+
+    strength: float = 1.0
+    views: ClassVar[int] = 1
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        embedding = model.embed(parameters, x)
+        prototypes = exact(model.tensor(parameters, "prototypes")).detach()
+        known = (prototypes != 0).any(dim=1)
+        apart = exact(embedding.features) - prototypes[y]
+        pull = (apart.square() * known[y][:, None]).mean()
+        return functional.cross_entropy(exact(embedding.scores), y) + self.strength * pull
