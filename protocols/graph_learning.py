@@ -19,6 +19,11 @@ What the paper leaves open, and what follows from its formulas:
   authors' code has no such gradient (it takes the degree from the weights before the step), and their
   Figure 4 shows weights that are equal within a cluster, the client's own included:
   `degree_gradient = False`.
+- The paper's step drops nobody unless the heads are very much alike. With n peers inside that share all the
+  weight, one outside stays at 0 only if mu1 cos/M > mu2 beta/sqrt(n), where cos is by how much the peers
+  inside are more similar: .67 for two clusters of 10 clients, .5 for two of 5. Cosines divided by the
+  largest ("per-class") are above that; plain ones of small models (.1 to .5) are not, and then all peers
+  keep some weight.
 - ||w||_1 is 1 on the simplex, so that its gradient (1 everywhere, also at 0, where the weights can only grow)
   is taken back by the projection: norm "l1" means no norm at all.
 - The step "sign" is the first one of a fresh Adam(learning_rate), which the authors' code makes in every
@@ -158,6 +163,20 @@ class Neighbourhood:
 
     own: float
     peers: Mapping[str, float]
+
+
+def admit(before: Neighbourhood, peer: str) -> Neighbourhood:
+    """The weights with an equal share for a peer that had none, taken from everybody in proportion.
+
+    In the authors' form nobody gets in otherwise: with "sign", all that are similar enough move by the same
+    amount, and the projection takes it back, from a newcomer at 0 too.
+    """
+    if before.peers.get(peer, 0.0) > 0:
+        return before
+    members = [before.own, *before.peers.values()]
+    share = 1.0 / (1 + sum(weight > 0 for weight in members))
+    kept = {name: weight * (1 - share) for name, weight in before.peers.items()}
+    return Neighbourhood(before.own * (1 - share), kept | {peer: share})
 
 
 def learn_weights(
