@@ -63,7 +63,7 @@ def supervised_contrastive(
     rows = normalized(projections)
     others = ~torch.eye(rows.shape[0], dtype=torch.bool, device=rows.device)
     positives = (labels[:, None] == labels[None, :]) & others
-    lowest = torch.finfo(rows.dtype).min  # not -inf: its products with 0 and its differences would be nan
+    lowest = torch.finfo(rows.dtype).min  # not -inf: the branch not taken below would hold nan
     logits = products(rows, rows) / temperature
     total = logits.masked_fill(~others, lowest).logsumexp(dim=1)
     count = positives.sum(dim=1)

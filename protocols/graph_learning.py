@@ -14,8 +14,8 @@ What the paper leaves open, and what follows from its formulas:
   has. With equally many samples that makes it 1/M, in the paper too: `confidence = "equal"` is then the same.
   To leave gamma out of the formula altogether (Table 3) is "none", that is 1, which makes similarity M times
   as strong.
-- With the gradient of log(deg) the client's own weight goes to 0: at deg = 1 it favours every peer by
-  mu2 = .1, and gamma (1 - cos), which speaks for the client itself, is at most .05 for 20 clients. The
+- With the gradient of log(deg) the client's own weight goes to 0 among 10 or 20 clients: the degree favours
+  every peer by mu2 = .1, and what speaks for the client itself, mu1 gamma (1 - cos), is .05 or less. The
   authors' code has no such gradient (it takes the degree from the weights before the step), and their
   Figure 4 shows weights that are equal within a cluster, the client's own included:
   `degree_gradient = False`.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.contrastive import prototype_contrast, supervised_contrastive, uniformity
+from protocols.contrastive import Variant, prototype_contrast, supervised_contrastive, uniformity
 from protocols.local_losses import ContrastiveClassifier, FeaturePrototypes, PersonalizedModelLoss
 from protocols.objectives import Embedding, Model, Objective, Parameters
 
@@ -130,6 +130,32 @@ def test_bfloat16_outputs_are_widened(objective: Objective) -> None:
     assert loss.item() == pytest.approx(objective(MODEL, vector, x, Y).item(), rel=0.03)
 
 
+class Coarse(Decoupled):
+    """Its outputs are rounded to bfloat16, and given in that type if `narrow`."""
+
+    def __init__(self, narrow: bool) -> None:
+        super().__init__()
+        self.narrow = narrow
+
+    def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
+        features, projections, scores = super().embed(parameters, x)
+        assert projections is not None
+        rounded = Embedding(features.bfloat16(), projections.bfloat16(), scores.bfloat16())
+        return (
+            rounded
+            if self.narrow
+            else Embedding(
+                features.bfloat16().float(), projections.bfloat16().float(), scores.bfloat16().float()
+            )
+        )
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_nothing_is_computed_in_bfloat16(objective: Objective) -> None:
+    vector, x = PARAMETERS.float(), X.float()
+    assert objective(Coarse(True), vector, x, Y) == objective(Coarse(False), vector, x, Y)
+
+
 # --- MAPL ---------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +213,8 @@ def test_personalized_loss_says_what_is_missing() -> None:
 def test_contrastive_classifier_is_its_formula(
     pull: Literal["norm", "squared", "code"], views: Literal[1, 2]
 ) -> None:
-    objective = ContrastiveClassifier(rho=0.3, temperature=0.5, pull=pull, cross_entropy_views=views)
+    variant: Variant = "paper" if views == 1 else "code"
+    objective = ContrastiveClassifier(0.3, 0.5, pull, views, variant)
     embedding = MODEL.embed(PARAMETERS, X)
     anchor = PARAMETERS[place("head_anchor")].tolist()
     head = [*PARAMETERS[place("head.weight")].tolist(), *PARAMETERS[place("head.bias")].tolist()]
@@ -198,7 +225,7 @@ def test_contrastive_classifier_is_its_formula(
         "code": sum(squares[:12]) / 24 + sum(squares[12:]) / 6,
     }[pull]
     expected = (
-        supervised_contrastive(embedding.features, Y, 0.5)
+        supervised_contrastive(embedding.features, Y, 0.5, variant)
         + cross_entropy(embedding.scores, Y)[: 4 * views].mean()
         + 0.3 * distance
     )
