@@ -19,6 +19,8 @@ def problems(
 ) -> Iterator[SettingError]:
     """What pydantic refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
     for details in error.errors(include_url=False):
+        if details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]:
+            continue  # pydantic counts without the items that it refused, of which it tells as well
         problem = _explain(details, _locate(root, details["loc"]))
         if details["type"] != "missing":
             problem = as_written(raw, problem)

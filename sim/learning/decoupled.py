@@ -51,7 +51,7 @@ class Decoupled(nn.Module):
             )
         self.head = nn.Linear(features, classes)
         if "head_anchor" in parts:
-            self.head_anchor = nn.Parameter(torch.empty(classes * (features + 1)))
+            self.head_anchor = nn.Parameter(torch.zeros(classes * (features + 1)))
         if "prototypes" in parts:
             self.prototypes = nn.Parameter(torch.empty(classes, features))
         self.untrained = ("head_anchor",) if "head_anchor" in parts else ()

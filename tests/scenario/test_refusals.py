@@ -191,7 +191,7 @@ BAD = {
     ),
     "no backbone": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = []'),
-        "model.backbones",
+        "model.backbones = []: must not be empty",
     ),
     "unknown backbone": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["resnet8"]'),
