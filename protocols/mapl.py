@@ -35,7 +35,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from protocols import learner
 from protocols import settings as base
-from protocols.graph_learning import GraphLearning, Neighbourhood, learn_weights
+from protocols.graph_learning import GraphLearning, Neighbourhood, admit, learn_weights
 from protocols.local_losses import PersonalizedModelLoss
 from protocols.settings import PositiveDuration, default
 from protocols.vectors import Vector, mix
@@ -270,7 +270,7 @@ class MAPL(learner.Learner):
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.round, self.now)
 
     def mix(self) -> None:
-        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour; the own for what is missing."""
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, the own for one without."""
         weighted: list[tuple[float, Knowledge]] = []
         for peer, share in self.shares.items():
             knowledge = self.known.get(peer)
@@ -300,8 +300,12 @@ class MAPL(learner.Learner):
         """CGL among all whose heads are known; neighbours without one keep their weight."""
         self.new_heads.clear()
         known = {peer: own for peer, own in self.known.items() if own.head is not None and self.is_peer(peer)}
+        before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
+        for peer in known if self.settings.graph_step == "sign" else ():
+            if peer not in self.shares:  # a step along the sign lifts nobody from 0 who is like the others
+                before = admit(before, peer)
         learned = learn_weights(
-            Neighbourhood(1.0 - sum(self.shares.values()), self.shares),
+            before,
             self.part(self.params, "head").numpy(),
             {peer: own.head.numpy() for peer, own in known.items() if own.head is not None},
             self.samples,

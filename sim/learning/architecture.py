@@ -13,38 +13,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-Parameters = Tensor | Mapping[str, Tensor]
-"""A flat vector [P], or tensors by name."""
-
-
-class Embedding(NamedTuple):
-    """What a decoupled model makes of a batch, for objectives about representations."""
-
-    features: Tensor
-    """z [B, d_z], of the backbone."""
-    projections: Tensor | None
-    """p [B, d_p]; None without the part "projection"."""
-    scores: Tensor
-    """[B, K]"""
-
-
-class Model(Protocol):
-    """A model as objectives see it."""
-
-    def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
-        """Inputs [B, ...] -> outputs [B, K]."""
-
-    def embed(self, parameters: Parameters, x: Tensor) -> Embedding:
-        """Inputs [B, ...] -> representations; TypeError unless the model is decoupled."""
-
-    def tensor(self, parameters: Parameters, name: str) -> Tensor:
-        """One parameter by its full name, in its shape; ValueError for an unknown name."""
+from protocols.objectives import Embedding, Parameters
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sim.learning.architecture import Embedding
+from protocols.objectives import Embedding
 from sim.learning.backbones import backbone_module
 from sim.learning.batch_norm import BatchNorm
 from sim.learning.refusals import require
