@@ -21,6 +21,7 @@ together would just swap the models.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +30,7 @@ from pydantic import PositiveInt
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import metropolis_weights
-from protocols.rounds import RoundLearner
+from protocols.rounds import RoundLearner, RoundModel
 from protocols.settings import PositiveDuration, default
 from protocols.vectors import Vector, mix
 
@@ -68,21 +69,27 @@ class DPSGD(RoundLearner):
     async def take_round(self) -> None:
         """One synchronous round: send, train, and mix once every neighbour's model of this round is there."""
         self.announce()
-        update = await self.train(self.settings.local_steps)
-        models = await self.gather(self.settings.patience)
+        update = await self.local_update()
+        self.params = self.mixed(await self.gather(self.settings.patience)) + update
+        self.round += 1
+
+    async def local_update(self) -> Vector:
+        """What training changes in an iteration."""
+        return await self.train(self.settings.local_steps)
+
+    def mixed(self, models: Mapping[str, RoundModel]) -> Vector:
+        """The average of the own model and those of the partners in this round."""
         # With the degrees as they were announced, both ends of a link compute the same weight.
         degrees = {peer: model.degree for peer, model in models.items()}
         weights = metropolis_weights(self.degree, degrees)
         own = 1.0 - sum(weights.values())
-        terms = [(own, self.params)] + [(weights[peer], model.params) for peer, model in models.items()]
-        self.params = mix(terms) + update
-        self.round += 1
+        return mix([(own, self.params)] + [(weights[peer], model.params) for peer, model in models.items()])
 
     async def iterate(self) -> None:
         """One asynchronous iteration; the exchange runs beside the training of the next one."""
         if self.peers and self.asked is None:
             self.spawn(self.exchange(self.pick_peer()))
-        update = await self.train(self.settings.local_steps)
+        update = await self.local_update()
         self.params = self.params + update
 
     async def exchange(self, peer: str) -> None:

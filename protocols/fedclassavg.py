@@ -1,0 +1,56 @@
+"""FedClassAvg: a server averages heads, and clients stay near the average while features are contrasted.
+
+Jang et al., "FedClassAvg: Local representation learning for personalized federated learning on heterogeneous
+neural networks" (2022), with client i's backbone theta_i and head phi_i:
+
+    each round: phi_i <- phi for the sampled clients i
+                (theta_i, phi_i) <- E local epochs on l_cont + l_ce + rho ||phi_i - phi||
+                phi <- sum_i n_i phi_i / sum_i n_i
+
+Only heads travel, as in FedSim. The anchor phi of the last term lies in the model's part "head_anchor"; a
+client that has had none yet trains without that term. For the losses and what differs in them see
+`protocols.local_losses.ContrastiveClassifier`.
+
+Differences to the paper: its code has each client train alone for E epochs before the first round, and then
+begins with one client's initial head; here the first round does the former, and its average follows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from protocols import settings as base
+from protocols.fedsim import FedSim, FedSimServer, FedSimSettings
+from protocols.local_losses import ContrastiveClassifier
+from protocols.vectors import Vector
+
+
+class FedClassAvgSettings(FedSimSettings):
+    """A server averages the heads of clients that contrast their features."""
+
+    rho: NonNegativeFloat = 0.1
+    """Strength of the pull towards the average head."""
+    temperature: PositiveFloat = 100.0
+    """Temperature tau of the contrastive loss; MAPL's, for its comparison."""
+    pull: Literal["norm", "squared", "code"] = "norm"
+    """The distance between heads: the norm of the difference, half its square, or the authors' code's mean
+    squares."""
+
+
+class FedClassAvg(FedSim):
+    """A client that shares its head and is pulled towards the average."""
+
+    Settings = FedClassAvgSettings
+    server = FedSimServer
+    parts = ("head_anchor",)
+
+    @classmethod
+    def objective(cls, settings: base.Settings) -> ContrastiveClassifier:
+        assert isinstance(settings, FedClassAvgSettings)
+        return ContrastiveClassifier(rho=settings.rho, temperature=settings.temperature, pull=settings.pull)
+
+    def take(self, head: Vector) -> None:
+        super().take(head)
+        self.params = self.with_part(self.params, "head_anchor", head)

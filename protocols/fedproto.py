@@ -1,0 +1,132 @@
+"""FedProto: clients share the mean features of each class, and pull their own features towards the others'.
+
+Tan et al., "FedProto: Federated prototype learning across heterogeneous clients" (2021), algorithm 1, with
+client i's samples D_i^k of class k and the classes' prototypes xi^k:
+
+    each round: theta_i <- E local epochs on l_ce + lambda * (distance of features to their class's xi^k)
+                xi_i^k <- mean of z over D_i^k                          for the classes that i has
+                xi^k <- sum_i |D_i^k| xi_i^k / sum_i |D_i^k|            over the clients that have class k
+
+Nothing but prototypes travels [d_z per class], so that backbones may differ. They lie in the model's part
+"prototypes"; a class of which none has come is all zeros there and does not pull. A client's model, as it is
+evaluated, is what it trained last.
+
+Differences to the paper: its mean over clients divides by their number once more, which its code does not;
+the code counts all clients alike (`weights = "equal"`). Classes nobody had in a round keep what was known of
+them: the paper's clients never go. Models are evaluated by their heads, not by the nearest prototype. Weight
+decay, if there is any, works on the prototypes as well until the next ones come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import NonNegativeFloat
+
+from protocols import learner
+from protocols import settings as base
+from protocols.local_losses import FeaturePrototypes
+from protocols.server_rounds import PartsClient, RoundServer, RoundSettings, Task
+from protocols.vectors import Vector, mix
+
+
+@dataclass(frozen=True)
+class PrototypeTask(Task):
+    """Train on, with these prototypes [d_z] of the classes that any are known of."""
+
+    prototypes: dict[int, Vector]
+    round: int
+
+
+@dataclass(frozen=True)
+class LocalPrototypes:
+    """Mean features [d_z] of each class that a client has, and the number of its samples."""
+
+    prototypes: dict[int, Vector]
+    counts: dict[int, int]
+
+
+@dataclass(frozen=True)
+class GlobalPrototypes:
+    """The new prototypes, for all clients."""
+
+    prototypes: dict[int, Vector]
+
+
+class FedProtoSettings(RoundSettings):
+    """A server averages the mean features of each class."""
+
+    strength: NonNegativeFloat = 1.0
+    """Weight lambda of the distance between features and prototypes."""
+    weights: Literal["samples", "equal"] = "samples"
+    """How much a client counts in a class: as it has samples of it (paper), or as any other (code)."""
+
+
+class FedProtoServer(RoundServer):
+    """Averages prototypes."""
+
+    settings: FedProtoSettings
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+    ) -> None:
+        super().__init__(name, surroundings, settings, initial)
+        self.prototypes: dict[int, Vector] = {}
+
+    def task(self, client: str, number: int) -> Task:
+        return PrototypeTask(self.prototypes, number)
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        terms: dict[int, list[tuple[int, Vector]]] = {}
+        for answer in answers.values():
+            for label, prototype in answer.prototypes.items():
+                count = answer.counts[label] if self.settings.weights == "samples" else 1
+                terms.setdefault(label, []).append((count, prototype))
+        averages = dict(self.prototypes)  # a new one: the old one is on its way to clients
+        for label in sorted(terms):
+            total = sum([count for count, _ in terms[label]])
+            averages[label] = mix([(count / total, prototype) for count, prototype in terms[label]])
+        self.prototypes = averages
+
+    def news(self, client: str) -> object | None:
+        return GlobalPrototypes(self.prototypes) if self.prototypes else None
+
+
+class FedProto(PartsClient):
+    """A client that shares its classes' mean features."""
+
+    Settings = FedProtoSettings
+    server = FedProtoServer
+    parts = ("prototypes",)
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: FedProtoSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        # They start at random; zeros mean that nothing is known yet.
+        nothing = self.part(self.params, "prototypes") * 0.0
+        self.params = self.with_part(self.params, "prototypes", nothing)
+
+    @classmethod
+    def objective(cls, settings: base.Settings) -> FeaturePrototypes:
+        assert isinstance(settings, FedProtoSettings)
+        return FeaturePrototypes(settings.strength)
+
+    async def work(self, task: PrototypeTask) -> LocalPrototypes:
+        self.take(task.prototypes)
+        self.params = await self.trained(self.params)
+        return LocalPrototypes(await self.class_features(self.params), dict(self.compute.class_counts))
+
+    def learn(self, news: GlobalPrototypes) -> None:
+        self.take(news.prototypes)
+
+    def take(self, prototypes: dict[int, Vector]) -> None:
+        """Pull features towards these from now on."""
+        for label, prototype in prototypes.items():
+            self.params = self.with_part(self.params, "prototypes", prototype, row=label)

@@ -1,0 +1,161 @@
+"""pFedSim: each client gets its own mixture of all backbones, by how similar the heads are.
+
+Tan et al., "pFedSim: Similarity-aware model aggregation towards personalized federated learning" (2023):
+
+    warm-up:    rounds of federated averaging
+    then:       theta_i <- sum_j w_ij theta_j,  w_ij = phi_ij / sum_j phi_ij,  phi_ij = -log(1 - s_ij)
+                (theta_i, head_i) <- E local epochs, from the own head
+
+s_ij is the cosine of the heads' weights, 0 at least. For s_ij = 1, the client itself included, phi would be
+infinite; as in the authors' code s_ij is at most 0.9999, so that phi_ii = 9.21.
+
+The paper's text was not at hand: this follows its authors' public code (in FL-bench) and general knowledge.
+That code takes the mean cosine of the rows of each class (`similarity = "per-class"`), and compares two
+clients anew only when both are sampled; here always by the last heads of all that have answered after the
+warm-up and are believed to be up. Whoever has not yet trains from the warm-up's model, as all do in the first
+round behind it. The down-link carries a backbone only, the up-link all (MAPL's Table 7 counts 2 M (theta +
+phi) T). A client that has lost its state goes on with its mixture of backbones and a new head.
+
+A client's model, as it is evaluated, is the last global model during the warm-up, then what it trained last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import NonNegativeInt
+
+from protocols import learner
+from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.graph_learning import class_rows
+from protocols.server_rounds import Task
+from protocols.vectors import Vector, mix
+
+_SIMILARITY_MAX = 0.9999
+
+
+@dataclass(frozen=True)
+class FirstPersonalTask(Task):
+    """Train a model of your own from these parameters."""
+
+    params: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class PersonalTask(Task):
+    """Train on from this backbone, with the own head."""
+
+    backbone: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class PersonalModel:
+    """A client's trained backbone and head [K * (d_z + 1)], with K."""
+
+    backbone: Vector
+    head: Vector
+    classes: int
+
+
+class PFedSimSettings(FedAvgSettings):
+    """A server mixes for each client the backbones of those with similar heads."""
+
+    warm_up: NonNegativeInt = 100
+    """Rounds of federated averaging before (the paper's generalization phase; half of all in its code)."""
+    similarity: Literal["per-class", "whole"] = "per-class"
+    """Mean cosine of the rows of each class, or cosine of the heads' whole weights."""
+
+
+def directions(head: ArrayLike, classes: int, kind: str) -> NDArray[np.float64]:
+    """A flat head's weights as rows of length 1: one for each class, or one in all. Rows of zeros stay so."""
+    rows = class_rows(head, classes)
+    if kind == "whole":
+        rows = rows.reshape(1, -1)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
+def mixing_weights(own: str, heads: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """Shares w_ij of all clients in the backbone of the client `own`, from the `directions` of their heads.
+
+    A client whose head is all zeros is like nobody, and keeps its backbone.
+    """
+    cosines = {name: float((heads[own] * head).sum(axis=1).mean()) for name, head in heads.items()}
+    affinity = {
+        name: -math.log1p(-min(max(cosine, 0.0), _SIMILARITY_MAX)) for name, cosine in cosines.items()
+    }
+    total = sum(affinity.values())
+    return {name: value / total for name, value in affinity.items()} if total > 0 else {own: 1.0}
+
+
+class PFedSimServer(FedAvgServer):
+    """Federated averaging first, then mixtures of backbones."""
+
+    settings: PFedSimSettings
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+    ) -> None:
+        super().__init__(name, surroundings, settings, initial)
+        self.latest: dict[str, PersonalModel] = {}
+        self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
+        self.warm = self.settings.warm_up == 0
+
+    def task(self, client: str, number: int) -> Task:
+        if not self.warm:
+            return super().task(client, number)
+        if client not in self.latest:
+            return FirstPersonalTask(self.params, number)
+        return PersonalTask(self.mixture(client), number)
+
+    def mixture(self, client: str) -> Vector:
+        """The backbone of a client that has answered before: of its own and those that are up."""
+        heads = {peer: self.heads[peer] for peer in self.peers if peer in self.heads}
+        shares = mixing_weights(client, heads)
+        return mix([(share, self.latest[peer].backbone) for peer, share in shares.items() if share > 0])
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        if not self.warm:
+            super().combine(answers, number)
+            self.warm = number + 1 >= self.settings.warm_up
+            return
+        for client, model in answers.items():
+            self.latest[client] = model
+            self.heads[client] = directions(model.head.numpy(), model.classes, self.settings.similarity)
+
+    def news(self, client: str) -> object | None:
+        """The last average of the warm-up, then nothing: what others have learned comes with the next task."""
+        return None if self.latest else super().news(client)
+
+
+class PFedSim(FedAvg):
+    """A client that has a model of its own after the warm-up."""
+
+    Settings = PFedSimSettings
+    server = PFedSimServer
+    personal = False
+    """Whether it has begun a model of its own, in this life."""
+
+    async def work(self, task: Task) -> object:
+        match task:
+            case FirstPersonalTask(params):
+                self.params = params
+            case PersonalTask(backbone):
+                self.params = self.with_part(self.params, "backbone", backbone)
+            case _:
+                return await super().work(task)
+        self.personal = True
+        self.params = await self.trained(self.params)
+        backbone, head = [self.part(self.params, name) for name in ("backbone", "head")]
+        return PersonalModel(backbone, head, self.compute.classes)
+
+    def learn(self, news: GlobalModel) -> None:
+        if not self.personal:  # else it was overtaken on its way
+            super().learn(news)

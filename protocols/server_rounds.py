@@ -1,0 +1,179 @@
+"""Rounds of a server and its clients: what all methods with a server share.
+
+    each round: S <- max(1, floor(C m)) random clients of m
+                the server gives each of S a task; it trains for E local epochs and answers
+                the server combines the answers
+
+A client that has not answered after `patience` is left out of the round. Only the server begins a round: it
+waits for answers, never for clients that are gone, and whoever comes or comes back is sampled from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols import learner
+from protocols import settings as base
+from protocols.settings import PositiveDuration, default
+from protocols.vectors import Vector
+
+
+@dataclass(frozen=True)
+class Task:
+    """Base of what a server asks a client to do; the answer to it is the client's contribution."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A client has nothing to do, and has been missed by the server, or overlooked."""
+
+
+class RoundSettings(learner.Settings):
+    """A server's rounds."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share C of the clients that train in a round; at least one does."""
+    local_steps: PositiveInt | None = None
+    """Training steps of a client in a round, instead of `local_epochs`."""
+    local_epochs: PositiveInt = 1
+    """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
+    patience: PositiveDuration = default("1 min")
+    """How long the server waits for a client's answer; then the round goes on without it."""
+    broadcast: Literal["sampled", "all"] = "sampled"
+    """Who gets what a round has brought: those that train next, as in the paper, or also all others after
+    each round."""
+
+
+class RoundServer(learner.Server):
+    """Runs the rounds. A method says what clients are sent, and what becomes of their answers."""
+
+    settings: RoundSettings
+
+    def task(self, client: str, number: int) -> Task:
+        """What `client` has to do in round `number`."""
+        raise NotImplementedError
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        """Make use of the answers of round `number`: at least one, by the client's name."""
+        raise NotImplementedError
+
+    def news(self, client: str) -> object | None:
+        """What `client` is told after a round, if all are; None for nothing."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        number = 0
+        while True:
+            if not self.peers:
+                await self.sleep(self.settings.patience)
+                continue
+            await self.round(number)
+            number += 1
+
+    async def on_message(self, message: object, sender: str) -> None:
+        """A client is `Ready`: to hear from it was enough to count it in again."""
+
+    async def round(self, number: int) -> None:
+        """One round with the clients that are believed to be up."""
+        chosen = self.sample()
+        received = await asyncio.gather(*[self.answer(client, number) for client in chosen])
+        answers = dict(zip(chosen, received, strict=True))
+        answers = {client: answer for client, answer in answers.items() if answer is not None}
+        if answers:
+            self.combine(answers, number)
+        for client in self.peers if self.settings.broadcast == "all" else ():
+            news = self.news(client)
+            if news is not None:
+                self.tell(client, news)
+
+    def sample(self) -> list[str]:
+        """The clients of a round."""
+        peers = self.peers
+        # Rounded before it is cut off: 0.29 times 100 is 28.999999999999996.
+        count = max(1, math.floor(round(self.settings.fraction * len(peers), 9)))
+        if count == len(peers):
+            return list(peers)
+        return [peers[int(index)] for index in self.rng.choice(len(peers), size=count, replace=False)]
+
+    async def answer(self, client: str, number: int) -> Any:
+        """What one client answers; None if it does not in time."""
+        try:
+            return await self.ask(client, self.task(client, number), timeout=self.settings.patience)
+        except (PeerUnavailable, RemoteError):
+            self.suspect(client)
+            return None
+
+
+class RoundClient(learner.Learner):
+    """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent."""
+
+    Settings = RoundSettings
+    settings: RoundSettings
+    server: ClassVar[type[RoundServer]]
+    """The class of the server."""
+    known = False
+    """Whether a server has given it something to do, in this life."""
+    working = False
+
+    @classmethod
+    def servers(
+        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+    ) -> list[learner.ServerPlan]:
+        return [learner.ServerPlan("server", cls.server, tuple(clients))]
+
+    async def work(self, task: Any) -> object:
+        """Do what the server asks; what is returned is the answer. Counts as an iteration."""
+        raise NotImplementedError
+
+    def learn(self, news: Any) -> None:
+        """Take note of what the server tells all clients after a round."""
+        raise NotImplementedError
+
+    async def trained(self, start: Vector) -> Vector:
+        """`start` after the local steps of a round, with a fresh optimizer."""
+        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
+        return start + await self.train(steps, start=start, fresh_optimizer=True)
+
+    async def run(self) -> None:
+        """Nothing by itself, but to make itself known: the message that it is there may have been lost."""
+        self.known = False
+        while True:
+            await self.sleep(self.settings.patience)
+            if self.known:
+                return
+            for server in self.peers:
+                self.tell(server, Ready())
+
+    async def on_message(self, message: object, sender: str) -> object:
+        if not isinstance(message, Task):
+            self.learn(message)
+            return None
+        self.known = self.working = True
+        try:
+            answer = await self.work(message)
+        finally:
+            self.working = False
+        self.finish_iteration()
+        return answer
+
+    def heard(self, message: object, sender: str) -> bool:
+        done = super().heard(message, sender)
+        if isinstance(message, learner.AreYouThere) and not self.working:
+            self.tell(sender, Ready())  # else nobody would hear from a client that only works when asked
+        return done
+
+
+class PartsClient(RoundClient):
+    """A client that shares parts of its model only, so that the others' backbones may be of another make."""
+
+    heterogeneous = True
+
+    async def start_from_peers(self) -> None:
+        """Nothing: the server has no whole model to start from."""
