@@ -131,7 +131,7 @@ class PFedSimServer(FedAvgServer):
             self.heads[client] = directions(model.head.numpy(), model.classes, self.settings.similarity)
 
     def news(self, client: str) -> object | None:
-        """The last average of the warm-up, then nothing: what others have learned comes with the next task."""
+        """The last average of the warm-up, then nothing: all else comes with a client's next task."""
         return None if self.latest else super().news(client)
 
 

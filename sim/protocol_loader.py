@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(protocols.__path__[0])
 _NOT_A_PROTOCOL = {
     "compute",
+    "graph_learning",
     "learner",
     "member",
     "settings",
