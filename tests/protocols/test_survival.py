@@ -32,6 +32,10 @@ LOSSY = (
     + CHURN
 )
 
+DECOUPLED = ('model={ name = "decoupled", backbones = ["small-mlp"], features = 8, projection_hidden = 8 }',)
+"""The model of methods that share parts of it."""
+OF_PARTS = ("fedclassavg", "fedproto", "fedsim", "mapl", "mapl-plus", "pfedsim")
+
 
 def variants() -> list[tuple[str, ...]]:
     """Overrides for each protocol that comes with coterie, in each of its modes."""
@@ -42,7 +46,9 @@ def variants() -> list[tuple[str, ...]]:
         for mode in modes or ("",):
             options = {"name": name} | ({"mode": mode} if mode else {})
             options |= {"patience": "700 ms"} if "patience" in fields else {}
-            found.append(tuple(f"protocol.{key}={value}" for key, value in options.items()))
+            options |= {"warm_up": "1"} if "warm_up" in fields else {}
+            overrides = [f"protocol.{key}={value}" for key, value in options.items()]
+            found.append((*overrides, *(DECOUPLED if name in OF_PARTS else ())))
     return found
 
 
@@ -65,5 +71,6 @@ def test_every_protocol_survives_churn_and_losses_and_repeats_itself(protocol: t
 
 def test_all_protocols_are_meant() -> None:
     names = {protocol[0].removeprefix("protocol.name=") for protocol in variants()}
-    assert names == {"cobo", "dpsgd", "fedavg", "gossip", "local", "oracle"}
-    assert len(variants()) == 8  # two of them with two modes
+    own = {"cobo", "dfedavgm", "dpsgd", "fedavg", "gossip", "local", "oracle"}
+    assert names == {*own, *OF_PARTS}
+    assert len(variants()) == 18  # five of them with two modes

@@ -64,10 +64,15 @@ def test_the_list_needs_no_registry() -> None:
     assert {"local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"} <= set(listed)
     assert "learner" not in listed
     assert "settings" not in listed
+    assert "graph-learning" not in listed
     assert all(listed.values())
 
 
-@pytest.mark.parametrize("name", ["local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"])
+KNOWN = ["local", "gossip", "dpsgd", "fedavg", "oracle", "cobo", "mapl"]
+KNOWN += ["dfedavgm", "fedclassavg", "fedproto", "fedsim", "pfedsim"]
+
+
+@pytest.mark.parametrize("name", KNOWN)
 def test_known_protocols(name: str) -> None:
     found = find_protocol(name)
     assert issubclass(found, Learner)
@@ -120,7 +125,7 @@ def test_a_file_protocols_settings_are_checked(own: Path) -> None:
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     message = refusal("gosip")
     assert message.startswith(
-        'protocol.name = "gosip": must be one of cobo, dpsgd, fedavg, gossip, local, oracle'
+        'protocol.name = "gosip": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, '
     )
     assert message.endswith("package.module:Class, or my_file.py:Class; did you mean 'gossip'?")
 

@@ -224,7 +224,7 @@ BAD = {
     ),
     "unknown protocol": (
         edited('name = "gossip"', 'name = "gossipp"'),
-        'protocol.name = "gossipp": must be one of cobo, dpsgd, fedavg, gossip, local, oracle, ',
+        'protocol.name = "gossipp": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, fedproto, ',
     ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
