@@ -80,6 +80,7 @@ class FedSim(PartsClient):
 
     Settings = FedSimSettings
     server = FedSimServer
+    parts = ()
 
     async def work(self, task: HeadTask) -> TrainedHead:
         if task.head is not None:

@@ -53,8 +53,8 @@ class Learner(Member):
 
     Settings: ClassVar[type[base.Settings]] = Settings
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
-    parts: ClassVar[tuple[str, ...]] = ()
-    """What the method needs of a decoupled model besides the backbone and the head."""
+    parts: ClassVar[tuple[str, ...] | None] = None
+    """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
 

@@ -29,15 +29,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from functools import reduce
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+import numpy as np
 
 from protocols import learner
 from protocols import settings as base
-from protocols.graph_learning import GraphLearning, Neighbourhood, admit, learn_weights
+from protocols.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
 from protocols.local_losses import PersonalizedModelLoss
-from protocols.settings import PositiveDuration, default
+from protocols.mapl_settings import MaplSettings
 from protocols.vectors import Vector, mix
 
 
@@ -75,85 +75,6 @@ class KnowledgeWanted:
 @dataclass(frozen=True)
 class Parted:
     """The sender gives the receiver no weight, and will not send it what it learns."""
-
-
-class MaplSettings(learner.Settings):
-    """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
-
-    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
-    """In rounds with all neighbours, or with nobody waiting for anybody."""
-    local_epochs: PositiveInt = 1
-    """Passes over the own samples in an iteration (E)."""
-    fresh_optimizer: bool = False
-    """Forget the optimizer's moments before each iteration, as the authors' code does."""
-
-    contrastive: bool = True
-    """Train with the supervised contrastive loss l_cont."""
-    prototype: bool = True
-    """Train with the prototype loss l_proto."""
-    uniformity: bool = True
-    """Train with the uniformity loss l_uni."""
-    temperature: PositiveFloat = 100.0
-    """Temperature tau of the contrastive losses."""
-    prototype_temperature: PositiveFloat | None = None
-    """Temperature of l_proto; by default the same."""
-    loss_variant: Literal["paper", "code"] = "paper"
-    """The losses as in the paper, or as in the authors' code."""
-
-    graph_learning: bool = True
-    """Learn the weights (CGL); without, they stay equal."""
-    warm_up: NonNegativeInt = 100
-    """Iterations of a client before its head is shared and its weights are learned (T_thr)."""
-    graph_steps: PositiveInt = 1
-    """Steps each time the weights are learned (E_g)."""
-    graph_learning_rate: PositiveFloat = 0.1
-    """Step size of the weights (eta)."""
-    graph_step: Literal["gradient", "sign"] = "gradient"
-    """Along the gradient (paper), or its sign, as the authors' Adam, made afresh for each step, goes."""
-    degree_gradient: bool = True
-    """Whether the logarithm of the degree has a gradient (paper), or is a constant (code). With it the own
-    weight falls to 0 in time."""
-    similarity: Literal["whole", "per-class", "none"] = "whole"
-    """Cosine of the heads' weights as one vector (paper), the mean cosine of their rows beside the largest of
-    all neighbours (code), or the same for all."""
-    confidence: Literal["samples", "equal", "none"] = "samples"
-    """gamma: shares of the samples (paper), equal shares, or 1."""
-    norm: Literal["l2", "l1"] = "l2"
-    """Norm in the regularizer."""
-    mu1: NonNegativeFloat = 0.5
-    """Weight of the similarity in the graph's loss."""
-    mu2: NonNegativeFloat = 0.1
-    """Weight of the regularizer in the graph's loss."""
-    beta: NonNegativeFloat = 0.5
-    """Weight of the norm in the regularizer."""
-
-    new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Asynchronous: weights are learned when so large a share of the neighbours has sent a new head."""
-    half_life: PositiveDuration | None = None
-    """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
-    matter."""
-    neighbours_at_start: PositiveInt | None = None
-    """Begin with so many random neighbours instead of all peers."""
-    explore: NonNegativeFloat = 0.0
-    """Strangers that are asked for what they know in an iteration, on average."""
-    patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for."""
-
-    @property
-    def graph(self) -> GraphLearning:
-        """How the weights are learned."""
-        return GraphLearning(
-            mu1=self.mu1,
-            mu2=self.mu2,
-            beta=self.beta,
-            steps=self.graph_steps,
-            learning_rate=self.graph_learning_rate,
-            similarity=self.similarity,
-            confidence=self.confidence,
-            norm=self.norm,
-            degree_gradient=self.degree_gradient,
-            step=self.graph_step,
-        )
 
 
 class MAPL(learner.Learner):
@@ -300,26 +221,37 @@ class MAPL(learner.Learner):
         """CGL among all whose heads are known; neighbours without one keep their weight."""
         self.new_heads.clear()
         known = {peer: own for peer, own in self.known.items() if own.head is not None and self.is_peer(peer)}
+        heads = {peer: own.head.numpy() for peer, own in known.items() if own.head is not None}
         before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
-        for peer in known if self.settings.graph_step == "sign" else ():
-            if peer not in self.shares:  # a step along the sign lifts nobody from 0 who is like the others
-                before = admit(before, peer)
-        learned = learn_weights(
-            before,
-            self.part(self.params, "head").numpy(),
-            {peer: own.head.numpy() for peer, own in known.items() if own.head is not None},
-            self.samples,
-            {peer: own.samples for peer, own in known.items()},
-            self.compute.classes,
-            self.settings.graph,
-        )
-        self.shares = {peer: share for peer, share in learned.peers.items() if share > 0}
+        if self.settings.graph_step == "sign":
+            before = self.with_strangers(before, heads)
+        self.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
         for peer in self.shares:
             self.heard_at.setdefault(peer, self.now)
             self.parted.pop(peer, None)
         for peer in known:
             if peer not in self.shares:
                 self.part_from(peer)
+
+    def learned(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The peers' weights after CGL."""
+        own_head = self.part(self.params, "head").numpy()
+        samples = {peer: self.known[peer].samples for peer in heads}
+        own = self.settings
+        return learn_weights(
+            before, own_head, heads, self.samples, samples, self.compute.classes, own.graph
+        ).peers
+
+    def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
+        """The weights with an equal share for those strangers that would not lose from it at once.
+
+        A step along the sign lifts nobody from 0 who is like the others: all move by as much.
+        """
+        strangers = [peer for peer in heads if peer not in self.shares]
+        tried = reduce(admit, strangers, before)
+        learned = self.learned(tried, heads) if strangers else {}
+        welcome = [peer for peer in strangers if learned[peer] >= tried.peers[peer] - NEGLIGIBLE]
+        return reduce(admit, welcome, before)
 
     def part_from(self, peer: str) -> None:
         """Tell a peer that it has no weight, unless it was only asked what it knows and never had one."""

@@ -140,6 +140,7 @@ class PFedSim(FedAvg):
 
     Settings = PFedSimSettings
     server = PFedSimServer
+    parts = ()
     personal = False
     """Whether it has begun a model of its own, in this life."""
 

@@ -120,8 +120,8 @@ def _backbones(model: Model, data: Data) -> Iterator[SettingError]:
     """Only one backbone takes the digits, which are no images but 64 numbers."""
     if not isinstance(model, Decoupled) or data.name != "digits":
         return
-    if any(backbone != "small-mlp" for backbone in model.backbones):
-        problem = 'the inputs of data.name = "digits" are 64 numbers; must be ["small-mlp"], or other data'
+    if any(backbone not in ("small-mlp", "deep-mlp") for backbone in model.backbones):
+        problem = 'the inputs of data.name = "digits" are 64 numbers; allowed are small-mlp and deep-mlp'
         yield SettingError("model.backbones", model.backbones, problem)
 
 

@@ -102,9 +102,15 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
 
     model = scenario.model
     options = model.model_dump(exclude={"name", "initialisation", "backbones", "assign"})
+    parts = protocol.learner.parts
     if not isinstance(model, Decoupled):
+        if parts is not None:
+            raise UserError(
+                f'model.name = "{model.name}": protocol.name = "{protocol.name}" exchanges parts of '
+                'models, for which it must be "decoupled"'
+            )
         return (settings(options),) * scenario.clients.count
-    options["parts"] = protocol.learner.parts
+    options["parts"] = parts or ()
     each = _backbones(scenario, model, data_dir)
     kinds = {backbone: settings(options | {"backbone": backbone}) for backbone in dict.fromkeys(each)}
     if len(kinds) > 1 and not protocol.learner.heterogeneous:

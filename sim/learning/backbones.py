@@ -22,6 +22,18 @@ def _small_mlp(input_shape: Shape, features: int) -> nn.Module:
     )
 
 
+def _deep_mlp(input_shape: Shape, features: int) -> nn.Module:
+    """Two hidden layers."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape), 100),
+        nn.ReLU(),
+        nn.Linear(100, 100),
+        nn.ReLU(),
+        nn.Linear(100, features),
+    )
+
+
 def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
     """A 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
     channels, height, width = _images("small-cnn", input_shape)
@@ -132,11 +144,12 @@ def _of_torchvision(name: str) -> Callable[[Shape, int], nn.Module]:
 
 
 def _images(name: str, input_shape: Shape, smallest: int = 8) -> tuple[int, int, int]:
-    return image_shape(f'model.backbones: "{name}"', input_shape, smallest, 'only "small-mlp"')
+    return image_shape(f'model.backbones: "{name}"', input_shape, smallest, 'only "small-mlp" and "deep-mlp"')
 
 
 BACKBONES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "small-mlp": _small_mlp,
+    "deep-mlp": _deep_mlp,
     "small-cnn": _small_cnn,
     "deep-cnn": _deep_cnn,
     "small-resnet": _small_resnet,

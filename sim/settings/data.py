@@ -158,7 +158,15 @@ Data = Annotated[ImageData | QuadraticData, Field(discriminator="name")]
 
 
 Backbone = Literal[
-    "small-mlp", "small-cnn", "deep-cnn", "small-resnet", "alexnet", "resnet18", "shufflenet", "googlenet"
+    "small-mlp",
+    "deep-mlp",
+    "small-cnn",
+    "deep-cnn",
+    "small-resnet",
+    "alexnet",
+    "resnet18",
+    "shufflenet",
+    "googlenet",
 ]
 
 
@@ -213,7 +221,7 @@ class Decoupled(_Initialised):
 
     name: Literal["decoupled"]
     backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)]
-    """The backbones that there are; all but small-mlp need images."""
+    """The backbones that there are; all but small-mlp and deep-mlp need images."""
     assign: Literal["in-turn", "random", "by-speed"] = "in-turn"
     """Who has which: client id mod number; each at random; or slow devices the first, fast ones the last."""
     features: PositiveInt = 64

@@ -22,7 +22,7 @@ from sim.settings.data import Backbone
 from tests.learning.engines import generator
 
 GREY, COLOURED, DIGITS = (1, 28, 28), (3, 32, 32), (64,)
-SMALL = ("small-mlp", "small-cnn", "deep-cnn", "small-resnet")
+SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet")
 FEATURES, CLASSES = 12, 4
 
 
@@ -50,7 +50,7 @@ def test_images_become_features(backbone: str, shape: tuple[int, ...]) -> None:
     assert embedding.scores.shape == (2, CLASSES)
     assert embedding.scores.isfinite().all()
     assert (embedding.features[0] != embedding.features[1]).all(), "they are no ReLU's output"
-    assert model.has_convolution == (backbone != "small-mlp")
+    assert model.has_convolution == (backbone not in ("small-mlp", "deep-mlp"))
 
 
 def test_the_mlp_takes_numbers() -> None:
@@ -59,7 +59,7 @@ def test_the_mlp_takes_numbers() -> None:
     assert model.forward(model.initial(generator()), x).shape == (5, CLASSES)
 
 
-@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "small-mlp"])
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in ("small-mlp", "deep-mlp")])
 def test_the_others_need_images(backbone: str) -> None:
     with pytest.raises(UserError, match=rf'model.backbones: "{backbone}": needs images .*small-mlp'):
         backbone_module(backbone, DIGITS, FEATURES)
@@ -81,7 +81,7 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
     for way in ("vmap", "loop"):
         few, few_after = Kernel(model, cross_entropy, way).training_gradients(flat[:3], x[:3], y[:3])
         torch.testing.assert_close(few, together[:3], rtol=1e-3, atol=1e-5)
-        assert (few_after is None) == (after is None) == (backbone in ("small-mlp", "small-cnn"))
+        assert (few_after is None) == (after is None) == (backbone in ("small-mlp", "deep-mlp", "small-cnn"))
         if after is not None:
             assert few_after is not None
             torch.testing.assert_close(few_after, after[:3], rtol=1e-4, atol=1e-6)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-import pytest
 import torch
-from torch import nn
 
 from protocols.learner import Surroundings
 from protocols.server_rounds import RoundServer, RoundSettings
-from sim.build import learning
-from sim.learning import backbones
+from sim.learning.architecture import TrainingPass
 from sim.simulation import Simulation
 from tests.protocols.worlds import DIGITS, learner
 
@@ -26,21 +21,9 @@ DECOUPLED = (
     .replace("batch_size = 4", "batch_size = 2000")
     .replace('duration = "8 s"', 'duration = "60 s"')
 )
+TWO_BACKBONES = 'model.backbones=["small-mlp", "deep-mlp"]'
 CLASSES, FEATURES = 10, 8
 HEAD = CLASSES * (FEATURES + 1)
-
-
-def deal_two_backbones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every other client gets another backbone. (Scenarios have one for digits only: others need images.)"""
-
-    def wide(input_shape: tuple[int, ...], features: int) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, features))
-
-    def dealt(assign: str, names: Sequence[str], count: int, *others: object) -> list[str]:
-        return [("small-mlp", "wide")[i % 2] for i in range(count)]
-
-    monkeypatch.setitem(backbones.BACKBONES, "wide", wide)  # type: ignore[attr-defined]
-    monkeypatch.setattr(learning, "client_backbones", dealt)
 
 
 def columns(world: Simulation, index: int, name: str) -> slice:
@@ -75,10 +58,20 @@ def trained(world: Simulation, index: int, flat: np.ndarray, steps: int = 1) -> 
     settings = learner(world, index).compute.settings  # type: ignore[attr-defined]
     x, y = own_data(world, index)
     x, y = torch.cat([x] * settings.views), torch.cat([y] * settings.views)
-    parameters = torch.from_numpy(flat.copy())
+    architecture, parameters = settings.architecture, torch.from_numpy(flat.copy())
+    fixed = [part.name for part in architecture.untrained]
     for _ in range(steps):
-        slope = torch.func.grad(lambda p: settings.objective(settings.architecture, p, x, y))(parameters)
-        parameters = parameters - 0.1 * slope
+        named = {name: view.clone() for name, view in architecture.unflatten(parameters).items()}
+        leaves = {name: named[name].requires_grad_() for name in named if name not in fixed}
+        training = TrainingPass(architecture, {name: named[name] for name in fixed})
+        loss = settings.objective(training, named, x, y)
+        slopes = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        with torch.no_grad():
+            after = {
+                name: leaf - 0.1 * slope for (name, leaf), slope in zip(leaves.items(), slopes, strict=True)
+            }
+            after |= training.untrained
+            parameters = torch.cat([after[part.name].flatten() for part in architecture.slices])
     return parameters.numpy()
 
 

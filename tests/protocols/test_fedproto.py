@@ -17,8 +17,8 @@ from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,
     FEATURES,
+    TWO_BACKBONES,
     columns,
-    deal_two_backbones,
     initial,
     lone_server,
     model,
@@ -41,11 +41,10 @@ def class_means(world: Simulation, index: int, flat: np.ndarray) -> dict[int, tu
 @pytest.mark.parametrize("mixed", [False, True], ids=["one backbone", "two backbones"])
 @pytest.mark.parametrize("weights", ["samples", "equal"])
 def test_features_are_pulled_towards_the_average_of_those_that_have_the_class(
-    weights: str, mixed: bool, monkeypatch: pytest.MonkeyPatch
+    weights: str, mixed: bool
 ) -> None:
-    if mixed:
-        deal_two_backbones(monkeypatch)
-    with ran(DECOUPLED, *FEDPROTO, f"protocol.weights={weights}", "run.iterations=4") as world:
+    two = (TWO_BACKBONES,) if mixed else ()
+    with ran(DECOUPLED, *FEDPROTO, f"protocol.weights={weights}", "run.iterations=4", *two) as world:
         rows = initial(world)
         assert len({row.size for row in rows}) == (2 if mixed else 1)
         for i, row in enumerate(rows):

@@ -10,8 +10,8 @@ from protocols.local_losses import ContrastiveClassifier
 from tests.protocols.decoupled import (
     DECOUPLED,
     HEAD,
+    TWO_BACKBONES,
     columns,
-    deal_two_backbones,
     initial,
     model,
     samples,
@@ -27,16 +27,15 @@ STEPS = ("protocol.local_steps=2", 'model.initialisation="independent"')
 @pytest.mark.parametrize("weights", ["samples", "equal"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["one backbone", "two backbones"])
 def test_clients_go_on_with_the_average_head_and_their_own_backbones(
-    name: str, weights: str, mixed: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, weights: str, mixed: bool
 ) -> None:
-    if mixed:
-        deal_two_backbones(monkeypatch)
     with ran(
         DECOUPLED,
         f"protocol.name={name}",
         f"protocol.weights={weights}",
         "run.iterations=4",
         *STEPS,
+        *((TWO_BACKBONES,) if mixed else ()),
     ) as world:
         rows, head = initial(world), None
         assert len({row.size for row in rows}) == (2 if mixed else 1)

@@ -12,8 +12,8 @@ from tests.protocols.decoupled import (
     DECOUPLED,
     FEATURES,
     HEAD,
+    TWO_BACKBONES,
     columns,
-    deal_two_backbones,
     initial,
     model,
     samples,
@@ -106,7 +106,6 @@ def test_a_client_that_crashes_is_left_out_and_comes_back() -> None:
         assert learner(world, 3).iterations > 2
 
 
-def test_backbones_must_be_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    deal_two_backbones(monkeypatch)
+def test_backbones_must_be_alike() -> None:
     with pytest.raises(UserError, match="mixes whole models"):
-        make(DECOUPLED, *PFEDSIM)
+        make(DECOUPLED, *PFEDSIM, TWO_BACKBONES)
