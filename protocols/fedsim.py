@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from protocols.server_rounds import PartsClient, RoundServer, RoundSettings, Task
 from protocols.vectors import Vector, mix
@@ -80,7 +80,7 @@ class FedSim(PartsClient):
 
     Settings = FedSimSettings
     server = FedSimServer
-    parts = ()
+    parts: ClassVar[tuple[str, ...] | None] = ()
 
     async def work(self, task: HeadTask) -> TrainedHead:
         if task.head is not None:

@@ -26,6 +26,7 @@ _NOT_A_PROTOCOL = {
     "compute",
     "graph_learning",
     "learner",
+    "mapl_settings",
     "member",
     "settings",
 }  # named like their classes
