@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.results.store import RunDirectory
-from sim.run import run_scenario
-from sim.scenario import digest, load_scenario
+from benchmarks.fidelity import Overrides, measure
+from sim.scenario import load_scenario
 
 SCENARIO = Path("scenarios/cobo_cross_silo.toml")
 LOCAL_STEPS = (
     10  # between two rounds of the averaging baselines, which then do as many steps in all as the others
 )
 MODELS = {"mlp": [], "cnn": ['model={name="cnn"}']}
-Overrides = Sequence[str]
 
 
 def methods(iterations: int) -> dict[str, Overrides]:
@@ -36,15 +34,6 @@ def methods(iterations: int) -> dict[str, Overrides]:
         "CoBo, asynchronous": ["protocol.mode=asynchronous"],
         "oracle": ["protocol.name=oracle", *rounds],
     }
-
-
-def measure(overrides: Overrides, seed: int, out: Path, data_dir: Path | None) -> dict[str, Any]:
-    """Summary of one run, from an earlier one where there is one."""
-    scenario = load_scenario(SCENARIO, ["run.compare_alone=false", *overrides], seed)
-    there = out / f"{scenario.name}-{seed}-{digest(scenario)}"
-    if there.is_dir():
-        return RunDirectory.load(there).summary()
-    return run_scenario(scenario, out=out, data_dir=data_dir).summary
 
 
 def row(name: str, summaries: Sequence[dict[str, Any]]) -> str:
@@ -73,7 +62,10 @@ def main() -> None:
     assert iterations is not None
     print("| method | accuracy, % | edge precision | edge recall |\n| --- | --- | --- | --- |", flush=True)
     for name, overrides in methods(iterations).items():
-        found = [measure([*model, *overrides], seed, chosen.out, chosen.data_dir) for seed in chosen.seeds]
+        found = [
+            measure(SCENARIO, [*model, *overrides], seed, chosen.out, chosen.data_dir)
+            for seed in chosen.seeds
+        ]
         print(row(name, found), flush=True)
 
 

@@ -15,10 +15,14 @@ class Local(learner.Learner):
 
         local_steps: PositiveInt = 1
         """Training steps in an iteration."""
+        local_epochs: PositiveInt | None = None
+        """Passes over the own samples in an iteration, instead of `local_steps`."""
 
     settings: Settings
     heterogeneous = True
 
     async def step(self) -> None:
-        update = await self.train(self.settings.local_steps)
+        epochs = self.settings.local_epochs
+        steps = self.settings.local_steps if epochs is None else epochs * self.compute.steps_per_epoch
+        update = await self.train(steps)
         self.params = self.params + update

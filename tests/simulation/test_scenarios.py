@@ -38,6 +38,14 @@ SHORT = {
         "churn.3.at=12 s",
         "protocol.patience=3 s",
     ],
+    "mapl": [
+        "run.iterations=2",
+        'run.evaluate_every="2 iterations"',
+        "data.partition.images_per_class=8",
+        "data.partition.test_images_per_class=2",
+        "protocol.warm_up=1",
+    ],
+    "mapl_churn": ["run.duration=15 s", "churn.0.at=5 s", "churn.1.at=7 s", "protocol.warm_up=4"],
     "world_planet": ["run.duration=10 s"],
     "world_phones": ["run.duration=20 s"],
     "world_spot": ["run.duration=60 s"],
@@ -63,8 +71,11 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "world_spot": (3473, 2234, 0, 1239),
     "world_phones": (3710, 3684, 0, 0),
     "world_planet": (7518, 7453, 0, 0),
+    "mapl": (0, 0, 0, 0),
+    "mapl_churn": (0, 0, 0, 0),
 }
 NEEDS_DATA = {
+    "mapl": "cifar-10",
     "cobo_cross_silo": "fashion-mnist",
     "cobo_cross_device": "cifar-100-subset",
     "world_planet": "net-latency",
