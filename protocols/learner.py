@@ -151,6 +151,11 @@ class Learner(Member):
         """Whether the weights add up to 1, so that only their proportions tell who collaborates."""
         return False
 
+    @property
+    def edge_threshold(self) -> float:
+        """The weight above which a peer is an edge of the learned graph; of shares, beside the largest."""
+        return 0.5
+
     @classmethod
     def servers(
         cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None

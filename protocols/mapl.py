@@ -126,6 +126,10 @@ class MAPL(learner.Learner):
         return True
 
     @property
+    def edge_threshold(self) -> float:
+        return 0.0  # neighbours are those with a weight at all
+
+    @property
     def warm(self) -> bool:
         """Whether the head has been trained long enough to tell something."""
         return self.settings.graph_learning and self.passes >= self.settings.warm_up

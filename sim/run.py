@@ -27,6 +27,7 @@ from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
 from sim.results.metrics import (
     ALL,
+    EDGE_THRESHOLD,
     accuracy_summary,
     bytes_to_target,
     graph_summary,
@@ -373,13 +374,19 @@ def _graph(simulation: Simulation) -> dict[str, float | None]:
     if simulation.clusters is None or not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up
-    if any(client.learner is not None and client.learner.weights_are_shares for client in up):
+    learners = [client.learner for client in up if client.learner is not None]
+    if any(learner.weights_are_shares for learner in learners):
         # Partners in a large cluster have small shares: what counts is a weight beside its row's largest.
         largest: dict[int, float] = {}
         for (source, _), weight in weights.items():
             largest[source] = max(largest.get(source, 0.0), weight)
         weights = {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
-    return graph_summary(weights, simulation.clusters, [client.index for client in up])
+    threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
+    members = [client.index for client in up]
+    return {
+        **graph_summary(weights, simulation.clusters, members, threshold=threshold),
+        "edge_threshold": threshold,
+    }
 
 
 def _write(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> None:

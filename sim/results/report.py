@@ -18,7 +18,6 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import MOST_TIMELINE_CLIENTS, learned_graph, timeline
-from sim.results.metrics import EDGE_THRESHOLD
 from sim.results.page import document
 from sim.results.population import ARRIVALS, Happening, Panel, Population
 from sim.results.store import RunDirectory
@@ -280,9 +279,8 @@ def _details(view: RunView) -> str:
         lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{_table(None, rows, words=1)}</div>")
     content = f'<div class="lists">{"".join(lists)}</div>'
     if view.get("graph", "l1") is not None:
-        content += (
-            f"<p>An edge is a weight of more than {EDGE_THRESHOLD:g} times the largest possible one.</p>"
-        )
+        threshold = view.get("graph", "edge_threshold")
+        content += f"<p>An edge is a weight of more than {threshold:g} times the largest possible one.</p>"
     return _section("All numbers", content)
 
 

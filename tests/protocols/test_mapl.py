@@ -203,6 +203,11 @@ def parity(name: str) -> int:
     return int(name.removeprefix("client-")) % 2
 
 
+def test_neighbours_are_those_with_any_weight() -> None:
+    with ran(*WORLD, "protocol.name=mapl", "run.iterations=1") as world:
+        assert mapl(world, 0).edge_threshold == 0 and mapl(world, 0).weights_are_shares
+
+
 def test_old_knowledge_counts_less() -> None:
     """Asynchronous, by hand: what is 0.75 s old counts 2^-0.75 times its weight with a half-life of 1 s."""
     with ran(
