@@ -278,8 +278,8 @@ def _details(view: RunView) -> str:
         rows = [[_words(key), by_key.get(key, readable)(value)] for key, value in numbers.items()]
         lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{_table(None, rows, words=1)}</div>")
     content = f'<div class="lists">{"".join(lists)}</div>'
-    if view.get("graph", "l1") is not None:
-        threshold = view.get("graph", "edge_threshold")
+    threshold = view.get("graph", "edge_threshold")
+    if threshold is not None:
         content += f"<p>An edge is a weight of more than {threshold:g} times the largest possible one.</p>"
     return _section("All numbers", content)
 
