@@ -13,7 +13,7 @@ from sim.compute import DeviceCompute, LearningSettings
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.world.clock import run_virtual
 from sim.world.devices import CostModel, Device, Slowness
-from tests.learning.engines import client_data, new_engine, objective_of, small
+from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
 
 COUNTS = [10, 12, 3]
 HELD_BACK = [5, 0, 2]
@@ -42,6 +42,7 @@ def new_compute(
     settings = LearningSettings(
         model,
         objective_of("logistic-regression"),
+        CLASSES,
         optimizer or Optimizer(),
         0.1,
         BATCH_SIZE,

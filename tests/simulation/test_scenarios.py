@@ -45,6 +45,15 @@ SHORT = {
         "data.partition.test_images_per_class=2",
         "protocol.warm_up=1",
     ],
+    "mapl_full": [
+        "run.iterations=1",
+        'run.evaluate_every="1 iterations"',
+        "clients.count=4",
+        'model.assign="in-turn"',
+        "data.partition.images_per_class=1",
+        "data.partition.test_images_per_class=1",
+        "training.batch_size=2",
+    ],
     "mapl_churn": ["run.duration=15 s", "churn.0.at=5 s", "churn.1.at=7 s", "protocol.warm_up=4"],
     "world_planet": ["run.duration=10 s"],
     "world_phones": ["run.duration=20 s"],
@@ -72,10 +81,12 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "world_phones": (3710, 3684, 0, 0),
     "world_planet": (7518, 7453, 0, 0),
     "mapl": (243, 208, 0, 0),
+    "mapl_full": (12, 12, 0, 0),
     "mapl_churn": (3382, 2940, 0, 440),
 }
 NEEDS_DATA = {
     "mapl": "cifar-10",
+    "mapl_full": "cifar-10",
     "cobo_cross_silo": "fashion-mnist",
     "cobo_cross_device": "cifar-100-subset",
     "world_planet": "net-latency",
