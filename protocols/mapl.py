@@ -97,6 +97,7 @@ class MAPL(learner.Learner):
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
         self.parted: dict[str, None] = {}  # peers that were told so
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
+        self.asked_again: dict[str, float] = {}  # before when a silent one is not asked once more
         self.passes = 0
         self.round = 0
         self.begun = False
@@ -270,6 +271,7 @@ class MAPL(learner.Learner):
         self.known.pop(peer, None)
         self.new_heads.pop(peer, None)
         self.heard_at.pop(peer, None)
+        self.asked_again.pop(peer, None)
         share = self.shares.pop(peer, 0.0)
         for other in self.shares if share < 1.0 else ():
             self.shares[other] /= 1.0 - share
@@ -280,7 +282,8 @@ class MAPL(learner.Learner):
             silent_s = self.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
                 self.suspect(peer)
-            elif silent_s > self.settings.patience / 2:
+            elif silent_s > self.settings.patience / 2 and self.now >= self.asked_again.get(peer, 0.0):
+                self.asked_again[peer] = self.now + self.settings.patience / 4
                 self.tell(peer, KnowledgeWanted())
         if self.settings.explore and self.warm:
             strangers = [peer for peer in self.peers if peer not in self.shares]
