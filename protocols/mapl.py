@@ -59,7 +59,12 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class RoundKnowledge(Knowledge):
-    """What a neighbour waits for in the synchronous form."""
+    """What a neighbour waits for in the synchronous form.
+
+    `wanted`: whether the sender waits for the receiver's; else it only answers, and wants no answer to that.
+    """
+
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -319,9 +324,11 @@ class MAPL(learner.Learner):
             self.new_heads[sender] = None
         if self.late and knowledge.round > self.round + 1:
             self.round = knowledge.round  # others went on without this client
-        if type(knowledge) is RoundKnowledge and self.begun and sender not in self.shares:
+        waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
+        if waits and self.begun and sender not in self.shares:
             # It waits for this client, which does not wait for it.
-            answer = replace(self.knowledge(RoundKnowledge), round=max(self.round, knowledge.round))
+            own = self.knowledge(RoundKnowledge)
+            answer = replace(own, round=max(self.round, knowledge.round), wanted=False)
             self.tell(sender, Parted() if sender in self.parted else answer)
 
     def peer_changed(self, peer: str, up: bool) -> None:

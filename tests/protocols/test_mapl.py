@@ -282,3 +282,25 @@ def test_a_straggler_holds_up_nobody() -> None:
             alike = shares(world)[np.ix_([1, 3, 5], [1, 3, 5])]
             np.testing.assert_allclose(alike, 1 / 3, atol=1e-9)
     assert done == {"Still": [60] * 6, "Slow": [3] + [60] * 5}
+
+
+def test_an_answer_is_not_answered() -> None:
+    """Two clients that gave each other up while a message was on its way do not answer each other for ever."""
+
+    def strangers(world: Simulation) -> None:
+        for one, other in ((0, 1), (1, 0)):
+            mapl(world, one).drop(f"client-{other}")
+
+    def forgotten(world: Simulation) -> None:
+        """0 sends to 1, which does not count it in; before the answer comes 0 counts 1 out as well."""
+        at(world, 1.1, lambda: strangers(world))
+
+    with ran(
+        *WORLD,
+        f"protocol.name={__name__}:Still",
+        "protocol.mode=synchronous",
+        "run.iterations=4",
+        prepare=forgotten,
+    ) as world:
+        between = [m for m in messages(world, "RoundKnowledge") if {m[1], m[2]} == {"client-0", "client-1"}]
+        assert len(between) == 2 + 2, "what was on its way, and an answer to each"
