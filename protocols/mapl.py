@@ -30,6 +30,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
@@ -82,6 +83,9 @@ class Parted:
     """The sender gives the receiver no weight, and will not send it what it learns."""
 
 
+K = TypeVar("K", bound=Knowledge)
+
+
 class MAPL(learner.Learner):
     """MAPL, synchronous and asynchronous."""
 
@@ -105,10 +109,11 @@ class MAPL(learner.Learner):
         self.passes = 0
         self.round = 0
         self.begun = False
-        self.late = False
 
     async def on_start(self) -> None:
-        self.late = self.newcomer
+        for peer in self.shares:  # back with what it had: the silence was its own
+            self.heard_at[peer] = self.now
+            self.tell(peer, KnowledgeWanted())
         await super().on_start()
 
     @classmethod
@@ -182,7 +187,16 @@ class MAPL(learner.Learner):
             timeout=self.settings.patience,
             where=lambda knowledge: knowledge.round >= self.round,
         )
+        latest = max([knowledge.round for knowledge in answers.values() if knowledge.wanted], default=0)
+        if latest > self.round:  # one that waits for this client went on without it, or has just let it in
+            self.round = latest
+            self.share(RoundKnowledge)
         self.discard(RoundKnowledge, lambda knowledge: knowledge.round <= self.round)
+        for peer, knowledge in answers.items():
+            if peer in self.shares:
+                self.known[peer] = knowledge  # of this round: a fast one's next may be here already
+                if knowledge.head is not None:
+                    self.new_heads[peer] = None
         for peer in neighbours:
             if peer not in answers and peer in self.shares:
                 self.suspect(peer)
@@ -193,7 +207,7 @@ class MAPL(learner.Learner):
         for peer in self.shares:
             self.tell(peer, knowledge)
 
-    def knowledge(self, kind: type[Knowledge]) -> Knowledge:
+    def knowledge(self, kind: type[K]) -> K:
         """What this client knows now."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
@@ -322,8 +336,6 @@ class MAPL(learner.Learner):
         self.known[sender] = knowledge
         if knowledge.head is not None:
             self.new_heads[sender] = None
-        if self.late and knowledge.round > self.round + 1:
-            self.round = knowledge.round  # others went on without this client
         waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
         if waits and self.begun and sender not in self.shares:
             # It waits for this client, which does not wait for it.
