@@ -199,7 +199,7 @@ class MAPL(learner.Learner):
                     self.new_heads[peer] = None
         for peer in neighbours:
             if peer not in answers and peer in self.shares:
-                self.suspect(peer)
+                self.give_up(peer)
 
     def share(self, kind: type[Knowledge]) -> None:
         """Send what this client knows to all neighbours."""
@@ -243,7 +243,11 @@ class MAPL(learner.Learner):
     def learn_weights(self) -> None:
         """CGL among all whose heads are known; neighbours without one keep their weight."""
         self.new_heads.clear()
-        known = {peer: own for peer, own in self.known.items() if own.head is not None and self.is_peer(peer)}
+        known = {
+            peer: own
+            for peer, own in self.known.items()
+            if own.head is not None and (peer in self.shares or self.is_peer(peer))
+        }
         heads = {peer: own.head.numpy() for peer, own in known.items() if own.head is not None}
         before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
         if self.settings.graph_step == "sign":
@@ -293,12 +297,20 @@ class MAPL(learner.Learner):
         for other in self.shares if share < 1.0 else ():
             self.shares[other] /= 1.0 - share
 
+    def give_up(self, peer: str) -> None:
+        """A neighbour stayed silent too long: no weight for it, whatever the membership makes of it.
+
+        One that watches some peers only, or waits for more than a suspicion, would leave it there.
+        """
+        self.suspect(peer)
+        self.drop(peer)
+
     def look_around(self) -> None:
         """Ask silent neighbours for news, give up on those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
             silent_s = self.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
-                self.suspect(peer)
+                self.give_up(peer)
             elif silent_s > self.settings.patience / 2:
                 self.tell(peer, KnowledgeWanted())
         if self.settings.explore and self.warm:
@@ -348,3 +360,4 @@ class MAPL(learner.Learner):
         super().peer_changed(peer, up)
         if not up:
             self.drop(peer)
+            self.parted.pop(peer, None)

@@ -54,6 +54,13 @@ class Slow(Still):
         return self.params - self.params
 
 
+class Blind(Still):
+    """Nobody is in its view, though they are there."""
+
+    def is_peer(self, name: str) -> bool:
+        return False
+
+
 def mapl(world: Simulation, index: int) -> MAPL:
     found = learner(world, index)
     assert isinstance(found, MAPL)
@@ -353,6 +360,36 @@ def test_newcomers_cannot_take_over_models_of_another_make(kind: str) -> None:
     with pytest.raises(UserError, match=f'newcomers.kind = "{kind}": takes over whole models'):
         make(WORLD[0], "protocol.name=mapl", TWO_BACKBONES, f"clients.newcomers={kind}")
     make(WORLD[0], "protocol.name=mapl", f"clients.newcomers={kind}").close()
+
+
+def test_neighbours_out_of_view_are_judged() -> None:
+    """A sampled view forgets peers that are up; without a judgement they would keep their weight for ever."""
+
+    with ran(
+        *WORLD, f"protocol.name={__name__}:Blind", "protocol.warm_up=2", *CODE, prepare=two_clusters
+    ) as world:
+        same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
+        np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
+
+
+def test_a_neighbour_that_nobody_declares_dead_loses_its_weight() -> None:
+    """A membership that watches others only makes nothing of a suspicion."""
+
+    def deaf(world: Simulation) -> None:
+        two_clusters(world)
+        for client in world.clients:
+            client.membership.suspect = lambda peer: None  # type: ignore[method-assign]
+
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "14 s"') + churn("crash", 2, "4.6 s"),
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        "protocol.warm_up=2",
+        'protocol.patience="3 s"',
+        *CODE,
+        prepare=deaf,
+    ) as world:
+        np.testing.assert_allclose(shares(world)[np.ix_([0, 4], [0, 2, 4])], [[0.5, 0, 0.5]] * 2, atol=1e-9)
 
 
 class Ringed(Slow):
