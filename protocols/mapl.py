@@ -348,6 +348,17 @@ class MAPL(learner.Learner):
         self.known[sender] = knowledge
         if knowledge.head is not None:
             self.new_heads[sender] = None
+        offered = self.begun and not isinstance(knowledge, KnowledgeOnDemand)
+        if (
+            offered
+            and not self.settings.graph_learning
+            and sender not in self.shares
+            and self.is_peer(sender)
+        ):
+            self.shares = dict(
+                admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
+            )
+            self.heard_at[sender] = self.now
         waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
         if waits and self.begun and sender not in self.shares:
             # It waits for this client, which does not wait for it.

@@ -419,3 +419,18 @@ def test_a_round_mixes_what_belongs_to_it() -> None:
             np.testing.assert_allclose(
                 model(world, i)[columns(world, i, "prototypes")], expected, atol=1e-5, err_msg=str(done)
             )
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_without_graph_learning_newcomers_get_an_equal_weight(mode: str) -> None:
+    text = WORLD[0].replace("iterations = 6", 'duration = "14 s"')
+    with ran(
+        text + churn("crash", 2, "4.6 s") + churn("join", 5, "6.1 s"),
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        f"protocol.mode={mode}",
+        "protocol.graph_learning=false",
+        'protocol.patience="3 s"',
+    ) as world:
+        up = [0, 1, 3, 4, 5]
+        np.testing.assert_allclose(shares(world)[np.ix_(up, up)], 1 / 5, atol=1e-9)
