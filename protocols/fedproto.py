@@ -8,13 +8,12 @@ client i's samples D_i^k of class k and the classes' prototypes xi^k:
                 xi^k <- sum_i |D_i^k| xi_i^k / sum_i |D_i^k|            over the clients that have class k
 
 Nothing but prototypes travels [d_z per class], so that backbones may differ. They lie in the model's part
-"prototypes"; a class of which none has come is all zeros there and does not pull. A client's model, as it is
+"class_means"; a class of which none has come is all zeros there and does not pull. A client's model, as it is
 evaluated, is what it trained last.
 
 Differences to the paper: its mean over clients divides by their number once more, which its code does not;
 the code counts all clients alike (`weights = "equal"`). Classes nobody had in a round keep what was known of
-them: the paper's clients never go. Models are evaluated by their heads, not by the nearest prototype. Weight
-decay, if there is any, works on the prototypes as well until the next ones come.
+them: the paper's clients never go. Models are evaluated by their heads, not by the nearest prototype.
 """
 
 from __future__ import annotations
@@ -99,19 +98,7 @@ class FedProto(PartsClient):
 
     Settings = FedProtoSettings
     server = FedProtoServer
-    parts = ("prototypes",)
-
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: FedProtoSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        # They start at random; zeros mean that nothing is known yet.
-        nothing = self.part(self.params, "prototypes") * 0.0
-        self.params = self.with_part(self.params, "prototypes", nothing)
+    parts = ("class_means",)
 
     @classmethod
     def objective(cls, settings: base.Settings) -> FeaturePrototypes:
@@ -129,4 +116,4 @@ class FedProto(PartsClient):
     def take(self, prototypes: dict[int, Vector]) -> None:
         """Pull features towards these from now on."""
         for label, prototype in prototypes.items():
-            self.params = self.with_part(self.params, "prototypes", prototype, row=label)
+            self.params = self.with_part(self.params, "class_means", prototype, row=label)

@@ -210,7 +210,7 @@ def learn_weights(
     )
     judged = 1 + len(heads)
     total = 1.0 - weights[judged:].sum()
-    if total <= NEGLIGIBLE:
+    if total <= judged * NEGLIGIBLE:
         return before
     for _ in range(how.steps):
         gradient = graph_gradient(weights, scores, gamma, 0, how)

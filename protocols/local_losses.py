@@ -128,7 +128,7 @@ class FeaturePrototypes:
     z [B, d_z] to the prototypes of their classes.
 
     The mean is over all B * d_z numbers, as in the authors' code, to which lambda = 1 belongs; the paper
-    sums distances of class means. The prototypes, part "prototypes" [K, d_z], are the server's averages and
+    sums distances of class means. The prototypes, part "class_means" [K, d_z], are the server's averages and
     get no gradient. A class whose prototype is all zeros is not known yet and contributes 0.
     """
 
@@ -137,7 +137,7 @@ class FeaturePrototypes:
 
     def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
         embedding = model.embed(parameters, x)
-        prototypes = exact(model.tensor(parameters, "prototypes")).detach()
+        prototypes = exact(model.tensor(parameters, "class_means")).detach()
         known = (prototypes != 0).any(dim=1)
         apart = exact(embedding.features) - prototypes[y]
         pull = (apart.square() * known[y][:, None]).mean()

@@ -30,6 +30,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
@@ -59,7 +60,12 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class RoundKnowledge(Knowledge):
-    """What a neighbour waits for in the synchronous form."""
+    """What a neighbour waits for in the synchronous form.
+
+    `wanted`: whether the sender waits for the receiver's; else it only answers, and wants no answer to that.
+    """
+
+    wanted: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,9 @@ class KnowledgeWanted:
 @dataclass(frozen=True)
 class Parted:
     """The sender gives the receiver no weight, and will not send it what it learns."""
+
+
+K = TypeVar("K", bound=Knowledge)
 
 
 class MAPL(learner.Learner):
@@ -101,10 +110,11 @@ class MAPL(learner.Learner):
         self.passes = 0
         self.round = 0
         self.begun = False
-        self.late = False
 
     async def on_start(self) -> None:
-        self.late = self.newcomer
+        for peer in self.shares:  # back with what it had: the silence was its own
+            self.heard_at[peer] = self.now
+            self.tell(peer, KnowledgeWanted())
         await super().on_start()
 
     @classmethod
@@ -178,10 +188,19 @@ class MAPL(learner.Learner):
             timeout=self.settings.patience,
             where=lambda knowledge: knowledge.round >= self.round,
         )
+        latest = max([knowledge.round for knowledge in answers.values() if knowledge.wanted], default=0)
+        if latest > self.round:  # one that waits for this client went on without it, or has just let it in
+            self.round = latest
+            self.share(RoundKnowledge)
         self.discard(RoundKnowledge, lambda knowledge: knowledge.round <= self.round)
+        for peer, knowledge in answers.items():
+            if peer in self.shares:
+                self.known[peer] = knowledge  # of this round: a fast one's next may be here already
+                if knowledge.head is not None:
+                    self.new_heads[peer] = None
         for peer in neighbours:
             if peer not in answers and peer in self.shares:
-                self.suspect(peer)
+                self.give_up(peer)
 
     def share(self, kind: type[Knowledge]) -> None:
         """Send what this client knows to all neighbours."""
@@ -189,7 +208,7 @@ class MAPL(learner.Learner):
         for peer in self.shares:
             self.tell(peer, knowledge)
 
-    def knowledge(self, kind: type[Knowledge]) -> Knowledge:
+    def knowledge(self, kind: type[K]) -> K:
         """What this client knows now."""
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
@@ -225,7 +244,11 @@ class MAPL(learner.Learner):
     def learn_weights(self) -> None:
         """CGL among all whose heads are known; neighbours without one keep their weight."""
         self.new_heads.clear()
-        known = {peer: own for peer, own in self.known.items() if own.head is not None and self.is_peer(peer)}
+        known = {
+            peer: own
+            for peer, own in self.known.items()
+            if own.head is not None and (peer in self.shares or self.is_peer(peer))
+        }
         heads = {peer: own.head.numpy() for peer, own in known.items() if own.head is not None}
         before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
         if self.settings.graph_step == "sign":
@@ -276,12 +299,20 @@ class MAPL(learner.Learner):
         for other in self.shares if share < 1.0 else ():
             self.shares[other] /= 1.0 - share
 
+    def give_up(self, peer: str) -> None:
+        """A neighbour stayed silent too long: no weight for it, whatever the membership makes of it.
+
+        One that watches some peers only, or waits for more than a suspicion, would leave it there.
+        """
+        self.suspect(peer)
+        self.drop(peer)
+
     def look_around(self) -> None:
         """Ask silent neighbours for news, give up on those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
             silent_s = self.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
-                self.suspect(peer)
+                self.give_up(peer)
             elif silent_s > self.settings.patience / 2 and self.now >= self.asked_again.get(peer, 0.0):
                 self.asked_again[peer] = self.now + self.settings.patience / 4
                 self.tell(peer, KnowledgeWanted())
@@ -320,11 +351,22 @@ class MAPL(learner.Learner):
         self.known[sender] = knowledge
         if knowledge.head is not None:
             self.new_heads[sender] = None
-        if self.late and knowledge.round > self.round + 1:
-            self.round = knowledge.round  # others went on without this client
-        if type(knowledge) is RoundKnowledge and self.begun and sender not in self.shares:
+        offered = self.begun and not isinstance(knowledge, KnowledgeOnDemand)
+        if (
+            offered
+            and not self.settings.graph_learning
+            and sender not in self.shares
+            and self.is_peer(sender)
+        ):
+            self.shares = dict(
+                admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
+            )
+            self.heard_at[sender] = self.now
+        waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
+        if waits and self.begun and sender not in self.shares:
             # It waits for this client, which does not wait for it.
-            answer = replace(self.knowledge(RoundKnowledge), round=max(self.round, knowledge.round))
+            own = self.knowledge(RoundKnowledge)
+            answer = replace(own, round=max(self.round, knowledge.round), wanted=False)
             self.tell(sender, Parted() if sender in self.parted else answer)
 
     def peer_changed(self, peer: str, up: bool) -> None:
@@ -332,3 +374,4 @@ class MAPL(learner.Learner):
         super().peer_changed(peer, up)
         if not up:
             self.drop(peer)
+            self.parted.pop(peer, None)

@@ -98,6 +98,8 @@ class Member(Actor):
     params: Vector
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
+    late = False
+    """Whether it came, or came back, later than the others."""
 
     def __init__(self, name: str, surroundings: Surroundings) -> None:
         super().__init__(name, surroundings.transport)

@@ -117,7 +117,8 @@ class PFedSimServer(FedAvgServer):
 
     def mixture(self, client: str) -> Vector:
         """The backbone of a client that has answered before: of its own and those that are up."""
-        heads = {peer: self.heads[peer] for peer in self.peers if peer in self.heads}
+        there = sorted({*self.peers, client})  # it may have gone since it was chosen for the round
+        heads = {peer: self.heads[peer] for peer in there if peer in self.heads}
         shares = mixing_weights(client, heads)
         return mix([(share, self.latest[peer].backbone) for peer, share in shares.items() if share > 0])
 

@@ -37,21 +37,26 @@ class Client:
     def newcomer(self) -> Learner:
         """A fresh learner that comes after the others."""
         learner = self.fresh()
-        learner.newcomer = True
+        learner.newcomer = learner.late = True
         return learner
 
     def returning(self, wanted: State) -> tuple[State, Callable[[], Learner]]:
         """How it comes back: its state, "fresh" where there is no other, and what makes its learner."""
         kept, backup = self.learner, self.backup
         if wanted == "keep" and kept is not None:
-            return wanted, lambda: kept
+            return wanted, partial(self._kept, kept)
         if wanted == "stale" and backup is not None:
             return wanted, partial(self._restored, backup)
         return "fresh", self.newcomer
 
+    def _kept(self, learner: Learner) -> Learner:
+        learner.late = True
+        return learner
+
     def _restored(self, backup: Vector) -> Learner:
         learner = self.fresh()
         learner.params = backup
+        learner.late = True
         return learner
 
     @property

@@ -23,6 +23,7 @@ from sim.learning.objectives import OBJECTIVES
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.scenario import Scenario
 from sim.settings.data import Decoupled, ImageData, QuadraticData
+from sim.settings.sections import FreshStart
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,12 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
         raise UserError(
             f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole '
             "models, so that all clients need the same backbone; name one"
+        )
+    newcomers = scenario.clients.newcomers
+    if len(kinds) > 1 and not isinstance(newcomers, FreshStart):
+        raise UserError(
+            f'clients.newcomers.kind = "{newcomers.kind}": takes over whole models, but model.backbones = '
+            f'{list(model.backbones)} makes them different; must be "fresh", or name one backbone'
         )
     return tuple([kinds[backbone] for backbone in each])
 

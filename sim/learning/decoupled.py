@@ -20,18 +20,19 @@ from sim.learning.refusals import require
 PARTS: Mapping[str, str] = {
     "projection": "projects features for contrastive losses: Linear, BatchNorm, ReLU, Linear",
     "head_anchor": "a copy of somebody's head, as a vector",
+    "class_means": "one vector per class, as it came from others",
     "prototypes": "one vector per class, trained with the model",
 }
 """The parts that a model may have besides backbone and head, in their order."""
 
-_ORDER = ("backbone", "projection", "head", "head_anchor", "prototypes")
+_ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")
 
 
 class Decoupled(nn.Module):
     """Backbone -> z [B, d_z]; scores = head(relu(z)) [B, K]; projection of z -> p [B, d_z], if it has one.
 
     Parameters lie in the order backbone, projection, head.weight [K, d_z], head.bias [K], head_anchor
-    [K (d_z + 1)], prototypes [K, d_z].
+    [K (d_z + 1)], class_means [K, d_z], prototypes [K, d_z]. Nothing trains the anchor and the means.
     """
 
     is_decoupled = True
@@ -52,9 +53,11 @@ class Decoupled(nn.Module):
         self.head = nn.Linear(features, classes)
         if "head_anchor" in parts:
             self.head_anchor = nn.Parameter(torch.zeros(classes * (features + 1)))
+        if "class_means" in parts:
+            self.class_means = nn.Parameter(torch.zeros(classes, features))
         if "prototypes" in parts:
             self.prototypes = nn.Parameter(torch.empty(classes, features))
-        self.untrained = ("head_anchor",) if "head_anchor" in parts else ()
+        self.untrained = tuple(part for part in ("head_anchor", "class_means") if part in parts)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -65,7 +68,7 @@ class Decoupled(nn.Module):
         yield from ((f"{prefix}.{name}" if prefix else name, value) for name, value in found)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """Prototypes start standard normal (the paper: at random), the anchor at 0 until a head comes."""
+        """Prototypes start standard normal (the paper: at random); all else is 0 until something comes."""
         for name, values in parameters.items():
             if name == "prototypes":
                 values.normal_(generator=generator)

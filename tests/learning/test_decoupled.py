@@ -40,14 +40,14 @@ def contrast(model: Any, parameters: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def test_parts_lie_in_order_and_in_one_piece() -> None:
     whole = model()
-    names = ("backbone", "projection", "head", "head_anchor", "prototypes")
+    names = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")
     spans = [whole.part(name) for name in names]
     assert [span.start for span in spans] == [0, *[span.stop for span in spans[:-1]]]
     assert spans[-1].stop == whole.numel
     sizes = [span.stop - span.start for span in spans[1:]]
     projection = FEATURES * HIDDEN + HIDDEN + 4 * HIDDEN + HIDDEN * FEATURES + FEATURES
     head = CLASSES * (FEATURES + 1)
-    assert sizes == [projection, head, head, CLASSES * FEATURES]
+    assert sizes == [projection, head, head, CLASSES * FEATURES, CLASSES * FEATURES]
     assert whole.part("head.weight").stop == whole.part("head.bias").start
     assert whole.shape_of("prototypes") == whole.shape_of("head.weight") == (CLASSES, FEATURES)
     assert whole.shape_of("head_anchor") == (head,)
@@ -196,7 +196,10 @@ def test_projections_are_counted_in_training_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"parts": ("prototype",)}, "unknown parts prototype; allowed: projection, head_anchor, prototypes"),
+        (
+            {"parts": ("prototype",)},
+            "unknown parts prototype; allowed: projection, head_anchor, class_means, prototypes",
+        ),
         ({"features": 0}, "model.features = 0"),
         ({"backbone": "vgg"}, '"vgg" is unknown'),
     ],

@@ -48,7 +48,8 @@ def test_features_are_pulled_towards_the_average_of_those_that_have_the_class(
         rows = initial(world)
         assert len({row.size for row in rows}) == (2 if mixed else 1)
         for i, row in enumerate(rows):
-            row[columns(world, i, "prototypes")] = 0.0
+            # Also where a client is trained alone for comparison: it knows of no classes but its own.
+            assert not row[columns(world, i, "class_means")].any()
         everybody: set[int] = set()
         for _ in range(4):
             found = []
@@ -62,7 +63,7 @@ def test_features_are_pulled_towards_the_average_of_those_that_have_the_class(
                 counts = [count if weights == "samples" else 1 for count, _ in own]
                 mean = np.average([mean for _, mean in own], axis=0, weights=counts)
                 for i, row in enumerate(rows):
-                    start = columns(world, i, "prototypes").start + k * FEATURES
+                    start = columns(world, i, "class_means").start + k * FEATURES
                     row[start : start + FEATURES] = mean
         assert everybody - {6}, "no class is missing anywhere"
         for i, row in enumerate(before):
@@ -123,7 +124,7 @@ def test_a_client_that_crashes_is_left_out_and_comes_back() -> None:
         for time_s, *_ in messages(world, "PrototypeTask"):
             rounds[time_s] = rounds.get(time_s, 0) + 1
         assert rounds[0.0] == 6 and 5 in rounds.values() and list(rounds.values())[-1] == 6
-        assert np.abs(model(world, 3)[columns(world, 3, "prototypes")]).min() > 0
+        assert np.abs(model(world, 3)[columns(world, 3, "class_means")]).min() > 0
 
 
 def test_the_objective_follows_the_settings() -> None:

@@ -23,6 +23,7 @@ SHAPES = {
     "head.weight": (CLASSES, FEATURES),
     "head.bias": (CLASSES,),
     "head_anchor": (CLASSES * (FEATURES + 1),),
+    "class_means": (CLASSES, FEATURES),
     "prototypes": (CLASSES, FEATURES),
 }
 
@@ -92,7 +93,7 @@ OBJECTIVES: list[Objective] = [
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 def test_gradients_are_right_alone_and_for_many_clients_at_once(objective: Objective) -> None:
     vectors = torch.stack(
-        [PARAMETERS, random(3, WIDTH), without("head_anchor"), without("prototypes")[:WIDTH]]
+        [PARAMETERS, random(3, WIDTH), without("head_anchor"), without("class_means")[:WIDTH]]
     )
     x, y = random(4, 4, 8, INPUTS), torch.stack([Y, Y.flip(0), (Y + 1) % 3, Y])
     gradient = torch.func.grad(lambda vector, x, y: objective(MODEL, vector, x, y))
@@ -103,6 +104,7 @@ def test_gradients_are_right_alone_and_for_many_clients_at_once(objective: Objec
     free = PARAMETERS.clone().requires_grad_()
     trained = torch.ones(WIDTH, dtype=torch.bool)
     trained[place("head_anchor")] = False
+    trained[place("class_means")] = False
     trained[place("prototypes")] = isinstance(objective, PersonalizedModelLoss)
 
     def loss(vector: Tensor) -> Tensor:
@@ -253,9 +255,9 @@ def test_no_anchor_and_an_anchor_where_the_head_is_do_not_pull(
 
 def test_feature_prototypes_is_its_formula_and_skips_unknown_classes() -> None:
     vector = PARAMETERS.clone()
-    start = place("prototypes").start
+    start = place("class_means").start
     vector[start : start + FEATURES] = 0  # class 0 is unknown
-    embedding, prototypes = MODEL.embed(vector, X), MODEL.tensor(vector, "prototypes")
+    embedding, prototypes = MODEL.embed(vector, X), MODEL.tensor(vector, "class_means")
     total = 0.0
     for row, label in zip(embedding.features, Y.tolist(), strict=True):
         if label != 0:
@@ -265,7 +267,7 @@ def test_feature_prototypes_is_its_formula_and_skips_unknown_classes() -> None:
 
 
 def test_feature_prototypes_without_any_is_cross_entropy() -> None:
-    vector = without("prototypes")
+    vector = without("class_means")
     expected = cross_entropy(MODEL.forward(vector, X), Y).mean()
     torch.testing.assert_close(FeaturePrototypes(9.0)(MODEL, vector, X, Y), expected)
 

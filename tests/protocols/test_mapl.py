@@ -11,6 +11,7 @@ from protocols.graph_learning import AUTHORS_CODE, GraphLearning, Neighbourhood,
 from protocols.mapl import MAPL
 from protocols.mapl_plus import MaplPlus
 from protocols.vectors import Vector
+from sim.errors import UserError
 from sim.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
@@ -24,7 +25,7 @@ from tests.protocols.decoupled import (
     samples,
     trained,
 )
-from tests.protocols.worlds import at, churn, learner, messages, ran
+from tests.protocols.worlds import at, churn, learner, make, messages, ran
 
 PROTOTYPES = CLASSES * FEATURES
 # One pass is two steps of all samples: 1 s. A message takes 0.25 s.
@@ -51,6 +52,13 @@ class Slow(Still):
     async def train(self, *args: object, **options: object) -> Vector:
         await self.sleep(20.0 if self.name == "client-0" else 1.0)
         return self.params - self.params
+
+
+class Blind(Still):
+    """Nobody is in its view, though they are there."""
+
+    def is_peer(self, name: str) -> bool:
+        return False
 
 
 def mapl(world: Simulation, index: int) -> MAPL:
@@ -282,3 +290,147 @@ def test_a_straggler_holds_up_nobody() -> None:
             alike = shares(world)[np.ix_([1, 3, 5], [1, 3, 5])]
             np.testing.assert_allclose(alike, 1 / 3, atol=1e-9)
     assert done == {"Still": [60] * 6, "Slow": [3] + [60] * 5}
+
+
+def test_an_answer_is_not_answered() -> None:
+    """Two clients that gave each other up with a message on its way do not answer each other for ever."""
+
+    def strangers(world: Simulation) -> None:
+        for one, other in ((0, 1), (1, 0)):
+            mapl(world, one).drop(f"client-{other}")
+
+    def forgotten(world: Simulation) -> None:
+        """0 sends to 1, which does not count it in; before the answer comes 0 counts 1 out as well."""
+        at(world, 1.1, lambda: strangers(world))
+
+    with ran(
+        *WORLD,
+        f"protocol.name={__name__}:Still",
+        "protocol.mode=synchronous",
+        "run.iterations=4",
+        prepare=forgotten,
+    ) as world:
+        between = [m for m in messages(world, "RoundKnowledge") if {m[1], m[2]} == {"client-0", "client-1"}]
+        assert len(between) == 2 + 2, "what was on its way, and an answer to each"
+
+
+@pytest.mark.parametrize("state", ["keep", "stale", "fresh"])
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_who_comes_back_finds_its_cluster_and_holds_up_nobody(mode: str, state: str) -> None:
+    """Away from 5.1 s to 15.1 s, which is longer than the patience: its own silence is not the others'."""
+    back = churn("rejoin", 4, "15.1 s", state)
+    if state == "stale":
+        back += 'backup_every = "2 s"\n'
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "40 s"') + churn("crash", 4, "5.1 s") + back,
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        f"protocol.mode={mode}",
+        "protocol.warm_up=2",
+        'protocol.patience="5 s"',
+        *CODE,
+        prepare=two_clusters,
+    ) as world:
+        same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
+        np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
+        rounds = [mapl(world, i).round for i in range(6)]
+        # A round is 1.25 s; who waits for the one that crashed loses 5 s to it, once.
+        assert min(rounds[:4]) >= (27 if mode == "synchronous" else 39)
+
+
+def test_who_comes_back_does_not_blame_others_for_its_own_silence() -> None:
+    """Away from 5.1 s to 15.1 s with a patience of 5 s; at 16.2 s, after a pass, its cluster is there."""
+    seen: list[list[np.ndarray]] = []
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "17 s"')
+        + churn("crash", 4, "5.1 s")
+        + churn("rejoin", 4, "15.1 s"),
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        "protocol.warm_up=2",
+        'protocol.patience="5 s"',
+        *CODE,
+        prepare=lambda world: (two_clusters(world), seen.append(at(world, 16.2, lambda: shares(world)))),
+    ):
+        np.testing.assert_allclose(seen[0][0][4], [1 / 3, 0, 1 / 3, 0, 1 / 3, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["mean", "peer"])
+def test_newcomers_cannot_take_over_models_of_another_make(kind: str) -> None:
+    with pytest.raises(UserError, match=f'newcomers.kind = "{kind}": takes over whole models'):
+        make(WORLD[0], "protocol.name=mapl", TWO_BACKBONES, f"clients.newcomers={kind}")
+    make(WORLD[0], "protocol.name=mapl", f"clients.newcomers={kind}").close()
+
+
+def test_neighbours_out_of_view_are_judged() -> None:
+    """A sampled view forgets peers that are up; without a judgement they would keep their weight for ever."""
+
+    with ran(
+        *WORLD, f"protocol.name={__name__}:Blind", "protocol.warm_up=2", *CODE, prepare=two_clusters
+    ) as world:
+        same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
+        np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
+
+
+def test_a_neighbour_that_nobody_declares_dead_loses_its_weight() -> None:
+    """A membership that watches others only makes nothing of a suspicion."""
+
+    def deaf(world: Simulation) -> None:
+        two_clusters(world)
+        for client in world.clients:
+            client.membership.suspect = lambda peer: None  # type: ignore[method-assign]
+
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "14 s"') + churn("crash", 2, "4.6 s"),
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        "protocol.warm_up=2",
+        'protocol.patience="3 s"',
+        *CODE,
+        prepare=deaf,
+    ) as world:
+        np.testing.assert_allclose(shares(world)[np.ix_([0, 4], [0, 2, 4])], [[0.5, 0, 0.5]] * 2, atol=1e-9)
+
+
+class Ringed(Slow):
+    """Neighbours as in a ring only, and a slow client: those that it does not meet are ahead by rounds."""
+
+    def begin(self) -> None:
+        super().begin()
+        number = int(self.name.removeprefix("client-"))
+        near = [f"client-{(number + step) % 6}" for step in (-1, 1)]
+        self.shares = {peer: 1 / 3 for peer in sorted(near)}
+
+
+def test_a_round_mixes_what_belongs_to_it() -> None:
+    """Neighbours that are a round ahead have sent their next prototypes: algorithm 3 has none of it."""
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "70 s"'),
+        WORLD[1],
+        f"protocol.name={__name__}:Ringed",
+        "protocol.mode=synchronous",
+    ) as world:
+        start = np.stack([row[columns(world, i, "prototypes")] for i, row in enumerate(initial(world))])
+        ring = sum(np.roll(np.eye(6), step, axis=1) for step in (-1, 0, 1)) / 3
+        done = [learner(world, i).iterations for i in range(6)]
+        assert done[0] == 3 and max(done) > 3
+        for i, count in enumerate(done):
+            expected = (np.linalg.matrix_power(ring, count) @ start)[i]
+            np.testing.assert_allclose(
+                model(world, i)[columns(world, i, "prototypes")], expected, atol=1e-5, err_msg=str(done)
+            )
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_without_graph_learning_newcomers_get_an_equal_weight(mode: str) -> None:
+    text = WORLD[0].replace("iterations = 6", 'duration = "14 s"')
+    with ran(
+        text + churn("crash", 2, "4.6 s") + churn("join", 5, "6.1 s"),
+        WORLD[1],
+        f"protocol.name={__name__}:Still",
+        f"protocol.mode={mode}",
+        "protocol.graph_learning=false",
+        'protocol.patience="3 s"',
+    ) as world:
+        up = [0, 1, 3, 4, 5]
+        np.testing.assert_allclose(shares(world)[np.ix_(up, up)], 1 / 5, atol=1e-9)

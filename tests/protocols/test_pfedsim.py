@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.pfedsim import directions, mixing_weights
+from protocols.pfedsim import PFedSimServer, directions, mixing_weights
 from sim.errors import UserError
+from sim.world.membership import Goodbye
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,
@@ -109,3 +110,13 @@ def test_a_client_that_crashes_is_left_out_and_comes_back() -> None:
 def test_backbones_must_be_alike() -> None:
     with pytest.raises(UserError, match="mixes whole models"):
         make(DECOUPLED, *PFEDSIM, TWO_BACKBONES)
+
+
+def test_a_client_that_goes_as_its_round_begins_still_has_a_mixture() -> None:
+    """It is chosen, and its goodbye arrives in the same instant, before its task is made up."""
+    with ran(DECOUPLED, *PFEDSIM, "protocol.warm_up=0", "run.iterations=2") as world:
+        server = world.supervisor.running["server"]
+        assert isinstance(server, PFedSimServer)
+        server.membership.on_message(Goodbye(), "client-3")
+        assert "client-3" not in server.peers
+        assert np.isfinite(server.mixture("client-3").tensor().numpy()).all()
