@@ -23,7 +23,7 @@ from sim.scenario import load_scenario
 from sim.world.clock import run_virtual
 from sim.world.devices import CostModel, Device, Slowness
 from tests.learning.computes import initial, new_compute, now
-from tests.learning.engines import SHAPES, client_data, new_engine, small
+from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
 from tests.learning.test_datasets import put_idx_files
 from tests.scenario.texts import SMALL, changed, write
 
@@ -289,7 +289,7 @@ def test_gradients_are_augmented_and_losses_are_not() -> None:
         engine = new_engine(image_data())
         model = small("cnn")
         settings = LearningSettings(
-            model, cross_entropy, Optimizer(), 0.1, BATCH, "shuffled", augmentation=STRONG, views=2
+            model, cross_entropy, CLASSES, Optimizer(), 0.1, BATCH, "shuffled", augmentation=STRONG, views=2
         )
         at = engine.vector(model.initial(torch.Generator().manual_seed(0)))
         device = Device(asyncio.get_running_loop(), Slowness(1.0))
@@ -332,7 +332,7 @@ def test_a_scenario_s_augmentation_knows_how_images_are_stored(tmp_path: Path) -
     section = "batch_size = 2\n[training.augmentation]\nblur = 0.0\ncrop_scale = [0.5, 1.0]"
     scenario = load_scenario(write(tmp_path, changed(text, "batch_size = 4", section)))
     learning = load_learning(scenario, tmp_path, torch.device("cpu"))
-    augmentation = learning.settings.augmentation
+    augmentation = learning.settings[0].augmentation
     assert augmentation is not None
     assert (augmentation.blur, augmentation.crop_scale, augmentation.flip) == (0.0, (0.5, 1.0), 0.5)
     stored = learning.dataset.train_x

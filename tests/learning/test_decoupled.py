@@ -14,8 +14,8 @@ from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.decoupled import PARTS
 from sim.learning.engine import Optimizer
 from sim.learning.engine.dense import DenseChain
+from sim.learning.engine.draws import Draw, TrainJob
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.operations import Draw, TrainJob
 from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import client_data, generator, new_engine

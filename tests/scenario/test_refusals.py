@@ -195,7 +195,7 @@ BAD = {
     ),
     "unknown backbone": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["resnet8"]'),
-        'model.backbones.0 = "resnet8": must be one of small-mlp, small-cnn',
+        'model.backbones.0 = "resnet8": must be one of small-mlp, deep-mlp, small-cnn',
     ),
     "data that does not fit the model": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),
