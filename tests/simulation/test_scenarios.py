@@ -80,7 +80,7 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "world_spot": (3473, 2234, 0, 1239),
     "world_phones": (3710, 3684, 0, 0),
     "world_planet": (7518, 7453, 0, 0),
-    "mapl": (243, 208, 0, 0),
+    "mapl": (245, 210, 0, 0),
     "mapl_full": (12, 12, 0, 0),
     "mapl_churn": (3093, 2709, 0, 382),
 }
