@@ -232,11 +232,11 @@ class Actor:
         await self.run()
 
     async def _handle_messages(self) -> None:
-        mailbox = self._mailbox
+        mailbox, waiter = self._mailbox, self._transport.waiter
         while True:
             envelope = mailbox.pop()
             while envelope is None:  # mailbox.get(), but without a coroutine for each message
-                await mailbox.arrival()
+                await mailbox.arrival(waiter())
                 envelope = mailbox.pop()
             message = envelope.message
             try:

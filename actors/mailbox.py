@@ -91,13 +91,13 @@ class Mailbox:
     async def get(self) -> Envelope:
         """The next envelope for the consumer, as soon as there is one."""
         while not self._queue:
-            await self.arrival()
+            await self.arrival(asyncio.get_running_loop().create_future())
         return self._queue.popleft()
 
-    def arrival(self) -> asyncio.Future[None]:
-        """Done with the next envelope for the consumer."""
-        self._wakeup = asyncio.get_running_loop().create_future()
-        return self._wakeup
+    def arrival(self, waiter: asyncio.Future[None]) -> asyncio.Future[None]:
+        """`waiter`, which is done with the next envelope for the consumer."""
+        self._wakeup = waiter
+        return waiter
 
     async def collect(
         self,

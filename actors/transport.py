@@ -41,6 +41,10 @@ class Transport(ABC):
         """Wait that long."""
         return asyncio.sleep(seconds)
 
+    def waiter(self) -> asyncio.Future[None]:
+        """For one task to await, until somebody calls its `set_result(None)`."""
+        return asyncio.get_running_loop().create_future()
+
     def now(self) -> float:
         """The time, in seconds from an arbitrary start."""
         return asyncio.get_running_loop().time()

@@ -63,16 +63,16 @@ class Gossip(learner.Learner):
 
     async def on_message(self, message: object, sender: str) -> None:
         match message:
-            case AgedModel(params, age, time):
-                self.observe("staleness", self.now - time)
-                self.params = self.merged(params, age)
-                self.age = max(self.age, age)
+            case AgedModel() as other:
+                self.observe("staleness", self.now - other.time)
+                self.params = self.merged(other)
+                self.age = max(self.age, other.age)
                 update = await self.train(self.settings.local_steps)
                 self.params = self.params + update
                 self.age += self.settings.local_steps
 
-    def merged(self, params: Vector, age: int) -> Vector:
+    def merged(self, other: AgedModel) -> Vector:
         """Own and received model combined."""
-        total = self.age + age
-        share = age / total if self.settings.merge == "age" and total else 0.5
-        return mix([(1 - share, self.params), (share, params)])
+        total = self.age + other.age
+        share = other.age / total if self.settings.merge == "age" and total else 0.5
+        return mix([(1 - share, self.params), (share, other.params)])

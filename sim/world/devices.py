@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from sim.world.slowness import Slowness, require_positive
-from sim.world.task import NEVER
+from sim.world.task import NEVER, Signal
 from sim.world.timeline import State, Timeline
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class CostModel:
         return amount / self.flops_per_s
 
 
-class Job(asyncio.Future[None]):
+class Job(Signal):
     """Something that a device computes: done when its time is over, of which it is itself the timer.
 
     Cancelled, it leaves the device at once, and the next one begins.
@@ -68,15 +67,15 @@ class Job(asyncio.Future[None]):
 
     __slots__ = ("device", "due", "seconds_nominal")
 
-    def __init__(self, device: Device, seconds_nominal: float, loop: VirtualLoop) -> None:
-        super().__init__(loop=loop)
+    def __init__(self, device: Device, seconds_nominal: float) -> None:
+        super().__init__()
         self.device = device
         self.seconds_nominal = seconds_nominal
         self.due = NEVER  # number of the timer, while it runs
 
     def fire(self) -> None:
         """Its time is over."""
-        if not self.done():  # it is, when it was cancelled in this very instant
+        if not self._done:  # it is, when it was cancelled in this very instant
             self.set_result(None)
             self.device._next()
 
@@ -126,7 +125,7 @@ class Device:
             )
         if self._state == DOWN:
             raise DeviceDown(f"a job of {seconds_nominal} s was given to a device that is down")
-        job = Job(self, seconds_nominal, self._loop)
+        job = Job(self, seconds_nominal)
         if self._running is None:
             self._begin(job)
         else:

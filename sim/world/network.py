@@ -32,7 +32,7 @@ from actors.transport import Transport
 from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
-from sim.world.task import sleep
+from sim.world.task import Signal, sleep
 from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class SimulatedNetwork(Transport):
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
 
     sleep = staticmethod(sleep)
+    waiter = Signal  # type: ignore[assignment]  # as far as actors use it
 
     # -- Who is there
 

@@ -38,6 +38,52 @@ def sleep(seconds: float) -> Generator[float, None, None]:
     yield float(seconds)
 
 
+class Signal:
+    """Something that one task waits for: to it what a future is, at half the price.
+
+    A future keeps callbacks and a result, and asks the loop to call each callback; a signal knows the one
+    task of a virtual loop that awaits it.
+    """
+
+    __slots__ = ("_done", "_reason", "_task")
+
+    def __init__(self) -> None:
+        self._task: VirtualTask[Any] | None = None
+        self._done = False
+        self._reason: tuple[Any, ...] | None = None  # what CancelledError gets, if it was cancelled
+
+    def __await__(self) -> Generator[Signal, None, None]:
+        if not self._done:
+            yield self
+        if self._reason is not None:
+            raise asyncio.CancelledError(*self._reason)
+
+    def done(self) -> bool:
+        """Whether it has come, or was cancelled."""
+        return self._done
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._reason is not None
+
+    def set_result(self, result: None) -> None:
+        """It has come: the task goes on when it is its turn. asyncio.InvalidStateError if it is done."""
+        if self._done:
+            raise asyncio.InvalidStateError("a signal comes once")
+        self._done = True
+        task = self._task
+        if task is not None:
+            task._virtual_loop._ready.append(task)
+
+    def cancel(self, msg: Any = None) -> bool:
+        """CancelledError for the task that waits, or will; False if it is done."""
+        if self._done:
+            return False
+        self._reason = () if msg is None else (msg,)
+        self.set_result(None)
+        return True
+
+
 class VirtualTask(asyncio.Future[T]):
     """A coroutine on its way: what `asyncio.Task` is on other loops, with the same methods and meaning."""
 
@@ -69,7 +115,7 @@ class VirtualTask(asyncio.Future[T]):
         self._virtual_loop = loop
         self._name = f"Task-{next(_numbers)}" if name is None else str(name)
         self._context = copy_context() if context is None else context
-        self._awaited: Any = None  # the future that it waits for
+        self._awaited: Any = None  # the future or signal that it waits for
         self.due = NEVER  # number of the timer that it sleeps by
         self._must_cancel = False  # it will be cancelled when it runs next
         self._reason: tuple[Any, ...] = ()  # of the cancellation, if `cancel` got one
@@ -168,13 +214,21 @@ class VirtualTask(asyncio.Future[T]):
             self = error = None  # type: ignore[assignment]
 
     def _wait_for(self, awaited: Any) -> None:
-        """Goes on when the future is done; what is no future of this loop is an error in the coroutine."""
+        """Goes on when that is done; what can't be waited for is an error in the coroutine."""
         loop = self._virtual_loop
+        if isinstance(awaited, Signal) and awaited._task is None:
+            awaited._task = self
+            self._awaited = awaited
+            if self._must_cancel and awaited.cancel(*self._reason):
+                self._must_cancel = False
+            return
         if awaited is None:  # a bare yield lets what is ready run first
             loop._ready.append(self)
             return
         blocking = getattr(awaited, "_asyncio_future_blocking", None)
-        if not blocking:
+        if isinstance(awaited, Signal):
+            problem = f"two tasks await one signal, which only wakes the first: {awaited._task!r}"
+        elif not blocking:
             problem = f"a task can await futures and coroutines, not {awaited!r}"
         elif awaited is self:
             problem = f"{self!r} awaits itself"

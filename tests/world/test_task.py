@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.world.clock import VirtualLoop, run_virtual
-from sim.world.task import sleep
+from sim.world.deadlock import Deadlock
+from sim.world.task import Signal, sleep
 
 
 def now():
@@ -184,6 +185,79 @@ def test_what_cannot_be_awaited_is_an_error_where_it_is_awaited(loop):
     with pytest.raises(TypeError, match="coroutine"):
         loop.create_task("no coroutine")
     other.close()
+
+
+def test_a_signal_wakes_its_task_in_turn_and_one_that_came_before_keeps_nobody_waiting(loop):
+    log = []
+    early, late = Signal(), Signal()
+
+    async def main():
+        early.set_result(None)
+        await early
+        log.append(("early", now()))
+        await late
+        log.append(("late", now()))
+
+    def give():
+        late.set_result(None)
+        log.append(("given", loop.time()))
+
+    task = loop.create_task(main())
+    loop.call_at(2.0, give)
+    loop.run_until(1.0)
+    assert (repr(task), late.done()) == (f"<task {task.get_name()}, waiting>", False)
+    loop.run_until(3.0)
+    assert log == [("early", 0.0), ("given", 2.0), ("late", 2.0)]
+    assert (late.done(), late.cancelled(), late.cancel()) == (True, False, False)
+    with pytest.raises(asyncio.InvalidStateError):
+        late.set_result(None)
+
+
+@pytest.mark.parametrize("whom", ["task", "signal"])
+def test_cancelling_a_task_cancels_its_signal_and_the_other_way_round(loop, whom):
+    signal, caught = Signal(), []
+
+    async def main():
+        try:
+            await signal
+        except asyncio.CancelledError as error:
+            caught.append((error.args, now()))
+            raise
+
+    task = loop.create_task(main())
+    loop.call_at(1.0, (task if whom == "task" else signal).cancel, "enough")
+    loop.run_until(2.0)
+    assert task.cancelled()
+    assert signal.cancelled()
+    assert caught == [(("enough",), 1.0)]
+    assert not signal.cancel()
+
+
+def test_a_cancellation_that_comes_first_finds_the_signal(loop):
+    signal = Signal()
+
+    async def main():
+        asyncio.current_task().cancel()
+        await signal
+
+    task = loop.create_task(main())
+    loop.run_until(1.0)
+    assert (task.cancelled(), signal.cancelled()) == (True, True)
+
+
+def test_a_signal_is_for_one_task_and_a_deadlock_tells_where_it_is_awaited(loop):
+    signal = Signal()
+
+    async def waits():
+        await signal
+
+    tasks = [loop.create_task(waits()) for _ in range(2)]
+    loop.run_until(1.0)
+    assert not tasks[0].done()
+    with pytest.raises(RuntimeError, match="two tasks await one signal"):
+        tasks[1].result()
+    with pytest.raises(Deadlock, match=r"waits at .*test_task.py"):
+        loop.run_until_complete(tasks[0])
 
 
 def test_a_task_is_what_asyncio_expects(loop):

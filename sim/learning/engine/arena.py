@@ -81,4 +81,6 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     That takes pinned memory, which torch does not hand out again before the copy is done.
     """
     tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -6,6 +6,7 @@ autograd spend on finding that out anew in every call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,9 @@ class Layer:
     outputs: int
     weight: int
     bias: int
+
+
+Parts = list[tuple[Tensor, Tensor]]
 
 
 class DenseChain:
@@ -66,45 +70,74 @@ class DenseChain:
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Class scores [N, B, K]."""
-        return self._forward(flat, x)[-1].transpose(1, 2)
+        return self._forward(self._parts(flat), x)[-1].transpose(1, 2)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of each client over its batch, [N]."""
-        logarithms = self._forward(flat, x)[-1].float().log_softmax(dim=1)
+        logarithms = self._forward(self._parts(flat), x)[-1].float().log_softmax(dim=1)
         return -logarithms.gather(1, y.unsqueeze(1)).mean(dim=(1, 2))
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
         """Gradient of each client's mean cross-entropy over its batch, [N, P]; no parameter is untrained."""
-        *inputs, scores = self._forward(flat, x)
+        gradient = torch.empty_like(flat)
+        into = self._parts(gradient)
+        for place, of_weight, of_bias in self._backward(self._parts(flat), x, y, 1 / y.shape[1]):
+            weight, bias = into[place]
+            weight.copy_(of_weight)  # not bmm(..., out=weight), which takes three times as long
+            bias.copy_(of_bias)
+        return gradient, None
+
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
+        """One step of plain SGD, in place, without ever making the gradient one vector; rate: [N, 1]."""
+        parts = self._parts(flat)
+        for place, of_weight, of_bias in self._backward(parts, x, y, (rate / -y.shape[1]).unsqueeze(2)):
+            weight, bias = parts[place]
+            weight.add_(of_weight)
+            bias.add_(of_bias)
+
+    def _backward(
+        self, parts: Parts, x: Tensor, y: Tensor, scale: float | Tensor
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Of the last layer first: its place, and `scale` [N, 1, 1] times the summed loss's gradients.
+
+        Those with respect to its weights [N, outputs, inputs] and biases [N, outputs]. A layer may be changed
+        as soon as it is there.
+        """
+        *inputs, scores = self._forward(parts, x)
         clients, batch = y.shape
-        # Of the mean loss with respect to the scores: (softmax - one-hot) / B.
+        # Of the loss with respect to the scores: softmax - one-hot.
         error = scores.float().softmax(dim=1)
         if self._minus_one.device != error.device:
             self._minus_one = self._minus_one.to(error.device)
         error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
-        error.div_(batch)
-        gradient = torch.empty_like(flat)
+        error.mul_(scale)
         for place in range(len(self.layers) - 1, -1, -1):
-            weight, bias = self._parts(gradient, self.layers[place])
-            # Not bmm(..., out=weight), which takes three times as long.
-            weight.copy_(error.bmm(inputs[place].transpose(1, 2)))
-            torch.sum(error, dim=2, dtype=bias.dtype, out=bias)
+            passed_on = parts[place][0].transpose(1, 2).bmm(error) if place else error
+            yield (
+                place,
+                error.bmm(inputs[place].transpose(1, 2)),
+                torch.sum(error, dim=2, dtype=torch.float32),
+            )
             if place:
-                error = self._parts(flat, self.layers[place])[0].transpose(1, 2).bmm(error)
-                error = torch.ops.aten.threshold_backward(error, inputs[place], 0.0)  # through the ReLU
-        return gradient, None
+                error = torch.ops.aten.threshold_backward(passed_on, inputs[place], 0.0)  # through the ReLU
 
-    def _forward(self, flat: Tensor, x: Tensor) -> list[Tensor]:
+    def _forward(self, parts: Parts, x: Tensor) -> list[Tensor]:
         """The input of every layer, and the scores: [N, features, B], in which the products are fastest."""
         values = [x.flatten(2).transpose(1, 2)]
-        for place, layer in enumerate(self.layers):
-            weight, bias = self._parts(flat, layer)
+        for place, (weight, bias) in enumerate(parts):
             value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1])
-            values.append(value if place == len(self.layers) - 1 else value.relu_())
+            values.append(value if place == len(parts) - 1 else value.relu_())
         return values
 
-    def _parts(self, flat: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-        """Weights [N, outputs, inputs] and biases [N, outputs] of a layer, as views of [N, P]."""
-        clients, count = flat.shape[0], layer.inputs * layer.outputs
-        weight = flat.narrow(1, layer.weight, count).view(clients, layer.outputs, layer.inputs)
-        return weight, flat.narrow(1, layer.bias, layer.outputs)
+    def _parts(self, flat: Tensor) -> Parts:
+        """Weights [N, outputs, inputs] and biases [N, outputs] of each layer, as views of [N, P]."""
+        clients = flat.shape[0]
+        return [
+            (
+                flat.narrow(1, layer.weight, layer.inputs * layer.outputs).view(
+                    clients, layer.outputs, layer.inputs
+                ),
+                flat.narrow(1, layer.bias, layer.outputs),
+            )
+            for layer in self.layers
+        ]

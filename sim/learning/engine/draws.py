@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
-from sim.learning.engine.batches import draw_batches, shuffled_batches_of_one
+from sim.learning.engine.batches import draw_batches, everything, shuffled_batches_of_one
 from sim.learning.engine.handles import Factor
 from sim.learning.engine.samples import Subset
 
@@ -53,6 +54,12 @@ class Draw:
     augmentation: Augmentation | None = None
     views: int = 1
 
+    @cached_property
+    def _always_all(self) -> bool:
+        """Whether every batch is all that its client has, whose order doesn't matter."""
+        whole = self.sampling == "shuffled" and bool((self.subset.counts == self.batch_size).all())
+        return whole or self.sampling == "all"
+
     def batches(
         self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -61,6 +68,8 @@ class Draw:
         The batches are those behind the first `skip` of each job.
         """
         clients = np.array([job.client for job in jobs], dtype=np.int64)
+        if self._always_all:
+            return clients, everything(len(jobs), steps, self.batch_size)
         if len(jobs) == 1 and self.sampling == "shuffled":
             job = jobs[0]
             count, first_step = int(self.subset.counts[job.client]), job.first_step + skip

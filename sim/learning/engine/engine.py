@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -96,7 +96,7 @@ class Engine:
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
         self._arenas: dict[int, Arena] = {}
-        self._levels: list[list[weakref.ref[Node]]] = []
+        self._levels: list[list[ref[Node]]] = []
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
@@ -259,7 +259,7 @@ class Engine:
             raise
         self.statistics.seconds += time.perf_counter() - started
 
-    def _run_level(self, references: list[weakref.ref[Node]]) -> None:
+    def _run_level(self, references: list[ref[Node]]) -> None:
         groups: dict[int, list[Node]] = {}
         for reference in references:
             node = reference()
@@ -328,16 +328,17 @@ class Engine:
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
     ) -> list[Atom]:
         node = Node(operation, inputs, payload)
-        atoms = [Atom(arena, -1, node) for arena in arenas]
-        node.outputs = [weakref.ref(atom) for atom in atoms]
+        atoms, pending_bytes = [], self._pending_bytes + _NODE_BYTES
+        for arena in arenas:
+            atom = Atom(arena, -1, node)
+            atoms.append(atom)
+            node.outputs.append(ref(atom))
+            pending_bytes += 4 * arena.width
+        self._pending_bytes = pending_bytes
         levels, level = self._levels, node.level
         if level == len(levels):
             levels.append([])
-        levels[level].append(weakref.ref(node))
-        pending_bytes = self._pending_bytes + _NODE_BYTES
-        for arena in arenas:
-            pending_bytes += 4 * arena.width
-        self._pending_bytes = pending_bytes
+        levels[level].append(ref(node))
         if not self.deferred or pending_bytes > self.pending_limit_bytes:
             del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()

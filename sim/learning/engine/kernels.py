@@ -233,10 +233,11 @@ class Kernel:
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
         """One step of plain SGD, in place; rate: [N, 1]."""
+        way = self._way
         # On CUDA the loop's own step would wait for the device to tell it the rates.
-        if isinstance(self._way, Looped) and flat.device.type == "cpu":
+        if isinstance(way, DenseChain) or (isinstance(way, Looped) and flat.device.type == "cpu"):
             with cast(self.precision, flat.device):
-                self._way.descend(flat, x, y, rate)
+                way.descend(flat, x, y, rate)
         else:
             gradient, untrained = self.training_gradients(flat, x, y)
             flat.addcmul_(gradient, rate, value=-1.0)

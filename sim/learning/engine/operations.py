@@ -77,11 +77,11 @@ def weighted_sum(
     arena: Arena, scalars: Arena, rows: list[list[int]], factors: Sequence[tuple[Factor, ...]]
 ) -> Tensor:
     """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; 0 for an n without terms."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    index = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
+    counts = [len(own) for own in rows]
+    lengths, index = np.array(counts), np.array(list(chain.from_iterable(rows)), dtype=np.int64)
     weights = _weights(scalars, list(chain.from_iterable(factors)))
     # Not on CUDA, where finding out whether the product is finite would wait for all that is queued.
-    if arena.device.type == "cpu" and int(lengths.min()) >= _SHARED_TERMS_MIN:
+    if arena.device.type == "cpu" and min(counts) >= _SHARED_TERMS_MIN:
         total = _as_matrix_product(arena, index, lengths, weights)
         if total is not None:
             return total
@@ -181,10 +181,10 @@ class Train(Operation):
         if len(nodes) == 1:
             return self._run_alone(nodes[0])
         # Those with the most steps first: then the first ones are always those that still have steps to do.
-        steps = np.array([node.payload[0].steps for node in nodes])
-        order = None if steps.min() == steps.max() else np.argsort(-steps, kind="stable")
+        steps = [node.payload[0].steps for node in nodes]
+        order = None if min(steps) == max(steps) else np.argsort(-np.array(steps), kind="stable")
         if order is not None:
-            nodes, steps = [nodes[n] for n in order], steps[order]
+            nodes, steps = [nodes[n] for n in order], [steps[n] for n in order]
         jobs, starts = _payloads(nodes)
         params = self._start(nodes, starts)
         state = self._state(nodes, starts) if self.optimizer.slots else None
@@ -211,23 +211,25 @@ class Train(Operation):
             node.inputs = ()
             row = self.arena.store(start)[0]
         params = self.arena.data[row : row + 1]
-        self._train(jobs, np.array([jobs[0].steps]), params, state, pull)
+        self._train(jobs, [jobs[0].steps], params, state, pull)
         return (Rows(self.arena, [row]),) if state is None else (Rows(self.arena, [row]), state)
 
     def _train(
         self,
         jobs: list[TrainJob],
-        steps: np.ndarray,
+        steps: list[int],
         params: Tensor,
         state: Tensor | None,
         pull: tuple[Tensor, Tensor] | None,
     ) -> None:
         """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
-        plain, most, device = pull is None and self.optimizer.is_plain, int(steps[0]), params.device
+        plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
         rate = _column([job.learning_rate for job in jobs], np.float32, device)
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
+        active = len(jobs)  # those that have this step to do
         for step in range(most):
-            active = len(jobs) if most == steps[-1] else int(np.count_nonzero(steps > step))
+            while steps[active - 1] <= step:
+                active -= 1
             if step % _STEPS_DRAWN == 0:
                 clients, positions = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
             batch = positions[:active, step % _STEPS_DRAWN]
