@@ -162,7 +162,7 @@ class Trace:
         records["time"] = times
         records["event"] = codes
         for field, texts in (("actor", actors), ("peer", peers), ("type", types)):
-            records[field] = np.array([digests[text] for text in texts], dtype=np.uint64)
+            records[field] = np.array(list(map(digests.__getitem__, texts)), dtype=np.uint64)
         records["bytes"] = sizes
         numbers = [detail if type(detail) is int else digests[detail] for detail in details]
         records["detail"] = np.array(numbers, dtype=np.uint64)

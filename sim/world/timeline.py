@@ -25,28 +25,35 @@ class Timeline:
         self.limit = limit
         self.resolution_s = 0.0
         self._compact_at = limit
-        self._starts_s, self._ends_s = array("d"), array("d")
-        self._states: list[State] = []
+        self._times_s = array("d")  # start and end of each stretch, one after the other
+        self._states: list[tuple[int, State]] = []  # which state it is from which stretch on
+        self._state: State | None = None  # of the last stretch
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._times_s) // 2
 
     def __iter__(self) -> Iterator[tuple[float, float, State]]:
         """The stretches as (start_s, end_s, state)."""
-        return zip(self._starts_s, self._ends_s, self._states, strict=True)
+        times_s = self._times_s
+        ends = [first for first, _ in self._states[1:]] + [len(self)]
+        for (first, state), end in zip(self._states, ends, strict=False):
+            for place in range(2 * first, 2 * end, 2):
+                yield times_s[place], times_s[place + 1], state
 
     def add(self, start_s: float, end_s: float, state: State) -> None:
         """Append a stretch, which must not begin before the last one ended; an empty one leaves no mark."""
         if start_s == end_s:
             return
-        states = self._states
-        if states and states[-1] == state and start_s - self._ends_s[-1] <= self.resolution_s:
-            self._ends_s[-1] = end_s
+        times_s = self._times_s
+        if state != self._state:
+            self._states.append((len(self), state))
+            self._state = state
+        elif start_s - times_s[-1] <= self.resolution_s:
+            times_s[-1] = end_s
             return
-        self._starts_s.append(start_s)
-        self._ends_s.append(end_s)
-        states.append(state)
-        if len(states) > self._compact_at:
+        times_s.append(start_s)
+        times_s.append(end_s)
+        if len(times_s) > 2 * self._compact_at:
             self._compact()
 
     def _compact(self) -> None:
@@ -57,9 +64,9 @@ class Timeline:
         if gaps_s:
             self.resolution_s = gaps_s[(len(gaps_s) - 1) // 2]
         self._compact_at = 2 * len(stretches)  # no second compaction while the stretches are put back
-        self._starts_s, self._ends_s, self._states = array("d"), array("d"), []
+        self._times_s, self._states, self._state = array("d"), [], None
         for stretch in stretches:
             self.add(*stretch)
         # Where little could be closed, wait until the length has doubled: the cost per stretch stays small.
-        left = len(self._states)
+        left = len(self)
         self._compact_at = self.limit if left <= 0.75 * self.limit else 2 * left

@@ -73,8 +73,7 @@ def _step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Cal
     flat = initial.to(device).repeat(clients, 1)
     if not optimizer.is_plain:
         return lambda: kernel.gradients(flat, x, y)
-    still = torch.zeros((clients, 1), device=device)  # learning rates: many steps do not lead to inf
-    return lambda: kernel.descend(flat, x, y, still)
+    return lambda: kernel.descend(flat, x, y, 0.0)  # without a rate many steps do not lead to inf
 
 
 def _seconds(step: Callable[[], object], device: torch.device) -> float:

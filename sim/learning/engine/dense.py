@@ -80,25 +80,29 @@ class DenseChain:
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
         """Gradient of each client's mean cross-entropy over its batch, [N, P]; no parameter is untrained."""
         gradient = torch.empty_like(flat)
-        into = self._parts(gradient)
-        for place, of_weight, of_bias in self._backward(self._parts(flat), x, y, 1 / y.shape[1]):
-            weight, bias = into[place]
-            weight.copy_(of_weight)  # not bmm(..., out=weight), which takes three times as long
-            bias.copy_(of_bias)
+        into, share = self._parts(gradient), 1 / y.shape[1]
+        for place, *sums in self._backward(self._parts(flat), x, y):
+            for part, total in zip(into[place], sums, strict=True):
+                torch.mul(total, share, out=part)
         return gradient, None
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
-        """One step of plain SGD, in place, without ever making the gradient one vector; rate: [N, 1]."""
-        parts = self._parts(flat)
-        for place, of_weight, of_bias in self._backward(parts, x, y, (rate / -y.shape[1]).unsqueeze(2)):
-            weight, bias = parts[place]
-            weight.add_(of_weight)
-            bias.add_(of_bias)
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+        """One step of plain SGD, in place, without ever making the gradient one vector.
 
-    def _backward(
-        self, parts: Parts, x: Tensor, y: Tensor, scale: float | Tensor
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Of the last layer first: its place, and `scale` [N, 1, 1] times the summed loss's gradients.
+        rate: one for all, or [N, 1].
+        """
+        parts, factor = self._parts(flat), rate / -y.shape[1]
+        for place, of_weight, of_bias in self._backward(parts, x, y):
+            weight, bias = parts[place]
+            if isinstance(factor, float):
+                weight.add_(of_weight, alpha=factor)
+                bias.add_(of_bias, alpha=factor)
+            else:
+                weight.addcmul_(of_weight, factor.unsqueeze(2))
+                bias.addcmul_(of_bias, factor)
+
+    def _backward(self, parts: Parts, x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Of the last layer first: its place, and the gradients of the SUM of the losses of a batch.
 
         Those with respect to its weights [N, outputs, inputs] and biases [N, outputs]. A layer may be changed
         as soon as it is there.
@@ -110,14 +114,11 @@ class DenseChain:
         if self._minus_one.device != error.device:
             self._minus_one = self._minus_one.to(error.device)
         error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
-        error.mul_(scale)
         for place in range(len(self.layers) - 1, -1, -1):
             passed_on = parts[place][0].transpose(1, 2).bmm(error) if place else error
-            yield (
-                place,
-                error.bmm(inputs[place].transpose(1, 2)),
-                torch.sum(error, dim=2, dtype=torch.float32),
-            )
+            # Not bmm(..., out=) into a row of parameters, which takes three times as long.
+            of_weight = error.bmm(inputs[place].transpose(1, 2))
+            yield place, of_weight, torch.sum(error, dim=2, dtype=torch.float32)
             if place:
                 error = torch.ops.aten.threshold_backward(passed_on, inputs[place], 0.0)  # through the ReLU
 

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
+from sim.learning.engine.arena import index_tensor
 from sim.learning.engine.batches import draw_batches, everything, shuffled_batches_of_one
 from sim.learning.engine.handles import Factor
 from sim.learning.engine.samples import Subset
@@ -60,6 +61,13 @@ class Draw:
         whole = self.sampling == "shuffled" and bool((self.subset.counts == self.batch_size).all())
         return whole or self.sampling == "all"
 
+    @cached_property
+    def _whole(self) -> tuple[Tensor, Tensor] | None:
+        """All samples and targets of each client, if every batch is just these."""
+        if not self._always_all or self.views > 1 or (self.subset.counts != self.batch_size).any():
+            return None
+        return self.subset.stacked
+
     def batches(
         self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,7 +97,12 @@ class Draw:
 
         clients [N] and positions [N, B] are those of batch number `step` of each job, from `batches`.
         """
-        x, y = self.subset.gather(clients, positions if self.views == 1 else np.tile(positions, self.views))
+        if self._whole is None:
+            drawn = positions if self.views == 1 else np.tile(positions, self.views)
+            x, y = self.subset.gather(clients, drawn)
+        else:
+            rows = index_tensor(clients, self.subset.x.device)
+            x, y = (part.index_select(0, rows) for part in self._whole)
         if self.augmentation is None:
             return x, y
         keys = np.array([job.key for job in jobs], dtype=np.uint64)

@@ -118,9 +118,10 @@ class Looped:
                 rows.append(torch.cat([values.reshape(-1) for values in after.values()]))
         return gradient, torch.stack(rows) if rows else None
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
         """One step of plain SGD, in place: without the copies that make the gradient one vector."""
-        for row, own_x, own_y, own_rate in zip(flat, _fast(x), y, rate[:, 0].tolist(), strict=True):
+        rates = [rate] * len(flat) if isinstance(rate, float) else rate[:, 0].tolist()
+        for row, own_x, own_y, own_rate in zip(flat, _fast(x), y, rates, strict=True):
             parts, after = self._gradient(row, own_x, own_y)
             for name, values in self._architecture.unflatten(row).items():
                 if name in parts:
@@ -231,17 +232,21 @@ class Kernel:
             self._untrained_columns = self._untrained_columns.to(flat.device)
         flat.index_copy_(1, self._untrained_columns, untrained)
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> None:
-        """One step of plain SGD, in place; rate: [N, 1]."""
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+        """One step of plain SGD, in place; rate: one for all, or [N, 1]."""
         way = self._way
-        # On CUDA the loop's own step would wait for the device to tell it the rates.
-        if isinstance(way, DenseChain) or (isinstance(way, Looped) and flat.device.type == "cpu"):
+        # On CUDA the loop's own step would wait for the device to tell it rates that differ.
+        waits = isinstance(way, Looped) and isinstance(rate, Tensor) and flat.device.type == "cuda"
+        if isinstance(way, DenseChain | Looped) and not waits:
             with cast(self.precision, flat.device):
                 way.descend(flat, x, y, rate)
+            return
+        gradient, untrained = self.training_gradients(flat, x, y)
+        if isinstance(rate, float):
+            flat.sub_(gradient, alpha=rate)
         else:
-            gradient, untrained = self.training_gradients(flat, x, y)
             flat.addcmul_(gradient, rate, value=-1.0)
-            self.settle(flat, untrained)
+        self.settle(flat, untrained)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -224,7 +225,9 @@ class Train(Operation):
     ) -> None:
         """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
-        rate = _column([job.learning_rate for job in jobs], np.float32, device)
+        rates = [job.learning_rate for job in jobs]
+        # Nearly always they are equal, and need not be moved to the device.
+        rate = float(rates[0]) if plain and min(rates) == max(rates) else _column(rates, np.float32, device)
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
         active = len(jobs)  # those that have this step to do
         for step in range(most):
@@ -242,7 +245,9 @@ class Train(Operation):
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
             its_state = None if state is None else _first(state, active)
-            self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, _first(rate, active))
+            its_rate = _first(rate, active)
+            assert isinstance(its_rate, Tensor)
+            self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, its_rate)
             self.kernel.settle(now, untrained)
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
@@ -280,9 +285,12 @@ def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...
     return [node.payload[0] for node in nodes], [node.payload[1] for node in nodes]
 
 
-def _first(values: Tensor, count: int) -> Tensor:
-    """The first rows; a view even of all of them would cost something."""
-    return values if len(values) == count else values[:count]
+T = TypeVar("T", Tensor, float | Tensor)
+
+
+def _first(values: T, count: int) -> T:
+    """The first rows; a view even of all of them would cost something. A number is one for all rows."""
+    return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
 @dataclass(frozen=True)
