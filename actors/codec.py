@@ -197,7 +197,8 @@ def _dataclass_sizer(cls: type) -> Sizer:
         total = fixed
         try:
             for value in values_of(obj):
-                total += 1 if value is None else _SIZERS[type(value)](value)
+                kind = type(value)
+                total += 9 if kind is float else 1 if value is None else _SIZERS[kind](value)
         except TypeError:
             for name in names:  # again, to say which field it is
                 try:

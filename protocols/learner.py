@@ -126,11 +126,12 @@ class Learner(Member):
     async def run(self) -> None:
         """Repeat `step` for ever. A method that only answers messages overrides this to return at once."""
         timeless, now = 0, self._transport.now
+        before = now()
         while True:
-            before = now()
             await self.step()
             self.finish_iteration()
-            timeless = timeless + 1 if now() == before else 0
+            after = now()
+            timeless, before = timeless + 1 if after == before else 0, after
             if timeless == _TIMELESS_STEPS_MAX:
                 raise RuntimeError(
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "

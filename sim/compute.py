@@ -98,7 +98,8 @@ class DeviceCompute(learner.Compute):
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
-        self._durations_s: dict[tuple[int, bool], float] = {}  # of jobs, by samples and whether they train
+        self._training_s: dict[int, float] = {}  # of jobs, by samples
+        self._forward_s: dict[int, float] = {}
 
     @cached_property
     def class_counts(self) -> dict[int, int]:
@@ -230,9 +231,10 @@ class DeviceCompute(learner.Compute):
 
         Each view costs its floating-point operations; the time that a step is stated to take includes them.
         """
-        seconds = self._durations_s.get((samples, training))
+        durations_s = self._training_s if training else self._forward_s
+        seconds = durations_s.get(samples)
         if seconds is None:
-            seconds = self._durations_s[samples, training] = self._duration_s(samples, training)
+            seconds = durations_s[samples] = self._duration_s(samples, training)
         return self.device.run(seconds)
 
     def _duration_s(self, samples: int, training: bool) -> float:

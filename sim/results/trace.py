@@ -164,8 +164,11 @@ class Trace:
         for field, texts in (("actor", actors), ("peer", peers), ("type", types)):
             records[field] = np.array(list(map(digests.__getitem__, texts)), dtype=np.uint64)
         records["bytes"] = sizes
-        numbers = [detail if type(detail) is int else digests[detail] for detail in details]
-        records["detail"] = np.array(numbers, dtype=np.uint64)
+        if details.count("") == len(details):  # as most often
+            records["detail"] = digests[""]
+        else:
+            numbers = [detail if type(detail) is int else digests[detail] for detail in details]
+            records["detail"] = np.array(numbers, dtype=np.uint64)
         self._blake.update(records.tobytes())
         kept = records if self.keep_messages else records[records["event"] >= len(MESSAGE_EVENTS)]
         self._stored += kept.tobytes()

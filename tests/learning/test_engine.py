@@ -289,6 +289,21 @@ def test_learning_rates_of_any_kind_of_number() -> None:
         )
 
 
+@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
+def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, way: str) -> None:
+    """A rate that all share takes another path."""
+    for rates in ([0.5, 0.5, 0.5], [0.5, 0.25, 0.125], [0.125, 0.5, 0.0]):
+        engine = new_engine(client_data(shape=SHAPES[model]), way=way)
+        jobs = Jobs(engine, model)
+        starts = [jobs.initial(client) for client in range(3)]
+        gradients = [jobs.gradient(client, starts[client]).numpy() for client in range(3)]
+        trained = [jobs.train(client, starts[client], learning_rate=rates[client])[0] for client in range(3)]
+        rows = engine.rows(trained).numpy()
+        for client in range(3):
+            expected = starts[client].numpy() - rates[client] * gradients[client]
+            np.testing.assert_allclose(rows[client], expected, rtol=1e-4, atol=1e-6)
+
+
 # --- how jobs are put together ---
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from sim.learning.engine import samples
 from sim.learning.engine.batches import draw_batches, permute, shuffled_batches_of_one, sorted_permutations
 from sim.learning.engine.draws import Draw, SampleJob
 from sim.world.random import key
@@ -172,3 +173,24 @@ def test_one_client_alone_draws_what_it_draws_among_others(count: int, batch_siz
         alone = shuffled_batches_of_one(int(KEYS[client]), first, count, 7, batch_size)
         assert alone.shape == (1, 7, batch_size)
         assert np.array_equal(alone[0], together[client])
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("counts", [[3, 3, 3], [3, 4, 3]])
+@pytest.mark.parametrize("sampling", ["shuffled", "all"])
+def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
+    sampling: str, counts: list[int], views: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they come from a copy in which they lie side by side, and where that would be too large."""
+    maps = [[0, 1, 2], [1, 2, 0], [2, 1, 0]]
+    jobs = [SampleJob(client, key(1, client), 7) for client in (2, 0)]
+    for limit_bytes in (0, 2**20):
+        monkeypatch.setattr(samples, "_STACKED_BYTES", limit_bytes)
+        subset = client_data(counts, label_maps=maps).train
+        draw = Draw(subset, 3, sampling, views=views)
+        clients, positions = draw.batches(jobs, skip=2, steps=2)
+        assert (subset.stacked is not None) == (limit_bytes > 0 and counts == [3, 3, 3])
+        x, y = draw.samples(jobs, 2, clients, positions[:, 0])
+        expected_x, expected_y = subset.gather(clients, np.tile(np.arange(3), (2, views)))
+        assert x.equal(expected_x)
+        assert y.equal(expected_y)

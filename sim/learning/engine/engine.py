@@ -316,12 +316,14 @@ class Engine:
                     atom.fulfil(row)
             return
         # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
-        alive = [(n, atom) for n, node in enumerate(nodes) if (atom := node.outputs[output]()) is not None]
+        atoms = [node.outputs[output]() for node in nodes]
+        alive = [atom for atom in atoms if atom is not None]
         if not alive:
             return
         if len(alive) < len(nodes):
-            values = values.index_select(0, index_tensor([n for n, _ in alive], self.device))
-        for (_, atom), row in zip(alive, alive[0][1].arena.store(values), strict=True):
+            held = [n for n, atom in enumerate(atoms) if atom is not None]
+            values = values.index_select(0, index_tensor(held, self.device))
+        for atom, row in zip(alive, alive[0].arena.store(values), strict=True):
             atom.fulfil(row)
 
     def _submit(

@@ -88,16 +88,36 @@ class Vector:
     `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
     """
 
-    __slots__ = ("_difference", "_found", "engine", "width")
+    __slots__ = ("_difference", "engine", "terms", "width")
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
 
-    def __init__(self, engine: Engine, width: int, terms: Terms | None) -> None:
+    terms: Terms
+    """The atoms that this is a combination of, with their factors."""
+
+    def __init__(self, engine: Engine, width: int, terms: Terms) -> None:
         self.engine = engine
         self.width = width
-        self._found = terms
-        self._difference: tuple[Vector, Vector] | None = None  # what it is, as long as `terms` are not found
+        self.terms = terms
+        self._difference: tuple[Vector, Vector] | None = None
+
+    @classmethod
+    def _of_difference(cls, minuend: Vector, subtrahend: Vector) -> Vector:
+        """minuend - subtrahend, whose terms are found when somebody asks for them."""
+        vector = cls.__new__(cls)
+        vector.engine = minuend.engine
+        vector.width = minuend.width
+        vector._difference = (minuend, subtrahend)
+        return vector
+
+    def __getattr__(self, name: str) -> Any:
+        """`terms`, when they have not been found yet."""
+        if name != "terms" or self._difference is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        minuend, subtrahend = self._difference
+        self.terms, self._difference = minuend._combine(subtrahend, -1.0).terms, None
+        return self.terms
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +137,7 @@ class Vector:
             if factor == 1.0:
                 return atom
         atom = self.engine.mix(self.width, terms)
-        self._found = {atom: 1.0}
+        self.terms = {atom: 1.0}
         return atom
 
     def tensor(self) -> Tensor:
@@ -144,17 +164,6 @@ class Vector:
             if not _accumulate(terms, vector.terms, float(factor)):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms)
-
-    @property
-    def terms(self) -> Terms:
-        """The atoms that this is a combination of, with their factors."""
-        terms = self._found
-        if terms is None:
-            assert self._difference is not None
-            minuend, subtrahend = self._difference
-            combined = minuend._combine(subtrahend, -1.0)
-            terms, self._found, self._difference = combined.terms, combined.terms, None
-        return terms
 
     def shortened(self, terms_max: int) -> Terms:
         """`terms`; if they are more than `terms_max`, this vector becomes one pending atom first."""
@@ -199,9 +208,7 @@ class Vector:
             return self._combine(other, -1.0)
         self._require_alike(other)
         # Most differences are updates, trained - start, of which nothing is wanted but start + update.
-        difference = Vector(self.engine, self.width, None)
-        difference._difference = (self, other)
-        return difference
+        return Vector._of_difference(self, other)
 
     def __neg__(self) -> Any:
         return self * -1.0
