@@ -1,4 +1,4 @@
-"""`make bench`: measure loop, engine, whole runs, growth and membership; writes docs/benchmarks.md."""
+"""`make bench`: measure loop, engine, whole runs, growth and membership, and write docs/benchmarks.md."""
 
 import argparse
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import engine, event_loop, growth, membership, whole_run
+from benchmarks import engine, event_loop, growth, membership, profile, whole_run
 from benchmarks.measuring import FULL, QUICK, machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "engine": engine.measure,
     "whole-run": whole_run.measure,
     "growth": growth.measure,
+    "profile": profile.measure,
     "membership": membership.measure,
 }
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
+from types import FrameType
 
 import pytest
 import torch
 
-from benchmarks import engine, event_loop, gossipy, growth, whole_run
+from benchmarks import engine, event_loop, gossipy, growth, profile, whole_run
 from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
+from sim.learning import evaluation
+from sim.learning.engine import Engine
 from sim.world.clock import VirtualLoop
 from sim.world.task import sleep
 
@@ -113,3 +119,45 @@ def test_growth_counts_all_steps_and_memory() -> None:
     assert 0.5 * growth.STEPS * growth.PERIODS < cost.updates / 5 <= growth.STEPS * growth.PERIODS
     assert 0 < cost.run_s < cost.wall_s
     assert cost.vectors_bytes < cost.peak_bytes
+
+
+def test_a_profile_tells_the_parts_of_the_program_apart() -> None:
+    seen: dict[str, str | None] = {}
+
+    class Spy(profile.Sampler):
+        def _strike(self, number: int, frame: FrameType | None) -> None:
+            super()._strike(number, frame)
+            while frame is not None:
+                seen.setdefault(frame.f_code.co_qualname, profile.part_of(frame))
+                frame = frame.f_back
+
+    chosen, sampler = whole_run.scenario("logistic-regression", 20, 8), Spy()
+    with closing(whole_run.built(chosen)) as simulation, sampler.running():
+        simulation.run()
+    assert sum(sampler.shares().values()) == pytest.approx(1.0)
+    known = {part for _, part in profile.PARTS} | {profile.TENSORS, profile.OTHER}
+    assert set(sampler.shares()) <= known
+    assert seen["VirtualLoop._run_events"] == "event loop and tasks"
+    assert seen["Simulation.run"] == "trace and observer"
+    assert seen["test_a_profile_tells_the_parts_of_the_program_apart"] == profile.OTHER
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_count() -> None:
+    found: list[tuple[str, str | None]] = []
+    run_level = Engine._run_level
+    measure_models = evaluation.measure_models
+
+    def look(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def looked(*args: object) -> object:
+            found.append((name, profile.part_of(sys._getframe())))
+            return function(*args)
+
+        return looked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "_run_level", look("level", run_level))
+        patch.setattr("sim.simulation.measure_models", look("models", measure_models))
+        with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
+            simulation.run()
+    assert set(found) == {("level", profile.TENSORS), ("models", None)}

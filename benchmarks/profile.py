@@ -1,0 +1,117 @@
+"""Where the time of a whole run goes, by parts of the program: a sampling profile."""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from benchmarks import growth, whole_run
+from benchmarks.measuring import Effort, Say, table
+from sim.learning.engine import Engine
+from sim.scenario import Scenario
+from sim.simulation import Simulation
+
+ROOT = Path(__file__).parent.parent
+INTERVAL_S = 0.001  # of CPU time, between two samples
+PARTS = (
+    ("sim/learning/engine/", "jobs and the pending graph"),
+    ("sim/compute.py", "jobs and the pending graph"),
+    ("sim/world/clock.py", "event loop and tasks"),
+    ("sim/world/task.py", "event loop and tasks"),
+    ("sim/world/devices.py", "devices"),
+    ("sim/world/slowness.py", "devices"),
+    ("sim/world/timeline.py", "devices"),
+    ("sim/world/", "network, random numbers, membership"),
+    ("actors/codec.py", "sizes of messages"),
+    ("actors/", "actors and mailboxes"),
+    ("protocols/", "the protocol itself"),
+    ("sim/", "trace and observer"),
+)
+"""Beginning of a file's path, the first that fits -> the part of the program that it belongs to."""
+TENSORS, OTHER = "tensor work: the engine's flushes", "other"
+
+TEXT = """\
+The whole runs from above, and the one with 10 local steps, sampled every millisecond of CPU time: the share
+of samples in each part of the program, without the measuring of models. A sample counts for the innermost
+function of ours; what it calls in Python, numpy or torch is its own."""
+
+
+class Sampler:
+    """Counts, by part of the program, what runs when the timer strikes."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Sample what the block does; only in the main thread."""
+        before = signal.signal(signal.SIGPROF, self._strike)
+        signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+
+    def shares(self) -> dict[str, float]:
+        """Share of the samples in each part."""
+        total = self.counts.total()
+        return {part: count / total for part, count in self.counts.items()}
+
+    def _strike(self, number: int, frame: FrameType | None) -> None:
+        part = part_of(frame)
+        if part is not None:
+            self.counts[part] += 1
+
+
+def part_of(frame: FrameType | None) -> str | None:
+    """The part of the program that a frame and its callers are in; None while models are measured."""
+    innermost = None
+    while frame is not None:
+        if frame.f_code is Engine.flush.__code__:
+            return TENSORS
+        if frame.f_code is Simulation.evaluate.__code__:
+            return None
+        innermost = innermost or _part_of_file(frame.f_code.co_filename)
+        frame = frame.f_back
+    return innermost or OTHER
+
+
+def _part_of_file(filename: str) -> str | None:
+    path = Path(filename)
+    if not path.is_relative_to(ROOT):
+        return None
+    name = path.relative_to(ROOT).as_posix()
+    return next((part for beginning, part in PARTS if name.startswith(beginning)), None)
+
+
+def profile(chosen: Scenario) -> dict[str, float]:
+    """Share of a run's time in each part of the program."""
+    simulation, sampler = whole_run.built(chosen), Sampler()
+    try:
+        with sampler.running():
+            simulation.run()
+    finally:
+        simulation.close()
+    return sampler.shares()
+
+
+def measure(effort: Effort, say: Say) -> str:
+    """The section on where the time goes, in Markdown."""
+    runs: dict[str, Scenario] = {}
+    for label, model in whole_run.MODELS.items():
+        for clients in effort.sizes(*whole_run.PERIODS):
+            periods = max(2, round(whole_run.PERIODS[clients] * effort.share))
+            runs[f"{label}, {clients:,}"] = whole_run.scenario(model, clients, periods)
+    periods = max(2, round(growth.MANY_STEPS_PERIODS * effort.share))
+    many = whole_run.scenario(growth.MODEL, 100, periods, steps=growth.MANY_STEPS)
+    runs[f"MLP 64-100-10, 100, {growth.MANY_STEPS} steps"] = many
+    found = {}
+    for label, chosen in runs.items():
+        found[label] = profile(chosen)
+        say(f"profile, {label}: {found[label].get(TENSORS, 0):.0%} tensor work")
+    parts = dict.fromkeys([TENSORS, *[part for _, part in PARTS], OTHER])
+    rows = [[part, *[f"{shares.get(part, 0):.0%}" for shares in found.values()]] for part in parts]
+    return "\n\n".join(["## Where the time goes", TEXT, table(["part of the program", *found], rows)])
