@@ -2,12 +2,24 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Protocol
 
 from actors.message import Envelope
 
 _NAMES_SHOWN = 8
+
+
+class Waiter(Protocol):
+    """What one task awaits until somebody calls `set_result(None)`: a future, or less than that."""
+
+    def __await__(self) -> Generator[Any, None, None]: ...
+
+    def done(self) -> bool:
+        """Whether somebody did, or it was cancelled."""
+
+    def set_result(self, result: None, /) -> None:
+        """Let the task go on."""
 
 
 class _Collection:
@@ -66,7 +78,7 @@ class Mailbox:
         self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
         self._kept_count = 0
         self._collections: list[_Collection] = []
-        self._wakeup: asyncio.Future[None] | None = None
+        self._wakeup: Waiter | None = None
 
     def __len__(self) -> int:
         return len(self._queue) + self._kept_count
@@ -94,7 +106,7 @@ class Mailbox:
             await self.arrival(asyncio.get_running_loop().create_future())
         return self._queue.popleft()
 
-    def arrival(self, waiter: asyncio.Future[None]) -> asyncio.Future[None]:
+    def arrival(self, waiter: Waiter) -> Waiter:
         """`waiter`, which is done with the next envelope for the consumer."""
         self._wakeup = waiter
         return waiter

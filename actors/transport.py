@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from actors.codec import size
+from actors.mailbox import Waiter
 from actors.message import Envelope
 
 Deliver = Callable[[Envelope], None]
@@ -41,8 +42,8 @@ class Transport(ABC):
         """Wait that long."""
         return asyncio.sleep(seconds)
 
-    def waiter(self) -> asyncio.Future[None]:
-        """For one task to await, until somebody calls its `set_result(None)`."""
+    def waiter(self) -> Waiter:
+        """A new one, for one task to await."""
         return asyncio.get_running_loop().create_future()
 
     def now(self) -> float:

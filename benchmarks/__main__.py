@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import engine, event_loop, growth, membership, profile, whole_run
+from benchmarks import engine, event_loop, growth, membership, profiling, whole_run
 from benchmarks.measuring import FULL, QUICK, machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -15,7 +15,7 @@ BENCHMARKS = {
     "engine": engine.measure,
     "whole-run": whole_run.measure,
     "growth": growth.measure,
-    "profile": profile.measure,
+    "profile": profiling.measure,
     "membership": membership.measure,
 }
 

@@ -68,7 +68,7 @@ class Job(Signal):
     __slots__ = ("device", "due", "seconds_nominal")
 
     def __init__(self, device: Device, seconds_nominal: float) -> None:
-        super().__init__()
+        Signal.__init__(self)  # super() would cost more than what it finds
         self.device = device
         self.seconds_nominal = seconds_nominal
         self.due = NEVER  # number of the timer, while it runs
@@ -106,7 +106,7 @@ class Device:
         self._timeline = timeline if timeline is not None else Timeline()
         self._state: State = WAITING if up else DOWN
         self._since_s = loop.time()  # when the present state began
-        self._seconds: dict[State, float] = {WAITING: 0.0, BUSY: 0.0, DOWN: 0.0}
+        self._waiting_s = self._busy_s = self._down_s = 0.0  # until then
         self._running: Job | None = None
         self._queue: deque[Job] = deque()
 
@@ -114,7 +114,9 @@ class Device:
         return f"<Device {self._state}, {len(self._queue)} queued>"
 
     def run(self, seconds_nominal: float) -> Job:
-        """Do a job of so many nominal seconds, after all jobs given before; await it for its end.
+        """Do a job of so many nominal seconds, after all jobs given before.
+
+        One task may await it, directly, for its end; if that is cancelled, so is the job.
 
         Raises DeviceDown if the device is down now; if it goes down later, whoever waits is cancelled.
         ValueError for a duration below 0 or not finite.
@@ -157,17 +159,17 @@ class Device:
     @property
     def busy_s(self) -> float:
         """Seconds spent on jobs until now, also on those that were cancelled."""
-        return self._seconds_until_now(BUSY)
+        return self._busy_s + self._present_s(BUSY)
 
     @property
     def waiting_s(self) -> float:
         """Seconds that the device was up with nothing to do, until now."""
-        return self._seconds_until_now(WAITING)
+        return self._waiting_s + self._present_s(WAITING)
 
     @property
     def down_s(self) -> float:
         """Seconds that the device was down, until now."""
-        return self._seconds_until_now(DOWN)
+        return self._down_s + self._present_s(DOWN)
 
     @property
     def timeline_resolution_s(self) -> float:
@@ -184,14 +186,18 @@ class Device:
             return [*stretches[:-1], (stretches[-1][0], now_s, self._state)]
         return [*stretches, (self._since_s, now_s, self._state)]
 
-    def _seconds_until_now(self, state: State) -> float:
-        present_s = self._loop.time() - self._since_s if state == self._state else 0.0
-        return self._seconds[state] + present_s
+    def _present_s(self, state: State) -> float:
+        return self._loop.time() - self._since_s if state == self._state else 0.0
 
     def _enter(self, state: State) -> None:
         now_s, since_s, left = self._loop.now_s, self._since_s, self._state
-        self._seconds[left] += now_s - since_s
-        if left != WAITING:
+        if left == WAITING:
+            self._waiting_s += now_s - since_s
+        elif left == BUSY:
+            self._busy_s += now_s - since_s
+            self._timeline.add(since_s, now_s, left)
+        else:
+            self._down_s += now_s - since_s
             self._timeline.add(since_s, now_s, left)
         self._state = state
         self._since_s = now_s

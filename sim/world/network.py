@@ -90,7 +90,7 @@ class SimulatedNetwork(Transport):
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
 
     sleep = staticmethod(sleep)
-    waiter = Signal  # type: ignore[assignment]  # as far as actors use it
+    waiter = Signal
 
     # -- Who is there
 

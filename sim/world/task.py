@@ -39,10 +39,11 @@ def sleep(seconds: float) -> Generator[float, None, None]:
 
 
 class Signal:
-    """Something that one task waits for: to it what a future is, at half the price.
+    """Something that one task waits for, directly: less than a future, at half the price.
 
     A future keeps callbacks and a result, and asks the loop to call each callback; a signal knows the one
-    task of a virtual loop that awaits it.
+    task of a virtual loop that awaits it. In `asyncio.gather` and the like a task of their own awaits it, and
+    to cancel that before its first step leaves the signal as it is.
     """
 
     __slots__ = ("_done", "_reason", "_task")
@@ -71,7 +72,7 @@ class Signal:
         if self._done:
             raise asyncio.InvalidStateError("a signal comes once")
         self._done = True
-        task = self._task
+        task, self._task = self._task, None  # whoever keeps the signal need not keep the task
         if task is not None:
             task._virtual_loop._ready.append(task)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
-from types import FrameType
 
 import pytest
 import torch
 
-from benchmarks import engine, event_loop, gossipy, growth, profile, whole_run
+from benchmarks import engine, event_loop, gossipy, growth, profiling, whole_run
 from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
 from sim.learning import evaluation
 from sim.learning.engine import Engine
@@ -121,25 +122,45 @@ def test_growth_counts_all_steps_and_memory() -> None:
     assert cost.vectors_bytes < cost.peak_bytes
 
 
-def test_a_profile_tells_the_parts_of_the_program_apart() -> None:
-    seen: dict[str, str | None] = {}
+@pytest.mark.parametrize(
+    ("module", "part"),
+    {
+        "sim/world/clock.py": "event loop and tasks",
+        "sim/world/event.py": "event loop and tasks",
+        "sim/world/devices.py": "devices",
+        "sim/world/network.py": "network, random numbers, membership",
+        "sim/learning/engine/handles.py": "jobs and the pending graph",
+        "sim/compute.py": "jobs and the pending graph",
+        "actors/codec.py": "sizes of messages",
+        "actors/mailbox.py": "actors and mailboxes",
+        "protocols/gossip.py": "the protocol itself",
+        "sim/results/trace.py": "trace and observer",
+    }.items(),
+)
+def test_a_profile_tells_the_parts_of_the_program_apart(module: str, part: str) -> None:
+    file = profiling.ROOT / module
+    assert file.is_file()
+    assert profiling._part_of_file(str(file)) == part
+    assert profiling._part_of_file(json.__file__) is None
 
-    class Spy(profile.Sampler):
-        def _strike(self, number: int, frame: FrameType | None) -> None:
-            super()._strike(number, frame)
-            while frame is not None:
-                seen.setdefault(frame.f_code.co_qualname, profile.part_of(frame))
-                frame = frame.f_back
 
-    chosen, sampler = whole_run.scenario("logistic-regression", 20, 8), Spy()
-    with closing(whole_run.built(chosen)) as simulation, sampler.running():
-        simulation.run()
-    assert sum(sampler.shares().values()) == pytest.approx(1.0)
-    known = {part for _, part in profile.PARTS} | {profile.TENSORS, profile.OTHER}
-    assert set(sampler.shares()) <= known
-    assert seen["VirtualLoop._run_events"] == "event loop and tasks"
-    assert seen["Simulation.run"] == "trace and observer"
-    assert seen["test_a_profile_tells_the_parts_of_the_program_apart"] == profile.OTHER
+def test_shares_are_of_the_time_since_the_last_strike_and_strikes_do_not_nest() -> None:
+    class Nesting(profiling.Sampler):
+        def _count(self, part: str | None, seconds: float) -> None:
+            seen.append(seconds)
+            self._strike(0, None)
+            super()._count(part, seconds)
+
+    seen: list[float] = []
+    sampler = Nesting()
+    with sampler.running():
+        started = time.process_time()
+        while time.process_time() - started < 0.1:
+            pass
+        sampler._strike(0, None)
+    assert sum(seen) >= 0.1
+    assert sampler.seconds == {profiling.OTHER: pytest.approx(sum(seen))}
+    assert sampler.shares() == {profiling.OTHER: 1.0}
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
@@ -150,7 +171,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
 
     def look(name: str, function: Callable[..., object]) -> Callable[..., object]:
         def looked(*args: object) -> object:
-            found.append((name, profile.part_of(sys._getframe())))
+            found.append((name, profiling.part_of(sys._getframe())))
             return function(*args)
 
         return looked
@@ -160,4 +181,4 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
         patch.setattr("sim.simulation.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
-    assert set(found) == {("level", profile.TENSORS), ("models", None)}
+    assert set(found) == {("level", profiling.TENSORS), ("models", None)}

@@ -304,6 +304,20 @@ def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, way:
             np.testing.assert_allclose(rows[client], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
+def test_the_rates_of_others_change_no_bit(model: str, way: str) -> None:
+    rows = []
+    for others_rate in (0.3, 0.2):
+        engine = new_engine(client_data([10] * 3, shape=SHAPES[model]), way=way)
+        jobs = Jobs(engine, model, batch_size=10)
+        rates = [0.3, 0.3, others_rate]
+        trained = [
+            jobs.train(client, jobs.initial(client), learning_rate=rates[client])[0] for client in range(3)
+        ]
+        rows.append(engine.rows(trained)[:2])
+    assert rows[0].equal(rows[1])
+
+
 # --- how jobs are put together ---
 
 

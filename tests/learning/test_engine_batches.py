@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -176,8 +177,8 @@ def test_one_client_alone_draws_what_it_draws_among_others(count: int, batch_siz
 
 
 @pytest.mark.parametrize("views", [1, 2])
-@pytest.mark.parametrize("counts", [[3, 3, 3], [3, 4, 3]])
-@pytest.mark.parametrize("sampling", ["shuffled", "all"])
+@pytest.mark.parametrize("counts", [[3, 3, 3], [3, 4, 3], [4, 4, 4]])
+@pytest.mark.parametrize("sampling", ["shuffled", "replacement", "all"])
 def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
     sampling: str, counts: list[int], views: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,8 +190,23 @@ def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
         subset = client_data(counts, label_maps=maps).train
         draw = Draw(subset, 3, sampling, views=views)
         clients, positions = draw.batches(jobs, skip=2, steps=2)
-        assert (subset.stacked is not None) == (limit_bytes > 0 and counts == [3, 3, 3])
+        whole = counts == [3, 3, 3] and sampling != "replacement"
+        assert (subset.stacked is not None) == (limit_bytes > 0 and counts != [3, 4, 3])
+        assert (draw._whole is not None) == (limit_bytes > 0 and whole and views == 1)
+        if whole or sampling == "all":
+            assert positions.tolist() == [[[0, 1, 2]] * 2] * 2
+        elif sampling == "replacement":
+            assert positions[:, 0].tolist() != [[0, 1, 2]] * 2
+        if draw._whole is not None:
+            monkeypatch.delattr(type(subset), "gather")
         x, y = draw.samples(jobs, 2, clients, positions[:, 0])
-        expected_x, expected_y = subset.gather(clients, np.tile(np.arange(3), (2, views)))
+        monkeypatch.undo()
+        expected_x, expected_y = subset.gather(clients, np.tile(positions[:, 0], views))
         assert x.equal(expected_x)
         assert y.equal(expected_y)
+
+
+def test_no_second_copy_of_samples_that_clients_share() -> None:
+    x, y, rows = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), [np.arange(3), np.arange(3)]
+    assert samples.Subset(x, y, rows, None).stacked is None
+    assert samples.Subset(x, y, rows[:1], None).stacked is not None

@@ -153,6 +153,12 @@ class Yielding(Idle):
         await self.sleep(0)
 
 
+class Stuck(Idle):
+    async def step(self) -> None:
+        if self.now < 5.0:
+            await self.sleep(1.0)
+
+
 class Undefined(Learner):
     pass
 
@@ -170,6 +176,11 @@ class Undefined(Learner):
             "RuntimeError: step() of Yielding took no virtual time 1000 times in a row, so time stands "
             "still: train, sleep or wait for a message in it",
         ),
+        (
+            "Stuck",
+            "RuntimeError: step() of Stuck took no virtual time 1000 times in a row, so time stands still: "
+            "train, sleep or wait for a message in it",
+        ),
         ("Undefined", "NotImplementedError: Undefined defines no step()"),
     ],
 )
@@ -177,7 +188,9 @@ def test_a_step_without_time_or_definition_is_a_failure_that_explains_itself(kin
     with closing(make(QUADRATIC, f"{HERE}:{kind}", "clients.count=1")) as world:
         world.run()
         (failure,) = world.supervisor.failures
-        assert (failure.name, failure.time_s, failure.where, failure.error) == ("client-0", 0.0, "run", error)
+        since_s = 5.0 if kind == "Stuck" else 0.0
+        assert (failure.name, failure.time_s, failure.where) == ("client-0", since_s, "run")
+        assert failure.error == error
 
 
 class Burst(Idle):

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import math
+import weakref
 
 import pytest
 from hypothesis import given
@@ -258,6 +259,28 @@ def test_a_signal_is_for_one_task_and_a_deadlock_tells_where_it_is_awaited(loop)
         tasks[1].result()
     with pytest.raises(Deadlock, match=r"waits at .*test_task.py"):
         loop.run_until_complete(tasks[0])
+
+
+def test_a_signal_that_came_holds_no_task(loop):
+    """With the collector off, as in a run, a cycle would keep a failed actor and its models."""
+
+    class Held:
+        pass
+
+    async def main():
+        held = Held()
+        seen.append(weakref.ref(held))
+        await signal
+        raise ValueError(f"with {held} in the traceback")
+
+    signal, seen = Signal(), []
+    task = loop.create_task(main())
+    loop.call_at(1.0, signal.set_result, None)
+    loop.run_until(2.0)
+    assert isinstance(task.exception(), ValueError)
+    assert seen[0]() is not None
+    del task
+    assert seen[0]() is None
 
 
 def test_a_task_is_what_asyncio_expects(loop):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -83,7 +84,7 @@ class DenseChain:
         into, share = self._parts(gradient), 1 / y.shape[1]
         for place, *sums in self._backward(self._parts(flat), x, y):
             for part, total in zip(into[place], sums, strict=True):
-                torch.mul(total, share, out=part)
+                torch.mul(total.float(), share, out=part)
         return gradient, None
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
@@ -91,7 +92,9 @@ class DenseChain:
 
         rate: one for all, or [N, 1].
         """
-        parts, factor = self._parts(flat), rate / -y.shape[1]
+        parts, batch = self._parts(flat), -float(y.shape[1])
+        # In float32 in both cases: a client's numbers do not depend on the others' rates.
+        factor = float(np.float32(rate) / np.float32(batch)) if isinstance(rate, float) else rate / batch
         for place, of_weight, of_bias in self._backward(parts, x, y):
             weight, bias = parts[place]
             if isinstance(factor, float):

@@ -113,7 +113,7 @@ class Engine:
         """A handle on known numbers, [P]."""
         arena = self._arena(values.numel())
         row = arena.store(values.detach().to(self.device, torch.float32).reshape(1, -1))[0]
-        return Vector(self, arena.width, {Atom(arena, row): 1.0})
+        return Vector.of_atom(self, arena.width, Atom(arena, row))
 
     def scalar(self, value: float) -> Scalar:
         """A handle on a known number."""
@@ -142,14 +142,14 @@ class Engine:
         """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
         operation = self.intern(Part(self._arena(of.width), offset, width))
         atom = self._submit(operation, (self._input(of, of.width),), None, (self._arena(width),))[0]
-        return Vector(self, width, {atom: 1.0})
+        return Vector.of_atom(self, width, atom)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
         """A vector like `of`, but with `part` from column `offset` on, still deferred."""
         arena = self._arena(of.width)
         operation = self.intern(WithPart(arena, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
-        return Vector(self, of.width, {self._submit(operation, inputs, None, (arena,))[0]: 1.0})
+        return Vector.of_atom(self, of.width, self._submit(operation, inputs, None, (arena,))[0])
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
@@ -203,14 +203,14 @@ class Engine:
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
         atoms = self._submit(operation, inputs, (job, factors), arenas)
         self.statistics.updates += job.steps
-        trained = Vector(self, width, {atoms[0]: 1.0})
-        return trained, Vector(self, slots * width, {atoms[1]: 1.0}) if slots else None
+        trained = Vector.of_atom(self, width, atoms[0])
+        return trained, Vector.of_atom(self, slots * width, atoms[1]) if slots else None
 
     def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
         """Gradient of the mean loss of one batch, at the parameters `at`."""
         width = operation.kernel.architecture.numel
         atom = self._submit(operation, (self._input(at, width),), job, (self._arena(width),))[0]
-        return Vector(self, width, {atom: 1.0})
+        return Vector.of_atom(self, width, atom)
 
     def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
@@ -221,7 +221,7 @@ class Engine:
         """Mean features of a client's samples of each class, one class after the other in one vector."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
         atom = self._submit(operation, inputs, client, (self._arena(operation.width),))[0]
-        return Vector(self, operation.width, {atom: 1.0})
+        return Vector.of_atom(self, operation.width, atom)
 
     def draw_key(self, client: int, purpose: str) -> int:
         """The key of one client's batches for one purpose."""
@@ -374,7 +374,7 @@ class Engine:
         return atom
 
     def _scalar_handle(self, atom: Atom) -> Scalar:
-        return Scalar(self, 1, {atom: 1.0})
+        return Scalar.of_atom(self, 1, atom)
 
     # --- memory ---------------------------------------------------------------------------------------------
 

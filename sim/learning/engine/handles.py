@@ -11,7 +11,7 @@ import operator
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Vector:
     `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
     """
 
-    __slots__ = ("_difference", "engine", "terms", "width")
+    __slots__ = ("_atom", "_difference", "engine", "terms", "width")
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
@@ -100,7 +100,18 @@ class Vector:
         self.engine = engine
         self.width = width
         self.terms = terms
-        self._difference: tuple[Vector, Vector] | None = None
+        self._atom: Atom | None = None  # what it is, if it is just one
+        self._difference: tuple[Vector, Vector] | None = None  # what it is, until somebody asks for terms
+
+    @classmethod
+    def of_atom(cls, engine: Engine, width: int, atom: Atom) -> Self:
+        """An atom on its own; its terms are made when somebody asks for them."""
+        vector = cls.__new__(cls)
+        vector.engine = engine
+        vector.width = width
+        vector._atom = atom
+        vector._difference = None
+        return vector
 
     @classmethod
     def _of_difference(cls, minuend: Vector, subtrahend: Vector) -> Vector:
@@ -108,15 +119,19 @@ class Vector:
         vector = cls.__new__(cls)
         vector.engine = minuend.engine
         vector.width = minuend.width
+        vector._atom = None
         vector._difference = (minuend, subtrahend)
         return vector
 
     def __getattr__(self, name: str) -> Any:
         """`terms`, when they have not been found yet."""
-        if name != "terms" or self._difference is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        minuend, subtrahend = self._difference
-        self.terms, self._difference = minuend._combine(subtrahend, -1.0).terms, None
+        if name == "terms" and self._atom is not None:
+            self.terms = {self._atom: 1.0}
+        elif name == "terms" and self._difference is not None:
+            minuend, subtrahend = self._difference
+            self.terms, self._difference = minuend._combine(subtrahend, -1.0).terms, None
+        else:
+            return object.__getattribute__(self, name)  # raises what made Python ask here
         return self.terms
 
     @property
@@ -131,12 +146,15 @@ class Vector:
 
     def atom(self) -> Atom:
         """The single atom that holds this value; makes a pending mix of a combination, once."""
+        if self._atom is not None:
+            return self._atom
         terms = self.terms
         if len(terms) == 1:
             ((atom, factor),) = terms.items()
             if factor == 1.0:
+                self._atom = atom
                 return atom
-        atom = self.engine.mix(self.width, terms)
+        self._atom = atom = self.engine.mix(self.width, terms)
         self.terms = {atom: 1.0}
         return atom
 
@@ -161,7 +179,10 @@ class Vector:
                 self._require_alike(vector)
             if type(factor) is Scalar:
                 vector, factor = factor * vector, 1.0
-            if not _accumulate(terms, vector.terms, float(factor)):
+            atom, number = vector._atom, float(factor)
+            if atom is not None and number and atom not in terms:
+                terms[atom] = number
+            elif not _accumulate(terms, vector.terms, number):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms)
 

@@ -227,7 +227,8 @@ class Train(Operation):
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
         rates = [job.learning_rate for job in jobs]
         # Nearly always they are equal, and need not be moved to the device.
-        rate = float(rates[0]) if plain and min(rates) == max(rates) else _column(rates, np.float32, device)
+        common = float(np.float32(rates[0])) if plain and min(rates) == max(rates) else None
+        rate = _column(rates, np.float32, device) if common is None else common
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
         active = len(jobs)  # those that have this step to do
         for step in range(most):

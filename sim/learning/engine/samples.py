@@ -32,10 +32,11 @@ class Subset:
         """All samples of each client, [clients, count, ...], and targets [clients, count], once more.
 
         Here a client's samples lie side by side: who wants all of them gets them in half the time. None
-        unless all clients own equally many and the copy is small.
+        unless all clients own equally many, and the copy is small and no larger than the data.
         """
-        count = int(self.counts[0])
-        if (self.counts != count).any() or self._rows.numel() * self.sample_bytes > _STACKED_BYTES:
+        count, copied = int(self.counts[0]), self._rows.numel()
+        small = copied <= len(self.x) and copied * (self.sample_bytes + 8) <= _STACKED_BYTES
+        if not small or (self.counts != count).any():
             return None
         clients = np.arange(len(self.counts))
         return self.gather(clients, np.broadcast_to(np.arange(count), (len(clients), count)))

@@ -1,9 +1,11 @@
 """Where the time of a whole run goes, by parts of the program: a sampling profile."""
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -14,11 +16,13 @@ from sim.scenario import Scenario
 from sim.simulation import Simulation
 
 ROOT = Path(__file__).parent.parent
-INTERVAL_S = 0.001  # of CPU time, between two samples
+INTERVAL_S = 0.001  # of CPU time, between two samples; the kernel's clock may tick more slowly
 PARTS = (
-    ("sim/learning/engine/", "jobs and the pending graph"),
+    ("sim/learning/", "jobs and the pending graph"),
     ("sim/compute.py", "jobs and the pending graph"),
     ("sim/world/clock.py", "event loop and tasks"),
+    ("sim/world/bare_loop.py", "event loop and tasks"),
+    ("sim/world/event.py", "event loop and tasks"),
     ("sim/world/task.py", "event loop and tasks"),
     ("sim/world/devices.py", "devices"),
     ("sim/world/slowness.py", "devices"),
@@ -33,21 +37,25 @@ PARTS = (
 TENSORS, OTHER = "tensor work: the engine's flushes", "other"
 
 TEXT = """\
-The whole runs from above, and the one with 10 local steps, sampled every millisecond of CPU time: the share
-of samples in each part of the program, without the measuring of models. A sample counts for the innermost
-function of ours; what it calls in Python, numpy or torch is its own."""
+The whole runs from above, and the one with 10 local steps, sampled every few milliseconds of CPU time: the
+share of that time in each part of the program, without the measuring of models. A sample counts for the
+innermost function of ours; what it calls in Python, numpy or torch is its own. It stands for the CPU time
+since the one before, because a long call into torch is interrupted only at its end."""
 
 
 class Sampler:
-    """Counts, by part of the program, what runs when the timer strikes."""
+    """CPU seconds by part of the program: of whatever runs when the timer strikes."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        self._last_s = 0.0
+        self._striking = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Sample what the block does; only in the main thread."""
         before = signal.signal(signal.SIGPROF, self._strike)
+        self._last_s = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
         try:
             yield
@@ -56,14 +64,22 @@ class Sampler:
             signal.signal(signal.SIGPROF, before)
 
     def shares(self) -> dict[str, float]:
-        """Share of the samples in each part."""
-        total = self.counts.total()
-        return {part: count / total for part, count in self.counts.items()}
+        """Share of the time in each part."""
+        total = self.seconds.total()
+        return {part: seconds / total for part, seconds in self.seconds.items()}
 
     def _strike(self, number: int, frame: FrameType | None) -> None:
-        part = part_of(frame)
+        if self._striking:  # Python lets the next one interrupt this
+            return
+        self._striking = True
+        now_s = time.process_time()
+        self._count(part_of(frame), now_s - self._last_s)
+        self._last_s = now_s
+        self._striking = False
+
+    def _count(self, part: str | None, seconds: float) -> None:
         if part is not None:
-            self.counts[part] += 1
+            self.seconds[part] += seconds
 
 
 def part_of(frame: FrameType | None) -> str | None:
@@ -79,6 +95,7 @@ def part_of(frame: FrameType | None) -> str | None:
     return innermost or OTHER
 
 
+@cache
 def _part_of_file(filename: str) -> str | None:
     path = Path(filename)
     if not path.is_relative_to(ROOT):
