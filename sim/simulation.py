@@ -314,8 +314,8 @@ class Simulation:
             self._record_graph(now, up)
         for actor, name, mean in self._window.drain():
             self.metrics.add(now, actor, name, mean)
-        for client in up:
-            self.metrics.add(now, client.name, "iterations", _iterations(client))
+        iterations = [_iterations(client) for client in up]
+        self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
         self.metrics.add(now, ALL, "alive", len(up))
         self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
         self.metrics.add(now, ALL, "messages_sent", self.network.counts.sent)
@@ -329,9 +329,9 @@ class Simulation:
                 self.trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
             measured = measure_models(clients[0].compute.kernel, rows, self.engine.data.test, numbers)
+            names = [client.name for client in clients]
             for name, values in measured.items():
-                for client, value in zip(clients, values.tolist(), strict=True):
-                    self.metrics.add(now, client.name, name, value)
+                self.metrics.add_all(now, names, name, values.tolist())
 
     def _record_graph(self, now: float, up: Sequence[Client]) -> None:
         for client in up:

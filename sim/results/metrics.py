@@ -7,6 +7,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,14 @@ class Metrics:
         self._actors.append(self._ids.setdefault(actor, len(self._ids)))
         self._names.append(self._ids.setdefault(name, len(self._ids)))
         self._values.append(value)
+
+    def add_all(self, time_s: float, actors: Sequence[str], name: str, values: Sequence[float]) -> None:
+        """One measurement of each of some actors."""
+        ids, count = self._ids, len(actors)
+        self._times.extend(repeat(time_s, count))
+        self._actors.extend([ids.setdefault(actor, len(ids)) for actor in actors])
+        self._names.extend(repeat(ids.setdefault(name, len(ids)), count))
+        self._values.extend(values)
 
     def graph(self, time_s: float, source: int, target: int, weight: float) -> None:
         """One weight of the collaboration graph.
