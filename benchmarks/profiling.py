@@ -4,13 +4,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
 from benchmarks import growth, whole_run
-from benchmarks.measuring import Effort, Say, table
+from benchmarks.measuring import Effort, Say, interleaved, table
 from sim.learning.engine import Engine
 from sim.scenario import Scenario
 from sim.simulation import Simulation
@@ -104,14 +104,16 @@ def _part_of_file(filename: str) -> str | None:
     return next((part for beginning, part in PARTS if name.startswith(beginning)), None)
 
 
-def profile(chosen: Scenario) -> dict[str, float]:
-    """Share of a run's time in each part of the program."""
-    simulation, sampler = whole_run.built(chosen), Sampler()
-    try:
-        with sampler.running():
+def profile(chosen: Scenario, repetitions: int) -> dict[str, float]:
+    """Share of the time of some equal runs in each part of the program."""
+    sampler = Sampler()
+
+    def sampled() -> None:
+        simulation = whole_run.built(chosen)
+        with closing(simulation), sampler.running():
             simulation.run()
-    finally:
-        simulation.close()
+
+    interleaved({"profile": sampled}, repetitions)
     return sampler.shares()
 
 
@@ -127,7 +129,7 @@ def measure(effort: Effort, say: Say) -> str:
     runs[f"MLP 64-100-10, 100, {growth.MANY_STEPS} steps"] = many
     found = {}
     for label, chosen in runs.items():
-        found[label] = profile(chosen)
+        found[label] = profile(chosen, effort.repetitions)
         say(f"profile, {label}: {found[label].get(TENSORS, 0):.0%} tensor work")
     parts = dict.fromkeys([TENSORS, *[part for _, part in PARTS], OTHER])
     rows = [[part, *[f"{shares.get(part, 0):.0%}" for shares in found.values()]] for part in parts]
