@@ -4,13 +4,14 @@ import gc
 import multiprocessing
 import resource
 import time
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 import torch
 
 from benchmarks import whole_run
-from benchmarks.measuring import Effort, Say, table
+from benchmarks.measuring import Effort, Say, interleaved, table
 
 MODEL = "mlp"
 STEPS, PERIODS = 5, 4  # after each merge, and of virtual time: 20 steps of each client on average
@@ -90,7 +91,7 @@ def _row(clients: int, costs: list[Cost], reference_s: float) -> list[str]:
 def _outside(effort: Effort) -> str:
     periods = max(2, round(MANY_STEPS_PERIODS * effort.share))
     chosen = whole_run.scenario(MODEL, 100, periods, steps=MANY_STEPS)
-    runs = [whole_run.run(chosen) for _ in range(effort.repetitions + 1)][1:]
+    runs = interleaved({"run": partial(whole_run.run, chosen)}, effort.repetitions)["run"]
     rate = median([found.updates_per_s for found in runs])
     share = median([found.outside for found in runs])
     return f"Updates per second: {rate:,.0f}; outside tensor work: {share:.0%}."
