@@ -38,9 +38,10 @@ TENSORS, OTHER = "tensor work: the engine's flushes", "other"
 
 TEXT = """\
 The whole runs from above, and the one with 10 local steps, sampled every few milliseconds of CPU time: the
-share of that time in each part of the program, without the measuring of models. A sample counts for the
-innermost function of ours; what it calls in Python, numpy or torch is its own. It stands for the CPU time
-since the one before, because a long call into torch is interrupted only at its end."""
+share of that time in each part of the program, without the observer's evaluations, in which models are
+measured. A sample counts for the innermost function of ours; what it calls in Python, numpy or torch is its
+own. It stands for the CPU time since the one before, because a long call into torch is interrupted only at
+its end."""
 
 
 class Sampler:
@@ -83,7 +84,7 @@ class Sampler:
 
 
 def part_of(frame: FrameType | None) -> str | None:
-    """The part of the program that a frame and its callers are in; None while models are measured."""
+    """The part of the program that a frame and its callers are in; None in an evaluation outside flushes."""
     innermost = None
     while frame is not None:
         if frame.f_code is Engine.flush.__code__:

@@ -68,7 +68,7 @@ class Job(Signal):
     __slots__ = ("device", "due", "seconds_nominal")
 
     def __init__(self, device: Device, seconds_nominal: float) -> None:
-        Signal.__init__(self)  # super() would cost more than what it finds
+        Signal.__init__(self)  # jobs are made in large numbers, and super() is slow
         self.device = device
         self.seconds_nominal = seconds_nominal
         self.due = NEVER  # number of the timer, while it runs

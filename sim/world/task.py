@@ -39,7 +39,7 @@ def sleep(seconds: float) -> Generator[float, None, None]:
 
 
 class Signal:
-    """Something that one task waits for, directly: less than a future, at half the price.
+    """Something that one task waits for, directly: less than a future, and made in large numbers.
 
     A future keeps callbacks and a result, and asks the loop to call each callback; a signal knows the one
     task of a virtual loop that awaits it. In `asyncio.gather` and the like a task of their own awaits it, and

@@ -130,13 +130,13 @@ class Engine:
 
     def clip(self, value: Scalar, low: float, high: float) -> Scalar:
         """`value` limited to [low, high], still deferred."""
-        return self._scalar_handle(self._submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self._submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product of two vectors of the same width, still deferred."""
         inputs = (self._input(first, first.width), self._input(second, first.width))
         operation = self.intern(Dot(first.width))
-        return self._scalar_handle(self._submit(operation, inputs, None, (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self._submit(operation, inputs, None, (self._scalars,))[0])
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
@@ -203,8 +203,8 @@ class Engine:
         arenas = (arena, self._arena(slots * width)) if slots else (arena,)
         atoms = self._submit(operation, inputs, (job, factors), arenas)
         self.statistics.updates += job.steps
-        trained = Vector.of_atom(self, width, atoms[0])
-        return trained, Vector.of_atom(self, slots * width, atoms[1]) if slots else None
+        new_state = Vector.of_atom(self, slots * width, atoms[1]) if slots else None
+        return Vector.of_atom(self, width, atoms[0]), new_state
 
     def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
         """Gradient of the mean loss of one batch, at the parameters `at`."""
@@ -215,7 +215,7 @@ class Engine:
     def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
-        return self._scalar_handle(self._submit(operation, inputs, job, (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self._submit(operation, inputs, job, (self._scalars,))[0])
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
         """Mean features of a client's samples of each class, one class after the other in one vector."""
@@ -372,9 +372,6 @@ class Engine:
             atom = Atom(arena, arena.store(torch.zeros((1, width), device=self.device))[0])
             self._zero_atoms[width] = atom
         return atom
-
-    def _scalar_handle(self, atom: Atom) -> Scalar:
-        return Scalar.of_atom(self, 1, atom)
 
     # --- memory ---------------------------------------------------------------------------------------------
 
