@@ -19,6 +19,7 @@ from torch.func import grad, vmap
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.dense import DenseChain
+from sim.learning.engine.layout import TrainingLayout, channels_last
 from sim.learning.engine.precision import PRECISIONS, cast
 from sim.learning.objectives import Objective
 
@@ -110,7 +111,7 @@ class Looped:
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
         rows = []
-        for row, own_x, own_y, into in zip(flat, _fast(x), y, gradient, strict=True):
+        for row, own_x, own_y, into in zip(flat, channels_last(x), y, gradient, strict=True):
             parts, after = self._gradient(row, own_x, own_y)
             parts |= {name: torch.zeros_like(values) for name, values in after.items()}
             torch.cat([parts[part.name].reshape(-1) for part in self._architecture.slices], out=into)
@@ -121,7 +122,7 @@ class Looped:
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
         """One step of plain SGD, in place: without the copies that make the gradient one vector."""
         rates = [rate] * len(flat) if isinstance(rate, float) else rate[:, 0].tolist()
-        for row, own_x, own_y, own_rate in zip(flat, _fast(x), y, rates, strict=True):
+        for row, own_x, own_y, own_rate in zip(flat, channels_last(x), y, rates, strict=True):
             parts, after = self._gradient(row, own_x, own_y)
             for name, values in self._architecture.unflatten(row).items():
                 if name in parts:
@@ -135,16 +136,16 @@ class Looped:
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self._architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
-        with torch.enable_grad():
+        with torch.enable_grad(), TrainingLayout():
             loss = self._objective(model, leaves | untrained, x, y)
         gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, gradients, strict=True)), model.untrained
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._each(self._loss, flat, _fast(x), y)
+        return self._each(self._loss, flat, channels_last(x), y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        return self._each(self._architecture.forward, flat, _fast(x))
+        return self._each(self._architecture.forward, flat, channels_last(x))
 
     def _loss(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
@@ -158,13 +159,6 @@ def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
     """Views of a vector's trained and of its untrained parameters."""
     trained = architecture.unflatten(flat)
     return trained, {part.name: trained.pop(part.name) for part in architecture.untrained}
-
-
-def _fast(x: Tensor) -> Iterable[Tensor]:
-    """The samples of each client; images in the layout in which a CPU convolves and pools them fastest."""
-    if x.dim() != 5 or x.device.type != "cpu":
-        return x
-    return [own.to(memory_format=torch.channels_last) for own in x]
 
 
 def possible_ways(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
