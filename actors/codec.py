@@ -213,11 +213,15 @@ def _dataclass_sizer(cls: type) -> Sizer:
 
 _any_envelope = _dataclass_sizer(Envelope)
 _ENVELOPE_HEAD = _items_head(1 + len(_field_names(Envelope))) + _str(Envelope.__name__)
-_name = lru_cache(maxsize=1 << 16)(_str)  # names of actors come again and again
 
 
-def _envelope(envelope: Envelope) -> int:
-    """Size of an envelope; most are told, and simulations ask for every one."""
+def head_size(sender: str, receiver: str) -> int:
+    """Bytes that every envelope from `sender` to `receiver` begins with, for `size_behind_head`."""
+    return _ENVELOPE_HEAD + _str(sender) + _str(receiver)
+
+
+def size_behind_head(envelope: Envelope, head_bytes: int) -> int:
+    """As `size`, of an envelope whose `head_size` is known: simulations ask for every one."""
     if not (envelope.request is envelope.answer_to is envelope.error is None):
         return _any_envelope(envelope)
     message = envelope.message
@@ -225,7 +229,7 @@ def _envelope(envelope: Envelope) -> int:
         body = _SIZERS[type(message)](message)
     except TypeError as error:
         raise TypeError(f"Envelope.message: {error}") from None
-    return _extension(_ENVELOPE_HEAD + _name(envelope.sender) + _name(envelope.receiver) + body + 3)
+    return _extension(head_bytes + body + 3)
 
 
 class _Sizers(dict[type, Sizer]):
@@ -260,6 +264,5 @@ _SIZERS = _Sizers(
         tuple: _sequence,
         list: _sequence,
         dict: _dict,
-        Envelope: _envelope,
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from protocols.learner import Learner
@@ -88,23 +88,25 @@ class ChurnCounts:
     turned_away: int = 0
 
 
-@dataclass
 class Window:
-    """What clients reported since the last evaluation: per name and client, sum and number of values."""
+    """What one actor reported since the last evaluation: sum and number of values, by name."""
 
-    sums: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    __slots__ = ("_sums",)
 
-    def add(self, actor: str, name: str, value: float) -> None:
+    def __init__(self) -> None:
+        self._sums: dict[str, list[float]] = {}
+
+    def add(self, name: str, value: float) -> None:
         """One reported value."""
-        entry = self.sums.get((actor, name))
+        entry = self._sums.get(name)
         if entry is None:
-            self.sums[actor, name] = [value, 1]
+            self._sums[name] = [value, 1]
         else:
             entry[0] += value
             entry[1] += 1
 
-    def drain(self) -> list[tuple[str, str, float]]:
-        """(actor, name, mean value) of everything reported, and start afresh."""
-        means = [(actor, name, total / count) for (actor, name), (total, count) in self.sums.items()]
-        self.sums = {}
+    def drain(self) -> list[tuple[str, float]]:
+        """(name, mean value) of everything reported, in the order of first mention, and start afresh."""
+        means = [(name, total / count) for name, (total, count) in self._sums.items()]
+        self._sums = {}
         return means

@@ -60,11 +60,12 @@ class Simulation:
             observe=self._supervised,
         )
         self._by_name: dict[str, Client] = {}
-        self._window = Window()
+        self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
         self._laggard = 0  # number of the client that was last seen to hold up the next evaluation
         self._evaluated_s = -1.0
-        every = scenario.run.evaluate_every.iterations
-        self._next_evaluation = every or 0
+        # Numbers of iterations at which something may have to be done; 0: none.
+        self._next_evaluation = scenario.run.evaluate_every.iterations or 0
+        self._last_iteration = scenario.run.iterations or 0
         network.observe = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -252,17 +253,26 @@ class Simulation:
 
     # --- observing ------------------------------------------------------------------------------------------
 
-    def observe(self, actor: str, name: str, value: float) -> None:
-        """A value that a client reports: `iterations` is a count, of anything else the mean is recorded."""
-        if name == "iterations":
-            if value in (self._next_evaluation, self.scenario.run.iterations):
-                self._check_iterations()
-        elif name in _OWN_METRICS:
-            raise ValueError(
-                f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
-            )
-        else:
-            self._window.add(actor, name, value)
+    def observer_of(self, actor: str) -> Callable[[str, float], None]:
+        """What an actor reports a value to: `iterations` is a count, of all else the mean is recorded.
+
+        ValueError for a name that the observer itself uses.
+        """
+        window = self._windows.setdefault(actor, Window())  # of all its lives
+
+        def observe(name: str, value: float) -> None:
+            if name == "iterations":
+                if value == self._next_evaluation or value == self._last_iteration:
+                    self._check_iterations()
+            elif name in _OWN_METRICS:
+                raise ValueError(
+                    f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
+                    f"my_{name}"
+                )
+            else:
+                window.add(name, value)
+
+        return observe
 
     def _check_iterations(self) -> None:
         """Evaluate or stop when every client that is up has done so many iterations."""
@@ -312,8 +322,9 @@ class Simulation:
         if up:
             self._evaluate_models(now, up)
             self._record_graph(now, up)
-        for actor, name, mean in self._window.drain():
-            self.metrics.add(now, actor, name, mean)
+        for actor, window in self._windows.items():
+            for name, mean in window.drain():
+                self.metrics.add(now, actor, name, mean)
         iterations = [_iterations(client) for client in up]
         self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
         self.metrics.add(now, ALL, "alive", len(up))

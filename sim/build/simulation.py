@@ -157,7 +157,7 @@ class _Builder:
             self.neighbours[name],
             stream(self.seed, "actor", name),
             key(self.seed, "shared by all clients"),
-            partial(simulation.observe, name),
+            simulation.observer_of(name),
             newcomers_start(self.scenario),
         )
 

@@ -12,7 +12,7 @@ from sim.world.distributions import Constant, Distribution
 from sim.world.latency import NodeLatency
 from sim.world.loss import GilbertElliott, IndependentLoss, LossModel
 from sim.world.partitions import Partition
-from sim.world.random import Draws
+from sim.world.random import Draws, pair_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,17 @@ class LinkModel:
         object.__setattr__(self, "by_node", by_node)
         object.__setattr__(self, "_random_latency", random)
 
-    def latency_draws(self, seed: int, purpose: str, pair: tuple[str, str]) -> Draws | None:
-        """The random numbers for a pair's latencies; None where they need none."""
-        return Draws.of_pair(seed, purpose, *pair) if self._random_latency else None
+    def latency_key(self, seed: int, purpose: str, pair: tuple[str, str]) -> int | None:
+        """The key of the random numbers for a pair's latencies; None where they need none."""
+        return pair_key(seed, purpose, *pair) if self._random_latency else None
 
-    def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
-        """The latency of a message that departs at `time_s`, with `draws` from `latency_draws`."""
+    def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws) -> float:
+        """The latency of a message that departs at `time_s`, with `draws` of the pair's key."""
         if self.constant_s is not None:
             return self.constant_s
         if self.by_node:
-            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg, arg-type]
-        return self.latency.sample(draws)  # type: ignore[call-arg, arg-type]
+            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg]
+        return self.latency.sample(draws)  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from actors.codec import size as encoded_size
+from actors.codec import size_behind_head
 from actors.message import Envelope
 from actors.transport import Transport
 from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
+from sim.world.random import Draws
 from sim.world.task import Signal, sleep
 from sim.world.wire import Message, Wire
 
@@ -79,6 +80,7 @@ class SimulatedNetwork(Transport):
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was ever attached
         self._wires: dict[tuple[str, str], Wire] = {}
+        self._latencies = Draws(seed, "latency")  # of all pairs: an object for each would be many
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}
@@ -132,9 +134,9 @@ class SimulatedNetwork(Transport):
             self._loop.call_soon(self._deliver_to_self, envelope)  # past the network, and not counted
             return
         wire = self._wires.get(pair)
-        size_bytes = encoded_size(envelope)
         if wire is None:
-            wire = self._wires[pair] = self._new_wire(pair)
+            wire = self._wires[pair] = Wire(pair, self._model.link_of(pair), self._seed)
+        size_bytes = size_behind_head(envelope, wire.head_bytes)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
@@ -152,10 +154,10 @@ class SimulatedNetwork(Transport):
         it (None: there is none).  Only what nobody can know yet is left to `_arrive`: whether the receiver is
         up then, and the pair not cut.
         """
-        link, chances, now_s = wire.link, wire.chances, self._loop.now_s
-        if wire.latency is not None:
-            wire.latency.place = number
-        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, wire.latency), False, None
+        link, chances, now_s, draws = wire.link, wire.chances, self._loop.now_s, self._latencies
+        if wire.latency_key is not None:
+            draws.key, draws.place = wire.latency_key, number
+        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, draws), False, None
         if chances is None:
             return delay_s, lost, copy_delay_s
         chances.turn_to(number)
@@ -167,7 +169,9 @@ class SimulatedNetwork(Transport):
         if chances.reorders is not None and chances.reorders.uniform() < link.reorder:
             delay_s += link.reorder_s
         if chances.duplicates is not None and chances.duplicates.uniform() < link.duplicate:
-            copy_delay_s = link.latency_s(wire.pair, now_s, chances.copies)
+            if chances.copies is not None:
+                draws.key, draws.place = chances.copies, number
+            copy_delay_s = link.latency_s(wire.pair, now_s, draws)
         return delay_s, lost, copy_delay_s
 
     def _enqueue(self, wire: Wire, message: Message) -> None:
@@ -303,13 +307,10 @@ class SimulatedNetwork(Transport):
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
         wire = message.wire
-        if wire.latency is None and wire.is_blank():
+        if wire.latency_key is None and wire.is_blank():
             self._wires.pop(wire.pair, None)  # or a long run would keep one for each pair that ever spoke
         if self.observe is not None:
             self.observe(event, self._loop.now_s, message.envelope, message.kind, message.size_bytes, reason)
-
-    def _new_wire(self, pair: tuple[str, str]) -> Wire:
-        return Wire(pair, self._model.link_of(pair), self._seed)
 
     def _way(self, wire: Wire) -> tuple[Link, ...]:
         """What a connection's transfers pass: uplink, downlink, and a limit of its own if it has one."""

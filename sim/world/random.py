@@ -110,25 +110,18 @@ class Draws:
 
     Every method takes exactly one number from the stream, so what a caller draws does not shift what follows.
     Where things are not drawn for in their order, set `place` to give each the number at its own place: it is
-    the place in the stream, counted from 0, of the number that is taken next.
+    the place in the stream, counted from 0, of the number that is taken next. With `key` set as well, one
+    object serves any number of streams.
     """
 
-    __slots__ = ("_key", "place")
+    __slots__ = ("key", "place")
 
     def __init__(self, seed: int, *names: str | int) -> None:
-        self._key = key(seed, *names)
+        self.key = key(seed, *names)
         self.place = 0
 
-    @classmethod
-    def of_pair(cls, seed: int, purpose: str, first: str, second: str) -> Draws:
-        """A stream of an ordered pair of names, with `pair_key`."""
-        draws = cls.__new__(cls)
-        draws._key = pair_key(seed, purpose, first, second)
-        draws.place = 0
-        return draws
-
     def _next(self) -> int:
-        bits = splitmix64(self._key, self.place)
+        bits = splitmix64(self.key, self.place)
         self.place += 1
         return bits
 
@@ -136,7 +129,7 @@ class Draws:
         """Uniform in [0, 1), a multiple of 2^-53."""
         counter = self.place
         self.place = counter + 1
-        return (splitmix64(self._key, counter) >> 11) * 2.0**-53
+        return (splitmix64(self.key, counter) >> 11) * 2.0**-53
 
     def normal(self) -> float:
         """Standard normal, by inversion."""
@@ -148,4 +141,4 @@ class Draws:
         return -math.log1p(-self.uniform())
 
     def __repr__(self) -> str:
-        return f"<Draws {self._key:016x}, {self.place} drawn>"
+        return f"<Draws {self.key:016x}, {self.place} drawn>"

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
+from actors.codec import head_size
 from actors.message import Envelope
 from sim.world.bandwidth import Link, Transfer
 from sim.world.links import LinkModel
@@ -39,17 +40,20 @@ class Message:
 
 
 class Chances:
-    """What is random about one connection, beside its latency: each has its own stream, or is None."""
+    """What is random about one connection, beside its latency: each has its own stream, or is None.
+
+    copies: the key of the latencies of copies.
+    """
 
     __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.loss = link.loss.on(seed, pair)
         self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
-        self.copies = link.latency_draws(seed, "latency of copies", pair) if link.duplicate else None
+        self.copies = link.latency_key(seed, "latency of copies", pair) if link.duplicate else None
         self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
         loss = None if self.loss is None else self.loss.draws
-        every = (loss, self.duplicates, self.copies, self.reorders)
+        every = (loss, self.duplicates, self.reorders)
         self._all = tuple([draws for draws in every if draws is not None])
 
     def turn_to(self, number: int) -> None:
@@ -67,8 +71,9 @@ class Wire:
     __slots__ = (
         "arrival_s",
         "chances",
+        "head_bytes",
         "last",
-        "latency",
+        "latency_key",
         "link",
         "pair",
         "queue",
@@ -80,7 +85,8 @@ class Wire:
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
         self.link = link
-        self.latency = link.latency_draws(seed, "latency", pair)
+        self.latency_key = link.latency_key(seed, "latency", pair)
+        self.head_bytes = head_size(*pair)
         self.chances = Chances(pair, link, seed) if link.chancy else None
         self.sent = 0  # messages so far: the number of the next one
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
@@ -91,7 +97,7 @@ class Wire:
 
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""
-        return self.latency is self.chances is self.queue is self.last is None
+        return self.latency_key is self.chances is self.queue is self.last is None
 
 
 def type_name(envelope: Envelope) -> str:

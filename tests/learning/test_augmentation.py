@@ -214,8 +214,7 @@ def image_data(counts: list[int] = COUNTS) -> ClientData:
 def samples(draw: Draw, engine: Engine, client: int, step: int) -> tuple[Tensor, Tensor]:
     """One client's batch number `step`, for training."""
     job = SampleJob(client, engine.draw_key(client, "train"), step)
-    clients, positions = draw.batches([job], 0, 1)
-    x, y = draw.samples([job], 0, clients, positions[:, 0])
+    x, y = draw.samples(draw.batches([job], 0, 1), 0, 1)
     return x[0], y[0]
 
 

@@ -142,4 +142,14 @@ def test_streams_of_pairs_differ_by_order_purpose_and_seed() -> None:
     assert len(set(keys)) == len(keys)
     ones = sum(bin(number).count("1") for number in keys)
     assert ones / (64 * len(keys)) == pytest.approx(0.5, abs=0.01)
-    assert Draws.of_pair(1, "latency", "a", "b").uniform() == Draws.of_pair(1, "latency", "a", "b").uniform()
+
+
+def test_one_object_serves_many_streams() -> None:
+    one, other, both = Draws(1, "one"), Draws(1, "other"), Draws(1)
+    expected = [one.uniform(), other.uniform(), one.uniform(), other.uniform()]
+    drawn = []
+    for place in (0, 1):
+        for stream in (Draws(1, "one"), Draws(1, "other")):
+            both.key, both.place = stream.key, place
+            drawn.append(both.uniform())
+    assert drawn == expected

@@ -41,6 +41,22 @@ class SampleJob(NamedTuple):
     first_step: int
 
 
+class Batches(NamedTuple):
+    """Some batches of N jobs: `Draw.batches` makes them, `Draw.samples` looks up what is in them."""
+
+    clients: np.ndarray
+    """Client numbers, int64 [N]."""
+    positions: np.ndarray | None
+    """Places in each client's own samples, int64 [N, steps, batch_size].
+
+    None, as all that follows, where a batch is all that its client has, as it is.
+    """
+    keys: np.ndarray | None
+    """The jobs' keys, uint64 [N]."""
+    first: np.ndarray | None
+    """The number of each job's first batch among these, int64 [N]."""
+
+
 @dataclass(frozen=True)
 class Draw:
     """How jobs draw their samples: batches of `batch_size` from one subset.
@@ -68,46 +84,43 @@ class Draw:
             return None
         return self.subset.stacked
 
-    def batches(
-        self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Client numbers [N], and the positions [N, steps, batch_size] in each client's own samples.
-
-        The batches are those behind the first `skip` of each job.
-        """
+    def batches(self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int) -> Batches:
+        """The next `steps` batches of each job, behind its first `skip`."""
         clients = np.array([job.client for job in jobs], dtype=np.int64)
-        if self._always_all:
-            return clients, everything(len(jobs), steps, self.batch_size)
-        if len(jobs) == 1 and self.sampling == "shuffled":
-            job = jobs[0]
-            count, first_step = int(self.subset.counts[job.client]), job.first_step + skip
-            return clients, shuffled_batches_of_one(job.key, first_step, count, steps, self.batch_size)
-        counts = self.subset.counts[clients]
+        if self._whole is not None and self.augmentation is None:
+            return Batches(clients, None, None, None)
         keys = np.array([job.key for job in jobs], dtype=np.uint64)
         first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
-        positions = draw_batches(
-            keys, first, counts, steps=steps, batch_size=self.batch_size, sampling=self.sampling
-        )
-        return clients, positions
+        counts, size = self.subset.counts[clients], self.batch_size
+        if self._always_all:
+            positions = everything(len(jobs), steps, size)
+        elif len(jobs) == 1 and self.sampling == "shuffled":
+            positions = shuffled_batches_of_one(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
+        else:
+            positions = draw_batches(
+                keys, first, counts, steps=steps, batch_size=size, sampling=self.sampling
+            )
+        return Batches(clients, positions, keys, first)
 
-    def samples(
-        self, jobs: Sequence[TrainJob | SampleJob], step: int, clients: np.ndarray, positions: np.ndarray
-    ) -> tuple[Tensor, Tensor]:
+    def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
         """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
 
-        clients [N] and positions [N, B] are those of batch number `step` of each job, from `batches`.
+        Of batch number `step` of `batches`, and of its first `active` jobs.
         """
-        if self._whole is None:
+        clients = batches.clients[:active]
+        if self._whole is not None:
+            rows = index_tensor(clients, self.subset.x.device)
+            x, y = [part.index_select(0, rows) for part in self._whole]
+        else:
+            assert batches.positions is not None
+            positions = batches.positions[:active, step]
             drawn = positions if self.views == 1 else np.tile(positions, self.views)
             x, y = self.subset.gather(clients, drawn)
-        else:
-            rows = index_tensor(clients, self.subset.x.device)
-            x, y = (part.index_select(0, rows) for part in self._whole)
         if self.augmentation is None:
             return x, y
-        keys = np.array([job.key for job in jobs], dtype=np.uint64)
-        steps = np.array([job.first_step for job in jobs], dtype=np.int64) + step
-        images = image_keys(keys, steps, positions.shape[1], self.views)
+        assert batches.keys is not None and batches.first is not None
+        keys, steps = batches.keys[:active], batches.first[:active] + step
+        images = image_keys(keys, steps, self.batch_size, self.views)
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
 
     def rows_at_once(self, width: int) -> int:

@@ -324,7 +324,7 @@ class Engine:
             held = [n for n, atom in enumerate(atoms) if atom is not None]
             values = values.index_select(0, index_tensor(held, self.device))
         for atom, row in zip(alive, alive[0].arena.store(values), strict=True):
-            atom.fulfil(row)
+            atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
 
     def _submit(
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]

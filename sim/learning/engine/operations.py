@@ -70,16 +70,18 @@ class Mix(Operation):
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         factors = [node.payload for node in nodes]
-        rows = [[atom.row for atom in node.inputs[: len(node.payload)]] for node in nodes]
-        return (weighted_sum(self._arena, self._scalars, rows, factors),)
+        return (weighted_sum(self._arena, self._scalars, _first_rows(nodes, factors), factors),)
 
 
 def weighted_sum(
-    arena: Arena, scalars: Arena, rows: list[list[int]], factors: Sequence[tuple[Factor, ...]]
+    arena: Arena, scalars: Arena, rows: list[int], factors: Sequence[tuple[Factor, ...]]
 ) -> Tensor:
-    """sum_k factors[n][k] * arena[rows[n][k]], [N, width]; 0 for an n without terms."""
-    counts = [len(own) for own in rows]
-    lengths, index = np.array(counts), np.array(list(chain.from_iterable(rows)), dtype=np.int64)
+    """Sums of factors times vectors, [N, width]; 0 for an n without terms.
+
+    factors: those of each sum. rows: of all terms, one sum after the other.
+    """
+    counts = list(map(len, factors))
+    lengths, index = np.array(counts), np.array(rows, dtype=np.int64)
     weights = _weights(scalars, list(chain.from_iterable(factors)))
     # Not on CUDA, where finding out whether the product is finite would wait for all that is queued.
     if arena.device.type == "cpu" and min(counts) >= _SHARED_TERMS_MIN:
@@ -95,8 +97,7 @@ def weighted_sum(
 
 def _weights(scalars: Arena, factors: list[Factor]) -> Tensor:
     """The numbers that factors are, on the device."""
-    pending = any([type(factor) is Coefficient for factor in factors])
-    if not pending:
+    if Coefficient not in set(map(type, factors)):
         return to_device(np.array(factors, np.float32), scalars.device)
     numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
     weights = to_device(np.array(numbers, np.float32), scalars.device)
@@ -235,9 +236,8 @@ class Train(Operation):
             while steps[active - 1] <= step:
                 active -= 1
             if step % _STEPS_DRAWN == 0:
-                clients, positions = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
-            batch = positions[:active, step % _STEPS_DRAWN]
-            x, y = self.draw.samples(jobs[:active], step, clients[:active], batch)
+                batches = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
+            x, y = self.draw.samples(batches, step % _STEPS_DRAWN, active)
             now = _first(params, active)
             if done is None:
                 self.kernel.descend(now, x, y, _first(rate, active))
@@ -255,10 +255,7 @@ class Train(Operation):
         """The parameters to start from, a new tensor [N, P]."""
         if all([own == (1.0,) for own in starts]):
             return gather_inputs(nodes, 0)
-        rows = [
-            [atom.row for atom in node.inputs[: len(own)]] for node, own in zip(nodes, starts, strict=True)
-        ]
-        return weighted_sum(self.arena, self.scalars, rows, starts)
+        return weighted_sum(self.arena, self.scalars, _first_rows(nodes, starts), starts)
 
     def _state(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         atoms = [node.inputs[len(own)] for node, own in zip(nodes, starts, strict=True)]
@@ -271,14 +268,20 @@ class Train(Operation):
         factors = [job.strengths for job in jobs]
         if not any(factors):
             return None
-        rows = []
+        rows: list[int] = []
         for node, strengths, own in zip(nodes, factors, starts, strict=True):
             first = len(own) + (1 if self.optimizer.slots else 0)
-            rows.append([atom.row for atom in node.inputs[first : first + len(strengths)]])
+            rows += [atom.row for atom in node.inputs[first : first + len(strengths)]]
         anchor = weighted_sum(self.arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
-        ones = [[0] * len(row) for row in rows]
-        return weighted_sum(self.scalars, self.scalars, ones, factors), anchor
+        return weighted_sum(self.scalars, self.scalars, [0] * len(rows), factors), anchor
+
+
+def _first_rows(nodes: list[Node], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
+    """Of each node, the rows of as many inputs as it has factors; in one list."""
+    return [
+        atom.row for node, own in zip(nodes, factors, strict=True) for atom in node.inputs[: len(own)]
+    ]
 
 
 def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
@@ -311,8 +314,7 @@ class _OnOneBatch(Operation):
     def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [N, P], samples [N, views * B, ...] and targets [N, views * B]."""
         jobs = [node.payload for node in nodes]
-        clients, positions = self.draw.batches(jobs, 0, 1)
-        return gather_inputs(nodes, 0), *self.draw.samples(jobs, 0, clients, positions[:, 0])
+        return gather_inputs(nodes, 0), *self.draw.samples(self.draw.batches(jobs, 0, 1), 0, len(jobs))
 
 
 class Gradient(_OnOneBatch):
