@@ -73,8 +73,8 @@ class LinkModel:
         if self.constant_s is not None:
             return self.constant_s
         if self.by_node:
-            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg]
-        return self.latency.sample(draws)  # type: ignore[call-arg]
+            return self.latency.sample(pair, time_s, draws)  # type: ignore[call-arg, arg-type]
+        return self.latency.sample(draws)  # type: ignore[call-arg, arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def test_one_object_serves_many_streams() -> None:
     expected = [one.uniform(), other.uniform(), one.uniform(), other.uniform()]
     drawn = []
     for place in (0, 1):
-        for stream in (Draws(1, "one"), Draws(1, "other")):
-            both.key, both.place = stream.key, place
+        for name in ("one", "other"):
+            both.key, both.place = Draws(1, name).key, place
             drawn.append(both.uniform())
     assert drawn == expected

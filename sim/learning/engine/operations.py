@@ -279,9 +279,7 @@ class Train(Operation):
 
 def _first_rows(nodes: list[Node], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
     """Of each node, the rows of as many inputs as it has factors; in one list."""
-    return [
-        atom.row for node, own in zip(nodes, factors, strict=True) for atom in node.inputs[: len(own)]
-    ]
+    return [atom.row for node, own in zip(nodes, factors, strict=True) for atom in node.inputs[: len(own)]]
 
 
 def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
