@@ -33,7 +33,7 @@ class Actor:
         self.name = name
         self.late_answers = 0
         self._transport = transport
-        self._mailbox = Mailbox(mailbox_capacity, self.collected)
+        self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell)
         self._asks: dict[int, tuple[asyncio.Future[Envelope | None], str, type]] = {}
         self._next_request = 0
         self._phase = "new"  # new | running | stopping | failed | stopped
@@ -232,11 +232,11 @@ class Actor:
         await self.run()
 
     async def _handle_messages(self) -> None:
-        mailbox, waiter = self._mailbox, self._transport.waiter
+        mailbox, bell = self._mailbox, self._mailbox.bell
         while True:
             envelope = mailbox.pop()
             while envelope is None:  # mailbox.get(), but without a coroutine for each message
-                await mailbox.arrival(waiter())
+                await bell
                 envelope = mailbox.pop()
             message = envelope.message
             try:

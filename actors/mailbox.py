@@ -10,16 +10,30 @@ from actors.message import Envelope
 _NAMES_SHOWN = 8
 
 
-class Waiter(Protocol):
-    """What one task awaits until somebody calls `set_result(None)`: a future, or less than that."""
+class Bell(Protocol):
+    """What one task awaits, again and again: each time it goes on with the next ring."""
 
     def __await__(self) -> Generator[Any, None, None]: ...
 
-    def done(self) -> bool:
-        """Whether somebody did, or it was cancelled."""
+    def ring(self) -> None:
+        """Let the task that waits go on; nothing happens if none does."""
 
-    def set_result(self, result: None, /) -> None:
-        """Let the task go on."""
+
+class FutureBell:
+    """A bell on any event loop."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._future = asyncio.get_running_loop().create_future()
+        yield from self._future
+
+    def ring(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
 
 
 class _Collection:
@@ -64,12 +78,14 @@ class Mailbox:
     """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
 
     Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
-    taken in order of arrival by the one consumer, with `pop` or `get`.
+    taken in order of arrival by the one consumer, with `get`, or with `pop` and by waiting for the `bell`.
     """
 
-    __slots__ = ("_collections", "_kept", "_kept_count", "_queue", "_wakeup", "capacity", "overflows")
+    __slots__ = ("_collections", "_kept", "_kept_count", "_queue", "bell", "capacity", "overflows")
 
-    def __init__(self, capacity: int, collected: tuple[type, ...] = ()) -> None:
+    def __init__(
+        self, capacity: int, collected: tuple[type, ...] = (), bell: Callable[[], Bell] = FutureBell
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"a mailbox needs a capacity of at least 1, not {capacity}")
         self.capacity = capacity
@@ -78,7 +94,7 @@ class Mailbox:
         self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
         self._kept_count = 0
         self._collections: list[_Collection] = []
-        self._wakeup: Waiter | None = None
+        self.bell = bell()
 
     def __len__(self) -> int:
         return len(self._queue) + self._kept_count
@@ -92,8 +108,7 @@ class Mailbox:
             self.overflows += 1
             return False
         self._queue.append(envelope)
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
+        self.bell.ring()
         return True
 
     def pop(self) -> Envelope | None:
@@ -103,13 +118,8 @@ class Mailbox:
     async def get(self) -> Envelope:
         """The next envelope for the consumer, as soon as there is one."""
         while not self._queue:
-            await self.arrival(asyncio.get_running_loop().create_future())
+            await self.bell
         return self._queue.popleft()
-
-    def arrival(self, waiter: Waiter) -> Waiter:
-        """`waiter`, which is done with the next envelope for the consumer."""
-        self._wakeup = waiter
-        return waiter
 
     async def collect(
         self,

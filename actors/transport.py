@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from actors.codec import size
-from actors.mailbox import Waiter
+from actors.mailbox import Bell, FutureBell
 from actors.message import Envelope
 
 Deliver = Callable[[Envelope], None]
@@ -42,9 +42,9 @@ class Transport(ABC):
         """Wait that long."""
         return asyncio.sleep(seconds)
 
-    def waiter(self) -> Waiter:
+    def bell(self) -> Bell:
         """A new one, for one task to await."""
-        return asyncio.get_running_loop().create_future()
+        return FutureBell()
 
     def now(self) -> float:
         """The time, in seconds from an arbitrary start."""

@@ -25,6 +25,7 @@ from sim.world.devices import CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
 FORWARD_SHARE = 1 / 3
+_new_job = tuple.__new__
 _STEPS_AT_ONCE = 20  # of training alone, per job
 
 
@@ -165,14 +166,10 @@ class DeviceCompute(learner.Compute):
             self.forget()
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
         self._note_taken(steps, rate)
-        job = TrainJob(
-            self.client,
-            self._keys["train"],
-            self._advance("train", steps),
-            steps,
-            rate,
-            self._steps_done,
-            strengths,
+        first = self._advance("train", steps)
+        # Less than half of what TrainJob(...) takes, and every step of a run passes here.
+        job = _new_job(
+            TrainJob, (self.client, self._keys["train"], first, steps, rate, self._steps_done, strengths)
         )
         trained, self._state = self.engine.train(self._train, start, job, state=self._state, anchors=anchors)
         self._steps_done += steps

@@ -33,7 +33,7 @@ from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
 from sim.world.random import Draws
-from sim.world.task import Signal, sleep
+from sim.world.task import Bell, sleep
 from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class SimulatedNetwork(Transport):
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
 
     sleep = staticmethod(sleep)
-    waiter = Signal
+    bell = Bell
 
     # -- Who is there
 

@@ -85,6 +85,27 @@ class Signal:
         return True
 
 
+class Bell(Signal):
+    """A signal that one task awaits again and again: each time it goes on with the next ring."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Signal, None, None]:
+        self._done = False
+        yield self
+        if self._reason is not None:
+            reason, self._reason = self._reason, None
+            raise asyncio.CancelledError(*reason)
+
+    def ring(self) -> None:
+        """Let the task that waits go on when it is its turn; nothing happens if none does."""
+        task = self._task
+        if task is not None:
+            self._task = None
+            self._done = True
+            task._virtual_loop._ready.append(task)
+
+
 class VirtualTask(asyncio.Future[T]):
     """A coroutine on its way: what `asyncio.Task` is on other loops, with the same methods and meaning."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sim.world.clock import VirtualLoop, run_virtual
 from sim.world.deadlock import Deadlock
-from sim.world.task import Signal, sleep
+from sim.world.task import Bell, Signal, sleep
 
 
 def now():
@@ -281,6 +281,46 @@ def test_a_signal_that_came_holds_no_task(loop):
     assert seen[0]() is not None
     del task
     assert seen[0]() is None
+
+
+def test_a_bell_wakes_its_task_with_each_ring_that_comes_while_it_waits(loop):
+    bell, log = Bell(), []
+
+    async def main():
+        while True:
+            await bell
+            log.append(now())
+            await sleep(1.0)
+
+    loop.create_task(main())
+    for time_s in (0.5, 1.0, 2.0, 2.0, 5.0):  # nobody waits at 1.0, nor for the second ring at 2.0
+        loop.call_at(time_s, bell.ring)
+    loop.run_until(9.0)
+    assert log == [0.5, 2.0, 5.0]
+
+
+@pytest.mark.parametrize("rung", [False, True])
+def test_a_bell_can_be_awaited_after_a_cancellation(loop, rung):
+    bell, log = Bell(), []
+
+    async def main():
+        for _ in range(2):
+            try:
+                await bell
+                log.append(("rung", now()))
+            except asyncio.CancelledError as error:
+                log.append((*error.args, now()))
+
+    def cancel():
+        if rung:  # in the same instant, before the task could go on
+            bell.ring()
+        task.cancel("enough")
+
+    task = loop.create_task(main())
+    loop.call_at(1.0, cancel)
+    loop.call_at(2.0, bell.ring)
+    loop.run_until(3.0)
+    assert log == [("enough", 1.0), ("rung", 2.0)]
 
 
 def test_a_task_is_what_asyncio_expects(loop):
