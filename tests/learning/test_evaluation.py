@@ -51,6 +51,7 @@ def directly(model: str, flat: Tensor, data: ClientData, client: int) -> tuple[f
 def test_accuracy_and_loss(model: str, way: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients in any order, with test sets of their own size and labels of their own."""
     monkeypatch.setattr(evaluation, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(evaluation, "_SAMPLES_IN_LOOP", 3 if chunk_bytes < 2**20 else 64)
     data = data_for(model)
     rows, clients = models(model, 4), [3, 1, 0, 4]
     accuracy, loss = accuracy_and_loss(Kernel(small(model), cross_entropy, way), rows, data.test, clients)
@@ -73,6 +74,33 @@ def test_chunks_really_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Counting(small(name), cross_entropy, "vmap")
     accuracy_and_loss(kernel, models(name, 3), data_for(name).test, [0, 1, 3])
     assert calls == [(1, 4), (2, 3), (2, 3), (2, 1)]
+
+
+@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
+@pytest.mark.parametrize("at_once", [2, 128])
+def test_samples_that_all_share_are_there_once(
+    model: str, way: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "_CLIENTS", at_once)
+    apart = data_for(model)
+    maps = [np.roll(np.arange(CLASSES), shift) for shift in (0, 1, 2)]
+    none, shared = [np.empty(0, dtype=np.int64)] * 3, [np.array([5, 2, 0, 3])] * 3
+    test = (apart.test.x, apart.test.y)
+    data = ClientData(test, test, train_rows=shared, validation_rows=none, test_rows=shared, label_maps=maps)
+    shapes = []
+
+    class Counting(Kernel):
+        def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+            shapes.append((len(flat), x.shape[0], x.shape[1]))
+            return super().outputs(flat, x)
+
+    rows, clients = models(model, 3), [2, 0, 1]
+    accuracy, loss = accuracy_and_loss(Counting(small(model), cross_entropy, way), rows, data.test, clients)
+    blocks = [1, 1, 1] if way == "loop" else [2, 1] if at_once == 2 else [3]
+    assert shapes == [(block, 1, 4) for block in blocks]
+    expected = [directly(model, flat, data, client) for flat, client in zip(rows, clients, strict=True)]
+    assert accuracy.tolist() == [pair[0] for pair in expected]
+    np.testing.assert_allclose(loss, [pair[1] for pair in expected], rtol=1e-5)
 
 
 def test_a_client_without_test_samples_has_no_accuracy() -> None:

@@ -33,7 +33,8 @@ Parts = list[tuple[Tensor, Tensor]]
 class DenseChain:
     """Linear layers with a ReLU between each two, behind a flattening of the input.
 
-    flat: parameters [N, P]; x: samples [N, B, ...]; y: classes [N, B]; row n of each belongs to client n.
+    flat: parameters [N, P]; x: samples [N, B, ...]; y: classes [N, B]; row n of each belongs to client n. For
+    outputs, x may be [1, B, ...]: samples that all clients share.
 
     Under autocast the products are bfloat16. What is between them and the gradient stays float32: `float()`
     and `dtype=` below, which do nothing otherwise.
@@ -129,7 +130,10 @@ class DenseChain:
         """The input of every layer, and the scores: [N, features, B], in which the products are fastest."""
         values = [x.flatten(2).transpose(1, 2)]
         for place, (weight, bias) in enumerate(parts):
-            value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1])
+            if len(values[-1]) == len(weight):
+                value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1])
+            else:  # all clients share the input: one product of all their weights with it
+                value = torch.matmul(weight, values[-1][0]).add_(bias.unsqueeze(2))
             values.append(value if place == len(parts) - 1 else value.relu_())
         return values
 

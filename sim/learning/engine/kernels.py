@@ -33,7 +33,8 @@ WAYS = ("auto", "dense", "vmap", "loop")
 class Way(Protocol):
     """flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each is client n's.
 
-    Losses and outputs are those of evaluation: batch norms take their running statistics.
+    Losses and outputs are those of evaluation: batch norms take their running statistics. For outputs, x may
+    be [1, B, ...]: samples that all clients share.
     """
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -68,6 +69,7 @@ class Vmapped:
         self._training_loss = vmap(training_loss)
         self._loss = vmap(loss)
         self._outputs = vmap(architecture.forward)
+        self._outputs_of_shared = vmap(architecture.forward, in_dims=(0, None))
         self._one = Looped(architecture, objective)
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -98,7 +100,8 @@ class Vmapped:
         return self._loss(self._architecture.unflatten(flat), x, y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        return self._outputs(self._architecture.unflatten(flat), x)
+        params = self._architecture.unflatten(flat)
+        return self._outputs(params, x) if len(x) == len(flat) else self._outputs_of_shared(params, x[0])
 
 
 class Looped:
@@ -145,7 +148,8 @@ class Looped:
         return self._each(self._loss, flat, channels_last(x), y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        return self._each(self._architecture.forward, flat, channels_last(x))
+        own = list(channels_last(x))
+        return self._each(self._architecture.forward, flat, own if len(own) == len(flat) else own * len(flat))
 
     def _loss(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
@@ -248,7 +252,7 @@ class Kernel:
             return self._way.losses(flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        """Model outputs, e.g. class scores [N, B, K]."""
+        """Model outputs, e.g. class scores [N, B, K]; x [N, B, ...], or [1, B, ...] where all share it."""
         with cast(self.precision, flat.device):
             return self._way.outputs(flat, x).float()
 

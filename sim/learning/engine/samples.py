@@ -26,6 +26,7 @@ class Subset:
         flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
         self._rows = index_tensor(flat, x.device)
         self._label_maps = label_maps
+        self._all_equal = all(np.array_equal(owned, rows[0]) for owned in rows)
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:
@@ -43,13 +44,27 @@ class Subset:
 
     def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
         """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
-        device = self.x.device
-        where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), device)
+        where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
         rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
-        y = self.y.index_select(0, rows).view(positions.shape)
-        if self._label_maps is not None:
-            y = self._label_maps[index_tensor(clients, device)].gather(1, y)
+        y = self._labels(clients, self.y.index_select(0, rows).view(positions.shape))
         return self.x.index_select(0, rows).view(*positions.shape, *self.x.shape[1:]), y
+
+    def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Samples and targets y [N, B] at the same `positions` [B] of each client's own data.
+
+        Samples are x [N, B, ...], or [1, B, ...] where all clients own the same.
+        """
+        if not self._all_equal:
+            return self.gather(clients, np.broadcast_to(positions, (len(clients), len(positions))))
+        rows = self._rows.index_select(0, index_tensor(positions, self.x.device))
+        y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1))
+        return self.x.index_select(0, rows).unsqueeze(0), y
+
+    def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
+        """Targets [N, B] as the clients see them."""
+        if self._label_maps is None:
+            return y
+        return self._label_maps[index_tensor(clients, y.device)].gather(1, y)
 
 
 class ClientData:
