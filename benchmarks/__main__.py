@@ -1,23 +1,27 @@
-"""`make bench`: measure loop, engine, whole runs, growth and membership, and write docs/benchmarks.md."""
+"""`make bench`: measure everything and write docs/benchmarks.md; on a GPU, what computes on one."""
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from benchmarks import engine, event_loop, growth, membership, profiling, whole_run
+from benchmarks import engine, event_loop, growth, membership, profiling, utilisation, whole_run
 from benchmarks.measuring import FULL, QUICK, machine
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parent.parent / "docs"
 BENCHMARKS = {
     "event-loop": event_loop.measure,
     "engine": engine.measure,
+    "utilisation": utilisation.measure,
     "whole-run": whole_run.measure,
     "growth": growth.measure,
     "profile": profiling.measure,
     "membership": membership.measure,
 }
+
+ON_CUDA = ("engine", "utilisation")
 
 HEAD = """\
 # Benchmarks
@@ -37,27 +41,32 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions, nothing written")
     parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="these alone, nothing written")
     parser.add_argument("--threads", type=int, help="threads of torch (default: as many as it picks)")
+    parser.add_argument("--device", default="cpu", help="cuda: engine and utilisation, on their own page")
     chosen = parser.parse_args()
+    device = torch.device(chosen.device)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
-    effort = QUICK if chosen.quick else FULL
+    effort = replace(QUICK if chosen.quick else FULL, device=device)
+    page_file = DOCS / ("benchmarks.md" if device.type == "cpu" else f"benchmarks_{device.type}.md")
+    names = chosen.only or (list(BENCHMARKS) if device.type == "cpu" else ON_CUDA)
     started = time.perf_counter()
 
     def say(line: str) -> None:
         print(f"{time.perf_counter() - started:4.0f} s  {line}", flush=True)
 
-    sections = [HEAD.format(repetitions=effort.repetitions, machine=machine())]
-    for name in chosen.only or BENCHMARKS:
+    sections = [HEAD.format(repetitions=effort.repetitions, machine=machine(device))]
+    for name in names:
         sections.append(BENCHMARKS[name](effort, say))
     page = "\n\n".join(sections) + "\n"
     print(f"\n{page}")
     if chosen.quick:
         print(
-            f"A quick look: {effort.repetitions} repetitions of small sizes; {PAGE.name} is left as it was."
+            f"A quick look: {effort.repetitions} repetitions of small sizes; {page_file.name} is left as it "
+            "was."
         )
     elif not chosen.only:
-        PAGE.write_text(page, encoding="utf-8")
-        print(f"Written to {PAGE}")
+        page_file.write_text(page, encoding="utf-8")
+        print(f"Written to {page_file}")
 
 
 if __name__ == "__main__":

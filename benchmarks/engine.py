@@ -1,6 +1,5 @@
 """How many training steps per second the engine manages in lockstep, beside a plain PyTorch loop."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,17 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy as plain_cross_entropy
 
-from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
+from benchmarks.measuring import (
+    CPU,
+    Effort,
+    Say,
+    interleaved,
+    median_ratio,
+    per_second,
+    steps_per_second,
+    table,
+    times,
+)
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.draws import Draw, TrainJob
 from sim.learning.models import MODELS, architecture
@@ -34,39 +43,40 @@ what they become need 52 GB."""
 
 @dataclass(frozen=True)
 class Model:
-    """A model as a scenario names it, and the data that it is for."""
+    """A model as a scenario names it, the data that it is for, and numbers of clients to measure."""
 
     label: str
     name: str
     input_shape: tuple[int, ...]
-    sizes: tuple[int, ...]
+    on_cpu: tuple[int, ...]
+    on_cuda: tuple[int, ...] = (1, 10, 100, 1_000)
+
+    def samples(self, clients: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels of all clients, one client after the other."""
+        generator = torch.Generator().manual_seed(clients)
+        x = torch.randn(clients * SAMPLES, *self.input_shape, generator=generator)
+        y = torch.randint(CLASSES, (clients * SAMPLES,), generator=generator)
+        return x.to(device), y.to(device)
 
 
 MODELS_MEASURED = (
     Model("logistic regression 64-10", "logistic-regression", (1, 8, 8), (1, 10, 100, 1_000)),
     Model("MLP 64-100-10", "mlp", (1, 8, 8), (1, 10, 100, 1_000)),
     Model("CNN on 28x28", "cnn", (1, 28, 28), (1, 10, 100)),
-    Model("ResNet-9 on 32x32", "resnet9", (3, 32, 32), (1, 10)),
+    Model("ResNet-9 on 32x32", "resnet9", (3, 32, 32), (1, 10), (1, 10, 100)),
 )
-VMAP_MAX = 10  # clients with convolutional models: vmap on a CPU takes three times as long as a loop
+VMAP_MAX = 10  # clients with convolutional models, on a CPU: vmap takes three times as long as a loop there
 
 
-def samples(model: Model, clients: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and labels of all clients, one client after the other."""
-    generator = torch.Generator().manual_seed(clients)
-    x = torch.randn(clients * SAMPLES, *model.input_shape, generator=generator)
-    return x, torch.randint(CLASSES, (clients * SAMPLES,), generator=generator)
-
-
-def plain_loop(model: Model, clients: int) -> Callable[[], int]:
+def plain_loop(model: Model, clients: int, device: torch.device = CPU) -> Callable[[], int]:
     """A round of plain PyTorch; returns the steps taken."""
-    x, y = (part.split(SAMPLES) for part in samples(model, clients))
-    modules = [MODELS[model.name](model.input_shape, CLASSES) for _ in range(clients)]
+    x, y = (part.split(SAMPLES) for part in model.samples(clients, device))
+    modules = [MODELS[model.name](model.input_shape, CLASSES).to(device) for _ in range(clients)]
     optimizers = [torch.optim.SGD(module.parameters(), lr=LEARNING_RATE) for module in modules]
 
     def train_all() -> int:
         for module, optimizer, own_x, own_y in zip(modules, optimizers, x, y, strict=True):
-            batch = torch.randperm(SAMPLES)[:BATCH_SIZE]
+            batch = torch.randperm(SAMPLES, device=device)[:BATCH_SIZE]
             optimizer.zero_grad()
             plain_cross_entropy(module(own_x[batch]), own_y[batch]).backward()
             optimizer.step()
@@ -75,9 +85,11 @@ def plain_loop(model: Model, clients: int) -> Callable[[], int]:
     return train_all
 
 
-def new_engine(model: Model, clients: int, way: str) -> Engine:
-    """An engine whose clients own `samples`."""
-    x, y = samples(model, clients)
+def new_engine(
+    model: Model, clients: int, way: str, device: torch.device = CPU, precision: str = "float32"
+) -> Engine:
+    """An engine whose clients own the model's samples."""
+    x, y = model.samples(clients, device)
     nothing = [np.empty(0, dtype=np.int64)] * clients
     data = ClientData(
         (x, y),
@@ -87,14 +99,21 @@ def new_engine(model: Model, clients: int, way: str) -> Engine:
         test_rows=nothing,
         label_maps=None,
     )
-    return Engine(data, seed=1, way=way)
+    return Engine(data, seed=1, device=device, way=way, precision=precision)
 
 
-def with_engine(model: Model, clients: int, way: str) -> Callable[[], int]:
+def with_engine(
+    model: Model,
+    clients: int,
+    way: str,
+    device: torch.device = CPU,
+    precision: str = "float32",
+    batch_size: int = BATCH_SIZE,
+) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
-    engine = new_engine(model, clients, way)
+    engine = new_engine(model, clients, way, device, precision)
     built = architecture(model.name, {}, model.input_shape, CLASSES)
-    draw = Draw(engine.data.train, BATCH_SIZE, "shuffled")
+    draw = Draw(engine.data.train, batch_size, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
     keys = [engine.draw_key(client, "train") for client in range(clients)]
     params = [engine.vector(built.initial(torch.Generator().manual_seed(0)))] * clients
@@ -111,19 +130,14 @@ def with_engine(model: Model, clients: int, way: str) -> Callable[[], int]:
     return train_all
 
 
-def rate(train_all: Callable[[], int], seconds: float) -> float:
-    """Steps per second of wall time, over as many rounds as take `seconds`."""
-    steps, started = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - started) < seconds:
-        steps += train_all()
-    return steps / elapsed
-
-
-def contenders(model: Model, clients: int) -> Mapping[str, Callable[[], int]]:
+def contenders(model: Model, clients: int, device: torch.device = CPU) -> Mapping[str, Callable[[], int]]:
     """What to compare, by name."""
-    rounds = {"plain loop": plain_loop(model, clients), "engine": with_engine(model, clients, "auto")}
-    if clients <= VMAP_MAX or model.name in ("logistic-regression", "mlp"):
-        rounds["vmap"] = with_engine(model, clients, "vmap")
+    rounds = {
+        "plain loop": plain_loop(model, clients, device),
+        "engine": with_engine(model, clients, "auto", device),
+    }
+    if clients <= VMAP_MAX or device.type == "cuda" or model.name in ("logistic-regression", "mlp"):
+        rounds["vmap"] = with_engine(model, clients, "vmap", device)
     return rounds
 
 
@@ -132,12 +146,12 @@ def measure(effort: Effort, say: Say) -> str:
     rows = []
     for model in MODELS_MEASURED:
         built = architecture(model.name, {}, model.input_shape, CLASSES)
-        for clients in effort.sizes(*model.sizes):
-            way = new_engine(model, clients, "auto").kernel(built, cross_entropy).way
+        for clients in effort.sizes(*(model.on_cuda if effort.device.type == "cuda" else model.on_cpu)):
+            way = new_engine(model, clients, "auto", effort.device).kernel(built, cross_entropy).way
             rates = interleaved(
                 {
-                    name: partial(rate, of_one, SECONDS * effort.share)
-                    for name, of_one in contenders(model, clients).items()
+                    name: partial(steps_per_second, of_one, SECONDS * effort.share, effort.device)
+                    for name, of_one in contenders(model, clients, effort.device).items()
                 },
                 effort.repetitions,
             )

@@ -4,6 +4,7 @@ import gc
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,17 +17,21 @@ Say = Callable[[str], None]
 """Reports progress, a line at a time."""
 
 
+CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class Effort:
     """How thoroughly to measure.
 
     repetitions: of each measurement. share: of the full amount of work in each. size_max: the largest number
-    of actors or clients.
+    of actors or clients. device: where models are trained.
     """
 
     repetitions: int
     share: float
     size_max: int
+    device: torch.device = CPU
 
     def sizes(self, *sizes: int) -> list[int]:
         """Those of `sizes` that are not too large."""
@@ -67,7 +72,7 @@ def median_ratio(rates: Iterable[float], references: Iterable[float]) -> float:
 def per_second(rates: Sequence[float]) -> str:
     """The median of some rates, for a table."""
     rate = statistics.median(rates)
-    return f"{rate / 1000:,.1f}k" if rate >= 1000 else f"{rate:.0f}"
+    return f"{rate / 1000:,.1f}k" if rate >= 1000 else f"{rate:.{0 if rate >= 10 else 1}f}"
 
 
 def times(ratio: float) -> str:
@@ -82,7 +87,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 
 
-def machine() -> str:
+def steps_per_second(take_steps: Callable[[], int], seconds: float, device: torch.device) -> float:
+    """Steps per second of wall time, over as many calls as take `seconds`; each returns the steps taken."""
+    steps, started = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - started) < seconds:
+        steps += take_steps()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return steps / elapsed
+
+
+def machine(device: torch.device) -> str:
     """Processor, memory, system and the versions that matter, as a Markdown list."""
     # Not every system tells its load.
     load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
@@ -93,6 +108,7 @@ def machine() -> str:
             f"- {platform.system()} {platform.release()}, Python {platform.python_version()}",
             f"- {versions}; torch used {torch.get_num_threads()} thread(s)",
             f"- load average when the benchmarks started: {load}",
+            *([f"- {torch.cuda.get_device_name(device)}"] if device.type == "cuda" else []),
         ]
     )
 

@@ -12,16 +12,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import engine, event_loop, gossipy, growth, profiling, whole_run
+from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
 from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
 from sim.learning import evaluation
 from sim.learning.engine import Engine
+from sim.scenario import load_scenario
 from sim.world.clock import VirtualLoop
 from sim.world.task import sleep
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def test_contenders_take_turns_and_their_first_time_does_not_count() -> None:
@@ -49,7 +53,8 @@ def test_ratio_is_the_median_of_the_ratios_of_each_turn() -> None:
 
 
 def test_table_shows_rates_and_ratios_with_the_digits_that_mean_something() -> None:
-    assert [per_second([rate]) for rate in (12.3, 999.0, 1_240.0, 1_234_567.0)] == [
+    assert [per_second([rate]) for rate in (1.26, 12.3, 999.0, 1_240.0, 1_234_567.0)] == [
+        "1.3",
         "12",
         "999",
         "1.2k",
@@ -182,3 +187,26 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
     assert set(found) == {("level", profiling.TENSORS), ("models", None)}
+
+
+def test_the_projection_is_of_the_scenario() -> None:
+    scenario = load_scenario(SCENARIOS / "cobo_cross_device.toml")
+    expected = scenario.clients.count, scenario.run.iterations, scenario.training.batch_size
+    assert expected == (utilisation.CLIENTS, utilisation.ITERATIONS, utilisation.BATCH)
+    chosen = utilisation.CROSS_DEVICE.model_dump(include={"mode", "sampling", "constant_iterations", "decay"})
+    assert scenario.protocol.settings.model_dump(include=set(chosen)) == chosen
+    assert scenario.model.name == utilisation.RESNET.name
+
+
+def test_the_projection_counts_two_gradients_for_each_expected_update_of_a_pair() -> None:
+    # 4 clients have 6 pairs; a pair's probability is 1/4 for 40 iterations, then 1/41 and 1/42.
+    assert utilisation.pair_gradients(4, 42) == pytest.approx(2 * 6 * (40 / 4 + 1 / 41 + 1 / 42))
+    text = utilisation.projection(1e15, "float32", 64)
+    steps = 80 * 20_000 + utilisation.pair_gradients(80, 20_000)
+    hours = steps * 128 * utilisation.flops_per_sample(utilisation.RESNET) / 1e15 / 3600
+    assert f" {hours:,.1f} hours" in " ".join(text.split())
+
+
+def test_a_product_counts_its_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(utilisation.MATRIX, "cpu", 3)
+    assert utilisation.large_product(torch.device("cpu"), "float32")() == 54
