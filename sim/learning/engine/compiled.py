@@ -41,17 +41,10 @@ class CompiledForAnyCount:
         missing = missing_compiler(device)
         if missing is not None:
             raise no_compiler(missing, device)
-        # What this imports takes a while, too.
-        from sim.learning.engine.tracing import graph_for_any_count
-
-        graph = graph_for_any_count(self._function, rows)
-        # Always the same number of rows: the compiler may look at it, and a run would not be repeatable.
-        examples = [torch.zeros(2, *row.shape, dtype=row.dtype, device=device) for row in rows]
-        for example in examples:
-            torch._dynamo.mark_dynamic(example, 0)
-        compiled = torch.compile(graph, fullgraph=True)
         try:
-            compiled(*examples)
+            return self._compiled_for(rows)
+        except UserError:  # of a batch norm, say: any way would raise it
+            raise
         except Exception as error:  # of many kinds, of the compiler's own and of torch's
             if isinstance(error, RuntimeError) and is_out_of_memory(error):
                 raise
@@ -60,6 +53,17 @@ class CompiledForAnyCount:
                 f'engine.way = "compiled": torch.compile fails for {self._of_what} on {device} '
                 f'({type(error).__name__}: {reason}); use "auto", "vmap" or "loop"'
             ) from error
+
+    def _compiled_for(self, rows: list[Tensor]) -> Callable[..., Any]:
+        # What this imports takes a while, too.
+        from sim.learning.engine.tracing import graph_for_any_count
+
+        compiled = torch.compile(graph_for_any_count(self._function, rows), fullgraph=True)
+        # Always the same number of rows: the compiler may look at it, and a run would not be repeatable.
+        examples = [row.new_zeros(2, *row.shape) for row in rows]
+        for example in examples:
+            torch._dynamo.mark_dynamic(example, 0)
+        compiled(*examples)
         return compiled
 
 
