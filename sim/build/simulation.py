@@ -11,7 +11,7 @@ from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surro
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
-from sim.build.engine import decided, make_engine, require_precision, with_engine
+from sim.build.engine import decided, make_engine, require_compiler, require_precision, with_engine
 from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
@@ -36,9 +36,11 @@ from sim.world.random import key, stream
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> None:
     """Build everything without running it; raises UserError for what a scenario file alone does not show."""
-    require_precision(scenario, choose_device("auto"))
+    device = choose_device("auto")
+    require_precision(scenario, device)
+    require_compiler(scenario, device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
-    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
+    way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
     build(with_engine(scenario, way=way, precision="float32"), data_dir, "cpu").close()
 
 

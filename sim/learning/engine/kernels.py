@@ -4,6 +4,7 @@ All ways compute the same numbers up to rounding:
 
 - `dense`: a chain of linear layers and ReLUs as batched matrix products (sim.learning.engine.dense);
 - `vmap`: any model, by `torch.func.vmap`;
+- `compiled`: the training steps of `vmap`, by `torch.compile` (sim.learning.engine.compiled);
 - `loop`: any model, one client after the other.
 """
 
@@ -18,6 +19,7 @@ from torch.func import grad, vmap
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
+from sim.learning.engine.compiled import CompiledForAnyCount, missing_compiler, no_compiler
 from sim.learning.engine.dense import DenseChain
 from sim.learning.engine.layout import TrainingLayout, channels_last
 from sim.learning.engine.precision import PRECISIONS, cast
@@ -27,7 +29,7 @@ _FEW_CLIENTS = 48
 """Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
 
 
-WAYS = ("auto", "dense", "vmap", "loop")
+WAYS = ("auto", "dense", "vmap", "compiled", "loop")
 
 
 class Way(Protocol):
@@ -80,7 +82,11 @@ class Vmapped:
         trained, untrained = _divided(self._architecture, flat)
         of_few = len(flat) <= _FEW_CLIENTS
         gradient, after = (self._gradient_of_few if of_few else self._gradient)(trained, untrained, x, y)
-        still = {name: torch.zeros_like(view) for name, view in untrained.items()}
+        return self._stacked(gradient, after)
+
+    def _stacked(self, gradient: Named, after: Named) -> tuple[Tensor, Tensor | None]:
+        """As `gradients`. after: what the untrained parameters are after the step."""
+        still = {name: torch.zeros_like(values) for name, values in after.items()}
         side_by_side = torch.cat([values.flatten(1) for values in after.values()], dim=1) if after else None
         return self._architecture.flatten(gradient | still), side_by_side
 
@@ -102,6 +108,40 @@ class Vmapped:
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         params = self._architecture.unflatten(flat)
         return self._outputs(params, x) if len(x) == len(flat) else self._outputs_of_shared(params, x[0])
+
+
+class Compiled(Vmapped):
+    """As `Vmapped`, with the training steps compiled: that takes long, and is done once for any N >= 2."""
+
+    def __init__(self, architecture: Architecture, objective: Objective) -> None:
+        super().__init__(architecture, objective)
+        self._compiled_gradients = CompiledForAnyCount(self._gradients_of_all, architecture.key)
+        self._compiled_step = CompiledForAnyCount(self._step_of_all, architecture.key)
+
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        if len(flat) == 1:
+            return self._one.gradients(flat, x, y)
+        return self._compiled_gradients(flat, x, y)
+
+    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+        """One step of plain SGD, in place: compiled as a whole."""
+        if len(flat) == 1:
+            self._one.descend(flat, x, y, rate)
+            return
+        rates = flat.new_full((len(flat), 1), rate) if isinstance(rate, float) else rate
+        self._compiled_step(flat, x, y, rates)
+
+    def _gradients_of_all(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self._stacked(*self._gradient(*_divided(self._architecture, flat), x, y))
+
+    def _step_of_all(self, flat: Tensor, x: Tensor, y: Tensor, rates: Tensor) -> None:
+        trained, untrained = _divided(self._architecture, flat)
+        gradient, after = self._gradient(trained, untrained, x, y)
+        moved = {
+            name: values - rates.view(-1, *[1] * (values.dim() - 1)) * gradient[name]
+            for name, values in trained.items()
+        }
+        flat.copy_(self._architecture.flatten(moved | after))
 
 
 class Looped:
@@ -166,15 +206,16 @@ def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
 
 
 def possible_ways(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
-    """The ways in which this model can be computed."""
+    """The ways in which this model can be computed, if there is a compiler."""
     is_chain = DenseChain.of(architecture, objective) is not None
-    return ("dense", "vmap", "loop") if is_chain else ("vmap", "loop")
+    return ("dense", "vmap", "compiled", "loop") if is_chain else ("vmap", "compiled", "loop")
 
 
 def choose_way(way: str, architecture: Architecture, objective: Objective, device: torch.device) -> str:
-    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
+    """Resolve "auto"; UserError for "dense" where the model is no dense chain, "compiled" without a compiler.
 
-    On a CPU convolutions under vmap lose to a loop; all else gains from batching (docs/benchmarks.md).
+    "auto" never compiles. On a CPU convolutions under vmap lose to a loop; all else gains from batching
+    (docs/benchmarks.md).
     """
     if way not in WAYS:
         raise ValueError(f"the way of computing is one of {', '.join(WAYS)}, not {way!r}")
@@ -184,6 +225,9 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
             f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
             f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
         )
+    missing = missing_compiler(device) if way == "compiled" else None
+    if missing is not None:
+        raise no_compiler(missing, device)
     if way != "auto":
         return way
     if "dense" in possible:
@@ -209,7 +253,7 @@ class Kernel:
         self.way = way
         self.precision = precision
         chain = DenseChain.of(architecture, objective) if way == "dense" else None
-        kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
+        kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "compiled": Compiled, "loop": Looped}
         self._untrained_columns = architecture.untrained_columns
         self._way = kinds[way](architecture, objective) if chain is None else chain
 
@@ -235,7 +279,7 @@ class Kernel:
         way = self._way
         # On CUDA the loop's own step would wait for the device to tell it rates that differ.
         waits = isinstance(way, Looped) and isinstance(rate, Tensor) and flat.device.type == "cuda"
-        if isinstance(way, DenseChain | Looped) and not waits:
+        if isinstance(way, DenseChain | Compiled | Looped) and not waits:
             with cast(self.precision, flat.device):
                 way.descend(flat, x, y, rate)
             return
