@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from actors.transport import InMemoryTransport
 from protocols.learner import Surroundings
 from protocols.server_rounds import RoundServer, RoundSettings
 from sim.learning.architecture import TrainingPass
@@ -87,7 +88,7 @@ class Known:
 def lone_server(kind: type[RoundServer], settings: RoundSettings, *clients: str) -> RoundServer:
     """A server that is not running."""
     surroundings = Surroundings(
-        None,  # type: ignore[arg-type]
+        InMemoryTransport(),
         Known(list(clients)),  # type: ignore[arg-type]
         clients,
         np.random.default_rng(0),

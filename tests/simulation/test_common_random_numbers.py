@@ -11,6 +11,7 @@ import pytest
 from sim.build.devices import DeviceMaker
 from sim.learning.engine.batches import draw_batches
 from sim.simulation import Simulation
+from sim.world.wire import Wire
 from tests.simulation.worlds import DIGITS, events, simulation
 
 N = 6
@@ -62,7 +63,8 @@ def fates(built: Simulation) -> dict[tuple[str, str], list[Fate]]:
     """What becomes of the first 20 messages of each pair: seconds on the wires, and whether it is lost."""
     names = [client.name for client in reversed(built.clients)]  # so a seventh client is the first to speak
     pairs = [(sender, receiver) for sender in names for receiver in names if sender != receiver]
-    wires = {pair: built.network._new_wire(pair) for pair in pairs}
+    model, seed = built.network._model, built.network._seed
+    wires = {pair: Wire(pair, model.link_of(pair), seed) for pair in pairs}
     rounds = [{pair: built.network.fate(wire, k) for pair, wire in wires.items()} for k in range(20)]
     return {pair: [fate[pair] for fate in rounds] for pair in pairs}
 

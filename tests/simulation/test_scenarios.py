@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from sim.build.simulation import build
 from sim.scenario import load_scenario
@@ -93,6 +95,15 @@ NEEDS_DATA = {
     "world_phones": "device-traces",
     "world_spot": "spot-churn",
 }
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """With more, torch rounds otherwise, and who talks to whom in MAPL's graph hangs on the last digits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def run_short(name: str) -> tuple[Counts, str]:
