@@ -26,7 +26,7 @@ ON_CUDA = ("engine", "utilisation")
 HEAD = """\
 # Benchmarks
 
-`make bench` measures all of this and writes this page. **Read the ratios, not the rates**: a rate is true
+`{command}` measures all of this and writes this page. **Read the ratios, not the rates**: a rate is true
 of one machine in one hour, and of how busy it was; the two sides of a ratio were measured in turns within
 the same minutes. Every rate is the median of {repetitions} repetitions, after one that doesn't count. A
 ratio is the median of the ratios of the repetitions, so on a busy machine it can differ from the quotient of
@@ -41,20 +41,29 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions, nothing written")
     parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="these alone, nothing written")
     parser.add_argument("--threads", type=int, help="threads of torch (default: as many as it picks)")
-    parser.add_argument("--device", default="cpu", help="cuda: engine and utilisation, on their own page")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: a page of its own, shorter",
+    )
     chosen = parser.parse_args()
+    on_cuda = chosen.device == "cuda"
+    names = chosen.only or (ON_CUDA if on_cuda else list(BENCHMARKS))
+    if on_cuda and not set(names) <= set(ON_CUDA):
+        parser.error(f"with --device cuda only {' and '.join(ON_CUDA)} can be measured")
     device = torch.device(chosen.device)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
     effort = replace(QUICK if chosen.quick else FULL, device=device)
-    page_file = DOCS / ("benchmarks.md" if device.type == "cpu" else f"benchmarks_{device.type}.md")
-    names = chosen.only or (list(BENCHMARKS) if device.type == "cpu" else ON_CUDA)
+    page_file = DOCS / ("benchmarks_cuda.md" if on_cuda else "benchmarks.md")
+    command = 'make bench ARGS="--device cuda"' if on_cuda else "make bench"
     started = time.perf_counter()
 
     def say(line: str) -> None:
         print(f"{time.perf_counter() - started:4.0f} s  {line}", flush=True)
 
-    sections = [HEAD.format(repetitions=effort.repetitions, machine=machine(device))]
+    sections = [HEAD.format(command=command, repetitions=effort.repetitions, machine=machine(device))]
     for name in names:
         sections.append(BENCHMARKS[name](effort, say))
     page = "\n\n".join(sections) + "\n"

@@ -38,7 +38,7 @@ matrix products (`dense`), any model in one call of `vmap`, or one client after 
 that way alone. All draw their batches, and the engine also keeps its pending graph, within the time.
 
 The convolutional models end where a round takes minutes or the parameters do not fit: 1,000 ResNet-9 and
-what they become need 52 GB."""
+what they become need 52 GB, on each side of a ratio."""
 
 
 @dataclass(frozen=True)

@@ -254,9 +254,9 @@ class Simulation:
     # --- observing ------------------------------------------------------------------------------------------
 
     def observer_of(self, actor: str) -> Callable[[str, float], None]:
-        """What an actor reports a value to: `iterations` is a count, of all else the mean is recorded.
+        """What an actor reports to, by name and value: `iterations` is a count, of all else the mean counts.
 
-        ValueError for a name that the observer itself uses.
+        What is returned raises ValueError for a name that the observer itself uses.
         """
         window = self._windows.setdefault(actor, Window())  # of all its lives
 

@@ -52,11 +52,11 @@ class NodeLatency:
             raise ValueError(f"jitter must be finite and not negative, got {self.jitter!r}")
         object.__setattr__(self, "_slices", shape[0])
 
-    def sample(self, pair: tuple[str, str], time_s: float, draws: Draws | None) -> float:
-        """The latency of a message of `pair` that departs at `time_s`; `draws` are needed for the jitter."""
+    def sample(self, pair: tuple[str, str], time_s: float, draws: Draws) -> float:
+        """The latency of a message of `pair` that departs at `time_s`; the jitter takes one of `draws`."""
         number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
-        return seconds if draws is None else seconds * math.exp(self.jitter * draws.normal())
+        return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
 def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nodes: int) -> dict[str, int]:

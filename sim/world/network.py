@@ -307,8 +307,9 @@ class SimulatedNetwork(Transport):
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
         wire = message.wire
-        if wire.latency_key is None and wire.is_blank():
-            self._wires.pop(wire.pair, None)  # or a long run would keep one for each pair that ever spoke
+        # A long run would keep one for each pair that ever spoke. It may have been replaced already.
+        if wire.latency_key is None and wire.is_blank() and self._wires.get(wire.pair) is wire:
+            del self._wires[wire.pair]
         if self.observe is not None:
             self.observe(event, self._loop.now_s, message.envelope, message.kind, message.size_bytes, reason)
 

@@ -91,11 +91,10 @@ class Bell(Signal):
     __slots__ = ()
 
     def __await__(self) -> Generator[Signal, None, None]:
-        self._done = False
+        self._done, self._reason = False, None
         yield self
         if self._reason is not None:
-            reason, self._reason = self._reason, None
-            raise asyncio.CancelledError(*reason)
+            raise asyncio.CancelledError(*self._reason)
 
     def ring(self) -> None:
         """Let the task that waits go on when it is its turn; nothing happens if none does."""

@@ -103,6 +103,26 @@ def test_samples_that_all_share_are_there_once(
     np.testing.assert_allclose(loss, [pair[1] for pair in expected], rtol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_equal_models_are_measured_alike_wherever_they_are(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a block of one, which does not know that others have the same samples."""
+    monkeypatch.setattr(evaluation, "_CLIENTS", 3)
+    x, y, owned = (
+        torch.randn(50, *small("mlp").input_shape),
+        torch.randint(CLASSES, (50,)),
+        [np.arange(50)] * 4,
+    )
+    none = [np.empty(0, dtype=np.int64)] * 4
+    data = ClientData(
+        (x, y), (x, y), train_rows=owned, validation_rows=none, test_rows=owned, label_maps=None
+    )
+    kernel = Kernel(small("mlp"), cross_entropy, "dense", precision)
+    _, loss = accuracy_and_loss(kernel, models("mlp", 1).repeat(4, 1), data.test, range(4))
+    assert len(set(loss.tolist())) == 1
+
+
 def test_a_client_without_test_samples_has_no_accuracy() -> None:
     name = "logistic-regression"
     kernel = Kernel(small(name), cross_entropy, "vmap")

@@ -55,9 +55,9 @@ def test_slices_follow_each_other_and_start_again() -> None:
     latency = NodeLatency(
         np.array([[[0.0, s], [s, 0.0]] for s in (1.0, 2.0, 3.0)]), {"a": 0, "b": 1}, slice_s=10.0
     )
-    assert [latency.sample(("a", "b"), time_s, None) for time_s in (0.0, 9.5, 10.0, 29.0, 30.0, 49.0)] == [
-        1.0, 1.0, 2.0, 3.0, 1.0, 2.0,
-    ]  # fmt: skip
+    times_s = (0.0, 9.5, 10.0, 29.0, 30.0, 49.0)
+    found = [latency.sample(("a", "b"), time_s, Draws(1)) for time_s in times_s]
+    assert found == [1.0, 1.0, 2.0, 3.0, 1.0, 2.0]
 
 
 def test_jitter_is_a_factor_with_median_one() -> None:

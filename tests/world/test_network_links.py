@@ -47,6 +47,15 @@ def test_a_copy_is_made_behind_the_transfer() -> None:
     assert world.received == [(1.25, "b", 1), (1.25, "b", 1), (2.25, "b", 2), (2.25, "b", 2)]
 
 
+def test_the_end_of_a_datagram_leaves_the_next_transfer_of_its_pair_alone() -> None:
+    """Whose connection is another one by then: 4 waits for 3, which is in transfer when 2 arrives."""
+    world = World(latency=Constant(1.0), reliable=False, bandwidth_bps=UNIT_BPS)
+    for number, time_s in ((1, 0.0), (2, 0.5), (3, 2.25), (4, 3.125)):
+        world.send(time_s, "ab", number)
+    world.run()
+    assert world.received == [(2.0, "b", 1), (3.0, "b", 2), (4.25, "b", 3), (5.25, "b", 4)]
+
+
 def test_what_becomes_of_a_copy_is_its_own_affair() -> None:
     cut = Partition(2.0, 4.0, groups=(("a",), ("b",)))
     world = World(latency=Scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))

@@ -299,8 +299,8 @@ def test_a_bell_wakes_its_task_with_each_ring_that_comes_while_it_waits(loop):
     assert log == [0.5, 2.0, 5.0]
 
 
-@pytest.mark.parametrize("rung", [False, True])
-def test_a_bell_can_be_awaited_after_a_cancellation(loop, rung):
+@pytest.mark.parametrize("first", ["nothing", "ring", "cancel"])
+def test_a_bell_can_be_awaited_after_a_cancellation(loop, first):
     bell, log = Bell(), []
 
     async def main():
@@ -312,8 +312,10 @@ def test_a_bell_can_be_awaited_after_a_cancellation(loop, rung):
                 log.append((*error.args, now()))
 
     def cancel():
-        if rung:  # in the same instant, before the task could go on
+        if first == "ring":  # in the same instant, before the task could go on
             bell.ring()
+        if first == "cancel":
+            task.cancel("enough")
         task.cancel("enough")
 
     task = loop.create_task(main())

@@ -17,7 +17,7 @@ from sim.learning.engine.memory import is_out_of_memory
 
 
 class CompiledForAnyCount:
-    """`function(*stacked)` for tensors [N, ...] with the same N >= 2, which it may change in place.
+    """`function(*stacked)` for tensors [N, ...] with the same N >= 2; it may change the first in place.
 
     It is compiled, which takes seconds to minutes, when it is called with rows of new shapes. Each of these
     has a graph, and so a cache at torch, of its own: no limit on recompilations is ever reached.
@@ -29,9 +29,13 @@ class CompiledForAnyCount:
         self._compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def __call__(self, *stacked: Tensor) -> Any:
-        """Raises UserError where it can't be compiled."""
-        stacked = tuple([own.contiguous() for own in stacked])  # torch compiles anew for other strides
-        key = tuple([(own.shape[1:], own.dtype, own.device) for own in stacked])
+        """Raises UserError where it can't be compiled, ValueError if the first tensor isn't contiguous."""
+        first, *others = stacked
+        if not first.is_contiguous():
+            raise ValueError("what a compiled function changes must lie in one piece")
+        stacked = (first, *[own.contiguous() for own in others])  # torch compiles anew for other strides
+        cast = torch.is_autocast_enabled(first.device.type)
+        key = (cast, *[(own.shape[1:], own.dtype, own.device) for own in stacked])
         if key not in self._compiled:
             self._compiled[key] = self._compile([own[0] for own in stacked])
         return self._compiled[key](*stacked)

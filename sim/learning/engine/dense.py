@@ -130,10 +130,11 @@ class DenseChain:
         """The input of every layer, and the scores: [N, features, B], in which the products are fastest."""
         values = [x.flatten(2).transpose(1, 2)]
         for place, (weight, bias) in enumerate(parts):
-            if len(values[-1]) == len(weight):
-                value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1])
-            else:  # all clients share the input: one product of all their weights with it
+            if len(values[-1]) < len(weight) and not torch.is_autocast_enabled(x.device.type):
+                # All clients share the input: one product of all their weights with it.
                 value = torch.matmul(weight, values[-1][0]).add_(bias.unsqueeze(2))
+            else:  # which in bfloat16 rounds once, not twice
+                value = torch.baddbmm(bias.unsqueeze(2), weight, values[-1].expand(len(weight), -1, -1))
             values.append(value if place == len(parts) - 1 else value.relu_())
         return values
 

@@ -110,13 +110,22 @@ class Vmapped:
         return self._outputs(params, x) if len(x) == len(flat) else self._outputs_of_shared(params, x[0])
 
 
+_compiled: dict[tuple[str, Objective], tuple[CompiledForAnyCount, CompiledForAnyCount]] = {}
+"""Gradients and steps of each model: who compiled them once in a process need not do so again."""
+
+
 class Compiled(Vmapped):
     """As `Vmapped`, with the training steps compiled: that takes long, and is done once for any N >= 2."""
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
-        self._compiled_gradients = CompiledForAnyCount(self._gradients_of_all, architecture.key)
-        self._compiled_step = CompiledForAnyCount(self._step_of_all, architecture.key)
+        made = (
+            CompiledForAnyCount(self._gradients_of_all, architecture.key),
+            CompiledForAnyCount(self._step_of_all, architecture.key),
+        )
+        self._compiled_gradients, self._compiled_step = _compiled.setdefault(
+            (architecture.key, objective), made
+        )
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         if len(flat) == 1:

@@ -23,7 +23,7 @@ _COUNTS = (3, 5, 8)
 
 
 class DependsOnCount(ValueError):
-    """The graphs for several numbers of rows are not the same graph."""
+    """The graphs for several numbers of rows are not the same graph, as far as can be told."""
 
 
 def graph_for_any_count(function: Callable[..., Any], rows: Sequence[Tensor]) -> GraphModule:
@@ -63,7 +63,8 @@ class _Merge:
     def _merge_node(self, same: tuple[Node, ...]) -> None:
         node = same[0]
         _require(len({(own.op, own.target) for own in same}) == 1, f"{[own.target for own in same]}")
-        _require(node.op != "get_attr", f"a constant tensor {node.target}")
+        if node.op == "get_attr":
+            raise DependsOnCount(f"the graph holds a constant tensor, {node.target}")
         node.args = self._merged([own.args for own in same])
         node.kwargs = self._merged([own.kwargs for own in same])
         node.target = OPAQUE.get(node.target, node.target)
