@@ -11,7 +11,6 @@ from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_way
-from sim.learning.engine.compiled import missing_compiler, no_compiler
 from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import choose_way
 from sim.scenario import Scenario
@@ -24,13 +23,6 @@ def require_precision(scenario: Scenario, device: torch.device) -> None:
             'engine.precision = "tf32": a number format of CUDA devices, and this run is on a CPU; must be '
             '"float32" or "bfloat16" there'
         )
-
-
-def require_compiler(scenario: Scenario, device: torch.device) -> None:
-    """Refuse with a UserError what the machine cannot compile."""
-    missing = missing_compiler(device) if scenario.engine.way == "compiled" else None
-    if missing is not None:
-        raise no_compiler(missing, device)
 
 
 def decided(scenario: Scenario, learning: Learning) -> Scenario:

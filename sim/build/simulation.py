@@ -11,7 +11,7 @@ from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surro
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
-from sim.build.engine import decided, make_engine, require_compiler, require_precision, with_engine
+from sim.build.engine import decided, make_engine, require_precision, with_engine
 from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
@@ -22,6 +22,7 @@ from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
+from sim.learning.engine.compiled import require_compiler
 from sim.learning.engine.memory import explained
 from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
@@ -38,7 +39,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> None:
     """Build everything without running it; raises UserError for what a scenario file alone does not show."""
     device = choose_device("auto")
     require_precision(scenario, device)
-    require_compiler(scenario, device)
+    if scenario.engine.way == "compiled":
+        require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
     build(with_engine(scenario, way=way, precision="float32"), data_dir, "cpu").close()

@@ -63,7 +63,6 @@ def test_a_failing_compiler_ends_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(*arguments: torch.Tensor) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr("sim.learning.engine.kernels.missing_compiler", lambda device: None)
     monkeypatch.setattr("sim.learning.engine.compiled.missing_compiler", lambda device: None)
     monkeypatch.setattr(torch, "compile", lambda graph, **options: fail)
     with pytest.raises(UserError, match=r"torch.compile fails for logistic-regression.*no luck"):

@@ -42,9 +42,7 @@ class CompiledForAnyCount:
 
     def _compile(self, rows: list[Tensor]) -> Callable[..., Any]:
         device = rows[0].device
-        missing = missing_compiler(device)
-        if missing is not None:
-            raise no_compiler(missing, device)
+        require_compiler(device)
         try:
             return self._compiled_for(rows)
         except UserError:  # of a batch norm, say: any way would raise it
@@ -80,9 +78,11 @@ def missing_compiler(device: torch.device) -> str | None:
     return None if shutil.which(command) else f'a C++ compiler: "{command}" (or what CXX names)'
 
 
-def no_compiler(missing: str, device: torch.device) -> UserError:
-    """The error to raise where a run asks for compilation."""
-    return UserError(
-        f'engine.way = "compiled": compiling for {device} needs {missing}, which was not found; install it, '
-        'or use "auto", "vmap" or "loop"'
-    )
+def require_compiler(device: torch.device) -> None:
+    """UserError if torch cannot compile for this device."""
+    missing = missing_compiler(device)
+    if missing is not None:
+        raise UserError(
+            f'engine.way = "compiled": compiling for {device} needs {missing}, which was not found; install '
+            'it, or use "auto", "vmap" or "loop"'
+        )

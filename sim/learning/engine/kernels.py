@@ -19,7 +19,7 @@ from torch.func import grad, vmap
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine.compiled import CompiledForAnyCount, missing_compiler, no_compiler
+from sim.learning.engine.compiled import CompiledForAnyCount, require_compiler
 from sim.learning.engine.dense import DenseChain
 from sim.learning.engine.layout import TrainingLayout, channels_last
 from sim.learning.engine.precision import PRECISIONS, cast
@@ -234,9 +234,8 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
             f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
             f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
         )
-    missing = missing_compiler(device) if way == "compiled" else None
-    if missing is not None:
-        raise no_compiler(missing, device)
+    if way == "compiled":
+        require_compiler(device)
     if way != "auto":
         return way
     if "dense" in possible:
