@@ -20,8 +20,8 @@ from torch.func import grad, vmap
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.compiled import CompiledForAnyCount, require_compiler
+from sim.learning.engine.convolving import TrainingConvolutions, channels_last
 from sim.learning.engine.dense import DenseChain
-from sim.learning.engine.layout import TrainingLayout, channels_last
 from sim.learning.engine.precision import PRECISIONS, cast
 from sim.learning.objectives import Objective
 
@@ -159,6 +159,7 @@ class Looped:
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         self._architecture = architecture
         self._objective = objective
+        self._convolutions = TrainingConvolutions()
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
@@ -188,7 +189,7 @@ class Looped:
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self._architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
-        with torch.enable_grad(), TrainingLayout():
+        with torch.enable_grad(), self._convolutions:
             loss = self._objective(model, leaves | untrained, x, y)
         gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, gradients, strict=True)), model.untrained

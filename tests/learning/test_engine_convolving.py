@@ -1,14 +1,19 @@
-"""Memory layout of images in the loop way: what lies how, and that the numbers don't depend on it."""
+"""Convolutions in the loop way: how each is computed, and that the numbers don't depend on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
+from sim.learning.engine import convolving
+from sim.learning.engine.convolving import TrainingConvolutions, channels_last
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.layout import TrainingLayout, channels_last
+from sim.learning.engine.winograd import winograd
 from sim.learning.objectives import cross_entropy
 
 CHANNELS_LAST = torch.channels_last
@@ -58,24 +63,60 @@ def test_a_convolution_with_more_weights_than_inputs_goes_back_to_channels_first
     assert training_layouts(18) == [True, True, True]
 
 
+def wide() -> Architecture:
+    """Convolutions that Winograd's method takes from 16 images of 4x4 on, with a bias and without."""
+    with torch.device("meta"):
+        module = nn.Sequential(
+            nn.Conv2d(3, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, padding=1),
+            nn.GroupNorm(8, 64),
+            nn.Conv2d(64, 64, 3, padding=1, bias=False),
+            nn.Flatten(),
+            nn.Linear(64 * 4 * 4, 5),
+        )
+    return Architecture(module, "wide", (3, 4, 4))
+
+
+@pytest.mark.parametrize(("batch", "taken"), [(15, 0), (16, 2)])
+def test_wide_convolutions_are_computed_by_winograds_method(
+    batch: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def noted(*args: Any) -> Tensor:
+        seen.append(1)
+        return winograd(*args)
+
+    monkeypatch.setattr(convolving, "winograd", noted)
+    flat = wide().initial(torch.Generator().manual_seed(0))[None]
+    x, y = torch.randn(1, batch, 3, 4, 4), torch.zeros(1, batch, dtype=torch.int64)
+    Kernel(wide(), cross_entropy, "loop").gradients(flat, x, y)
+    assert len(seen) == taken
+
+
+@pytest.mark.parametrize("build", [chain, wide])
 @pytest.mark.parametrize("batch", [4, 20])
-def test_the_gradient_is_that_of_the_plain_module(batch: int) -> None:
-    architecture = chain()
+def test_the_gradient_is_that_of_the_plain_module(batch: int, build: Callable[[], Architecture]) -> None:
+    architecture = build()
     generator = torch.Generator().manual_seed(1)
     flat = architecture.initial(generator)
-    x = torch.randn(batch, 3, 8, 8, generator=generator)
+    x = torch.randn(batch, *architecture.input_shape, generator=generator)
     y = torch.randint(5, (batch,), generator=generator)
     module = architecture.module.to_empty(device="cpu")
     module.load_state_dict(architecture.unflatten(flat))
     nn.functional.cross_entropy(module(x), y).backward()
     expected = torch.cat([part.grad.reshape(-1) for part in module.parameters() if part.grad is not None])
-    gradient = Kernel(chain(), cross_entropy, "loop").gradients(flat[None], x[None], y[None])[0]
-    torch.testing.assert_close(gradient, expected)
+    kernel = Kernel(build(), cross_entropy, "loop")
+    torch.testing.assert_close(kernel.gradients(flat[None], x[None], y[None])[0], expected)
+    moved = flat[None].clone()
+    kernel.descend(moved, x[None], y[None], 0.5)
+    torch.testing.assert_close(moved[0], flat - 0.5 * expected)
 
 
 def test_convolutions_in_other_forms_pass() -> None:
     x, weight = torch.randn(1, 2, 6, 6), torch.randn(3, 2, 3, 3)
     plain = torch.conv2d(x, weight, None, 2)
-    with TrainingLayout():
+    with TrainingConvolutions():
         assert torch.equal(torch.conv2d(x, weight, None, 2), plain)
         assert torch.equal(torch.conv2d(input=x, weight=weight, stride=2), plain)

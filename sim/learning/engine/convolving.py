@@ -1,4 +1,4 @@
-"""In which memory layout a CPU convolves the images of one client."""
+"""How a CPU convolves the images of one client."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from sim.learning.engine.winograd import Scratch, gains_from_winograd, winograd
 
 
 def channels_last(x: Tensor) -> Iterable[Tensor]:
@@ -20,13 +22,18 @@ def channels_last(x: Tensor) -> Iterable[Tensor]:
     return [own.to(memory_format=torch.channels_last) for own in x]
 
 
-class TrainingLayout(TorchFunctionMode):
-    """From the first convolution with more weights than inputs on, images lie channels first again.
+class TrainingConvolutions(TorchFunctionMode):
+    """Within it, each convolution of images is computed in the way that is fastest for a training step.
 
-    Weights always lie channels first. Where the images don't, a training step copies the weights three times
+    Where Winograd's method gains, by that. Otherwise, with more weights than inputs, the images lie channels
+    first again: weights always do, and where the images don't, a training step copies the weights three times
     (for the forward pass, for the backward pass, and into their gradient), which costs large ones more than
-    the layout gains on small images: 15 % of a step of a ResNet-18 with 16 images of 32x32 (measured).
+    the layout gains on small images.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._scratch = Scratch()
 
     def __torch_function__(
         self,
@@ -35,9 +42,13 @@ class TrainingLayout(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func is torch.conv2d and len(args) > 1:
-            x, weight, *others = args
+        # torch.nn.Conv2d gives all seven arguments, in this order.
+        if func is torch.conv2d and len(args) == 7:
+            x, weight, bias, *how = args
+            if gains_from_winograd(x, weight, how):
+                output = winograd(x, weight, how[1], self._scratch)
+                return output if bias is None else output + bias.view(-1, 1, 1)
             # Kernels of 1x1 lie the same in both layouts.
             if x.device.type == "cpu" and weight.shape[2:] != (1, 1) and weight.numel() > x.numel():
-                args = (x.contiguous(), weight, *others)
+                args = (x.contiguous(), weight, bias, *how)
         return func(*args, **(kwargs or {}))
