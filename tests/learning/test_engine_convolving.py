@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine import convolving
-from sim.learning.engine.convolving import TrainingConvolutions, channels_last
+from sim.learning.engine.convolving import FastConvolutions, channels_last
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.winograd import winograd
 from sim.learning.objectives import cross_entropy
@@ -91,13 +91,19 @@ def test_wide_convolutions_are_computed_by_winograds_method(
     monkeypatch.setattr(convolving, "winograd", noted)
     flat = wide().initial(torch.Generator().manual_seed(0))[None]
     x, y = torch.randn(1, batch, 3, 4, 4), torch.zeros(1, batch, dtype=torch.int64)
-    Kernel(wide(), cross_entropy, "loop").gradients(flat, x, y)
+    kernel = Kernel(wide(), cross_entropy, "loop")
+    kernel.gradients(flat, x, y)
     assert len(seen) == taken
+    kernel.outputs(flat, x)
+    kernel.losses(flat, x, y)
+    assert len(seen) == 3 * taken
 
 
 @pytest.mark.parametrize("build", [chain, wide])
 @pytest.mark.parametrize("batch", [4, 20])
-def test_the_gradient_is_that_of_the_plain_module(batch: int, build: Callable[[], Architecture]) -> None:
+def test_gradient_and_outputs_are_those_of_the_plain_module(
+    batch: int, build: Callable[[], Architecture]
+) -> None:
     architecture = build()
     generator = torch.Generator().manual_seed(1)
     flat = architecture.initial(generator)
@@ -105,10 +111,14 @@ def test_the_gradient_is_that_of_the_plain_module(batch: int, build: Callable[[]
     y = torch.randint(5, (batch,), generator=generator)
     module = architecture.module.to_empty(device="cpu")
     module.load_state_dict(architecture.unflatten(flat))
-    nn.functional.cross_entropy(module(x), y).backward()
+    outputs = module(x)
+    loss = nn.functional.cross_entropy(outputs, y)
+    loss.backward()
     expected = torch.cat([part.grad.reshape(-1) for part in module.parameters() if part.grad is not None])
     kernel = Kernel(build(), cross_entropy, "loop")
     torch.testing.assert_close(kernel.gradients(flat[None], x[None], y[None])[0], expected)
+    torch.testing.assert_close(kernel.outputs(flat[None], x[None])[0], outputs.detach())
+    torch.testing.assert_close(kernel.losses(flat[None], x[None], y[None])[0], loss.detach())
     moved = flat[None].clone()
     kernel.descend(moved, x[None], y[None], 0.5)
     torch.testing.assert_close(moved[0], flat - 0.5 * expected)
@@ -117,6 +127,6 @@ def test_the_gradient_is_that_of_the_plain_module(batch: int, build: Callable[[]
 def test_convolutions_in_other_forms_pass() -> None:
     x, weight = torch.randn(1, 2, 6, 6), torch.randn(3, 2, 3, 3)
     plain = torch.conv2d(x, weight, None, 2)
-    with TrainingConvolutions():
+    with FastConvolutions():
         assert torch.equal(torch.conv2d(x, weight, None, 2), plain)
         assert torch.equal(torch.conv2d(input=x, weight=weight, stride=2), plain)

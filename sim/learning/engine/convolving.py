@@ -22,8 +22,8 @@ def channels_last(x: Tensor) -> Iterable[Tensor]:
     return [own.to(memory_format=torch.channels_last) for own in x]
 
 
-class TrainingConvolutions(TorchFunctionMode):
-    """Within it, each convolution of images is computed in the way that is fastest for a training step.
+class FastConvolutions(TorchFunctionMode):
+    """Within it, each convolution of images is computed in the way that is fastest for its sizes.
 
     Where Winograd's method gains, by that. Otherwise, with more weights than inputs, the images lie channels
     first again: weights always do, and where the images don't, a training step copies the weights three times

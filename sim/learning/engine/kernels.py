@@ -20,7 +20,7 @@ from torch.func import grad, vmap
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.compiled import CompiledForAnyCount, require_compiler
-from sim.learning.engine.convolving import TrainingConvolutions, channels_last
+from sim.learning.engine.convolving import FastConvolutions, channels_last
 from sim.learning.engine.dense import DenseChain
 from sim.learning.engine.precision import PRECISIONS, cast
 from sim.learning.objectives import Objective
@@ -159,7 +159,7 @@ class Looped:
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         self._architecture = architecture
         self._objective = objective
-        self._convolutions = TrainingConvolutions()
+        self._convolutions = FastConvolutions()
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
@@ -204,9 +204,9 @@ class Looped:
     def _loss(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
 
-    @staticmethod
-    def _each(function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
-        return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
+    def _each(self, function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
+        with self._convolutions:
+            return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
 
 
 def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
