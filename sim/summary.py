@@ -1,0 +1,150 @@
+"""What summary.json says of a run that has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from protocols.learner import AreYouThere
+from sim.results.metrics import (
+    ALL,
+    EDGE_THRESHOLD,
+    accuracy_summary,
+    bytes_to_target,
+    graph_summary,
+    share_better,
+    time_to_target,
+)
+from sim.results.population import ARRIVALS, DEPARTURES, Happening, Population, panel_of
+from sim.simulation import Simulation
+from sim.world.membership import MembershipMessage
+from sim.world.network import Counts
+
+
+def summarise(
+    simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
+) -> dict[str, Any]:
+    """The contents of summary.json; see docs/guide.md for the meaning of each key."""
+    scenario, metrics, counts = simulation.scenario, simulation.metrics, simulation.network.counts
+    up = [client.name for client in simulation.clients_up]
+    measured = {name: value for name, value in metrics.latest(simulation.measure).items() if name in up}
+    is_accuracy = simulation.measure == "accuracy"
+    failures = simulation.supervisor.failures
+    summary: dict[str, Any] = {
+        "scenario": scenario.name,
+        "protocol": scenario.protocol.label,
+        "seed": scenario.run.seed,
+        "virtual_seconds": simulation.loop.time(),
+        "wall_seconds": wall_s,
+        "trace_hash": simulation.trace.hash(),
+        "clients": _client_counts(simulation),
+        "accuracy": accuracy_summary(measured.values() if is_accuracy else []),
+        "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "graph": _graph(simulation),
+        "messages": {
+            "sent": counts.sent,
+            "delivered": counts.delivered,
+            "lost": counts.lost,
+            "dropped": counts.dropped,
+            "duplicated": counts.duplicated,
+            "in_flight": counts.in_flight,
+            "bytes": counts.bytes,
+        },
+        "membership": _membership_traffic(counts),
+        "bytes_by_type": counts.by_type,
+        "loss_reasons": dict(counts.reasons),
+        "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
+        "engine": _engine(simulation),
+        "device_time": dict(simulation.device_seconds()),
+        "clusters": simulation.clusters,
+        "client_names": [client.name for client in simulation.clients],
+        "population": _population(simulation) if is_accuracy else None,
+        "failures": [str(failure) for failure in failures],
+        "failure_traceback": failures[0].traceback if failures else None,
+        "interrupted": interrupted,
+    }
+    if not is_accuracy:
+        summary["distance"] = {"mean": float(np.mean(list(measured.values()))) if measured else None}
+    if scenario.run.target_accuracy is not None:
+        accuracy, target = metrics.mean("accuracy"), scenario.run.target_accuracy
+        summary["target"] = {
+            "accuracy": target,
+            "seconds": time_to_target(accuracy, target),
+            "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
+        }
+    return summary
+
+
+def _engine(simulation: Simulation) -> dict[str, Any]:
+    """What the engine did and where, and the memory of the vectors that it holds."""
+    engine, statistics = simulation.engine, simulation.engine.statistics
+    return {
+        "jobs": statistics.jobs,
+        "batches": statistics.batches,
+        "mean_batch": statistics.mean_batch,
+        "seconds": statistics.seconds,
+        "updates": statistics.updates,
+        "device": str(engine.device),
+        "ways": engine.ways,
+        "memory": engine.bytes_held,
+        "memory_per_client": engine.bytes_held / len(simulation.clients),
+    }
+
+
+def _client_counts(simulation: Simulation) -> dict[str, int]:
+    churn = simulation.churn
+    return {
+        "initial": sum(client.up_at_start for client in simulation.clients),
+        "joined": churn.joined,
+        "left": churn.left,
+        "crashed": churn.crashed,
+        "rejoined": churn.rejoined,
+        "failed": churn.failed,
+        "turned_away": churn.turned_away,
+        "alive": len(simulation.clients_up),
+    }
+
+
+def _membership_traffic(counts: Counts) -> dict[str, int]:
+    """The part of the messages by which clients learn of each other."""
+    # A set: a dataclass with slots is made twice, and both are subclasses.
+    names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
+    totals = [total for name, total in counts.by_type.items() if name in names]
+    return {"sent": sum(sent for sent, _ in totals), "bytes": sum(size for _, size in totals)}
+
+
+def _population(simulation: Simulation) -> dict[str, Any] | None:
+    """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
+    names = {client.name: client.index for client in simulation.clients}
+    metrics = pl.DataFrame(simulation.metrics.to_table()).lazy()
+    panel = panel_of(metrics, "accuracy", list(names))
+    if panel is None:
+        return None
+    moves = [
+        Happening(time_s, names[actor], event, detail)
+        for time_s, actor, event, detail in simulation.trace.lifecycles
+        if actor in names and event in ARRIVALS + DEPARTURES
+    ]
+    return Population(panel, moves).summary()
+
+
+def _graph(simulation: Simulation) -> dict[str, float | None]:
+    weights = simulation.metrics.weights()
+    if simulation.clusters is None or not weights:
+        return {"l1": None, "edge_precision": None, "edge_recall": None}
+    up = simulation.clients_up
+    learners = [client.learner for client in up if client.learner is not None]
+    if any(learner.weights_are_shares for learner in learners):
+        # Partners in a large cluster have small shares: what counts is a weight beside its row's largest.
+        largest: dict[int, float] = {}
+        for (source, _), weight in weights.items():
+            largest[source] = max(largest.get(source, 0.0), weight)
+        weights = {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
+    threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
+    members = [client.index for client in up]
+    return {
+        **graph_summary(weights, simulation.clusters, members, threshold=threshold),
+        "edge_threshold": threshold,
+    }
