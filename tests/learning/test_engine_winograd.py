@@ -80,42 +80,132 @@ def test_scratch_memory_of_another_convolution_changes_nothing() -> None:
     assert again.dtype == torch.float64
 
 
-def test_a_second_derivative_is_refused() -> None:
-    x, weight = operands(1, 2, 2, (4, 4), torch.float32)
-    (gradient,) = torch.autograd.grad(
-        winograd(x, weight, (1, 1), Scratch()).square().sum(), x, create_graph=True
+def test_work_is_cut_up_and_its_memory_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = operands(5, 4, 3, (20, 20), torch.float64)  # 100 tiles an image: 3 images and 2
+    scratch, taken = Scratch(), []
+    take = scratch.take
+
+    def noted(name: str, like: Tensor, *shape: int) -> Tensor:
+        taken.append((name, shape, memory := take(name, like, *shape)))
+        return memory
+
+    monkeypatch.setattr(scratch, "take", noted)
+    found = winograd(x, weight, (1, 1), scratch)
+    tiles = [(shape, memory.data_ptr()) for name, shape, memory in taken if name == "tiles"]
+    assert [shape for shape, _ in tiles] == [(4, 4, 3, 10, 10, 4), (4, 4, 2, 10, 10, 4)]
+    assert tiles[0][1] == tiles[1][1]
+    error = torch.randn(5, 3, 20, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = torch.autograd.grad(torch.conv2d(x, weight, None, 1, 1), (x, weight), error)
+    torch.testing.assert_close(torch.autograd.grad(found, (x, weight), error), expected)
+
+
+def test_operands_and_errors_may_lie_in_any_way() -> None:
+    x, weight = operands(2, 3, 4, (6, 8), torch.float64)
+    across = winograd(x.mT, weight.mT, (1, 1), Scratch())
+    torch.testing.assert_close(across, torch.conv2d(x, weight, None, 1, 1).mT)
+    found, expected = (
+        torch.autograd.grad(y.sum(), (x, weight)) for y in (across, torch.conv2d(x, weight, None, 1, 1))
     )
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_follows_may_change_the_output_in_place() -> None:
+    x, weight = operands(2, 3, 4, (5, 6), torch.float64)  # cut off and not
+    found = torch.autograd.grad(winograd(x, weight, (1, 1), Scratch()).relu_().sum(), (x, weight))
+    expected = torch.autograd.grad(torch.conv2d(x, weight, None, 1, 1).relu().sum(), (x, weight))
+    torch.testing.assert_close(found, expected)
+
+
+def test_second_derivatives_are_those_of_the_convolution() -> None:
+    x, weight = operands(2, 3, 4, (5, 6), torch.float64)
+
+    def convolve(x: Tensor, weight: Tensor) -> Tensor:
+        return winograd(x, weight, (1, 0), Scratch())
+
+    assert torch.autograd.gradgradcheck(convolve, (x, weight))
+    found, expected = [], []
+    for into, output in ((found, convolve(x, weight)), (expected, torch.conv2d(x, weight, None, 1, (1, 0)))):
+        (slope,) = torch.autograd.grad(output.square().sum(), x, create_graph=True)
+        into.extend(torch.autograd.grad(slope.square().sum(), (x, weight)))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(
-    ("batch", "channels", "outputs", "size", "kernel", "how", "gains"),
+    ("batch", "channels", "outputs", "size", "trained", "gains"),
     [
-        (16, 64, 64, 4, 3, PLAIN, True),
-        (15, 64, 64, 4, 3, PLAIN, False),  # 60 tiles
-        (16, 64, 64, 3, 3, PLAIN, True),  # as many: the outermost are half empty
-        (64, 64, 64, 4, 3, ((1, 1), (0, 0), (1, 1), 1), True),  # one tile each
-        (63, 64, 64, 4, 3, ((1, 1), (0, 0), (1, 1), 1), False),
-        (16, 63, 64, 4, 3, PLAIN, False),
-        (16, 64, 63, 4, 3, PLAIN, False),
-        (16, 64, 64, 8, 5, PLAIN, False),
-        (16, 64, 64, 8, 3, ((2, 2), (1, 1), (1, 1), 1), False),
-        (16, 64, 64, 8, 3, ((1, 1), (1, 1), (2, 2), 1), False),
-        (16, 64, 64, 8, 3, ((1, 1), (1, 1), (1, 1), 2), False),
-        (16, 64, 64, 8, 3, ((1, 1), "same", (1, 1), 1), False),
+        # What the transforms cost beside the multiplications: 33 (1 / c + 1 / k) + 24 / tiles < 1.
+        (16, 128, 128, 4, True, True),  # 64 tiles
+        (12, 128, 128, 4, True, False),  # 48 tiles: 33 / 64 + 24 / 48 > 1
+        (64, 64, 64, 32, True, False),  # 33 / 32 > 1
+        (16, 64, 128, 32, True, True),
+        (16, 128, 64, 32, True, True),
+        (8, 512, 512, 4, True, True),
+        (4, 512, 512, 4, True, False),
+        # In tiles that are half outside there are 20.25 multiplications to save, not 36: .21 instead of 1.
+        (64, 128, 128, 3, True, False),
+        # The forward pass alone: 65 (1 / c + 1 / k) + 40 / tiles < 1.
+        (64, 128, 128, 16, False, False),
+        (64, 256, 256, 16, False, True),
+        (16, 256, 256, 4, False, False),
     ],
 )
-def test_when_it_gains(
-    batch: int, channels: int, outputs: int, size: int, kernel: int, how: tuple[Any, ...], gains: bool
+def test_where_it_gains(
+    batch: int, channels: int, outputs: int, size: int, trained: bool, gains: bool
 ) -> None:
-    x, weight = torch.empty(batch, channels, size, size), torch.empty(outputs, channels, kernel, kernel)
-    assert gains_from_winograd(x, weight, how) is gains
+    x = torch.empty(batch, channels, size, size)
+    weight = torch.empty(outputs, channels, 3, 3, requires_grad=trained)
+    assert gains_from_winograd(x, weight, None, PLAIN) is gains
 
 
-def test_it_does_not_gain_where_products_are_rounded_or_images_are_single() -> None:
-    x, weight = torch.empty(16, 64, 8, 8), torch.empty(64, 64, 3, 3)
+def test_without_a_gradient_to_come_only_the_forward_pass_counts() -> None:
+    x, weight = torch.empty(16, 256, 4, 4), torch.empty(256, 256, 3, 3, requires_grad=True)
+    assert gains_from_winograd(x, weight, None, PLAIN)
+    with torch.no_grad():
+        assert not gains_from_winograd(x, weight, None, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ((2, 2), (1, 1), (1, 1), 1),
+        ((1, 1), (1, 1), (2, 2), 1),
+        ((1, 1), (1, 1), (1, 1), 2),
+        ((1, 1), "same", (1, 1), 1),
+        ((1, 1), 1, (1, 1), 1),
+        ((1, 1), (1,), (1, 1), 1),
+    ],
+)
+def test_other_forms_are_left_to_torch(how: tuple[Any, ...]) -> None:
+    x, weight = torch.empty(64, 256, 8, 8), torch.empty(256, 256, 3, 3)
+    assert gains_from_winograd(x, weight, None, PLAIN)
+    assert not gains_from_winograd(x, weight, None, how)
+
+
+def test_other_operands_are_left_to_torch() -> None:
+    x, weight, bias = torch.empty(64, 256, 8, 8), torch.empty(256, 256, 3, 3), torch.empty(256)
+    assert gains_from_winograd(x, weight, bias, PLAIN)
+    for other_x, other_weight, other_bias in (
+        (x[0], weight, None),
+        (x.to("meta"), weight, None),
+        (x, torch.empty(256, 256, 5, 5), None),
+        (x.double(), weight, None),
+        (x.bfloat16(), weight.bfloat16(), None),
+        (x.int(), weight.int(), None),
+        (x, weight, bias[:1]),
+        (x, weight, bias.double()),
+    ):
+        assert not gains_from_winograd(other_x, other_weight, other_bias, PLAIN)
     with torch.autocast("cpu", torch.bfloat16):
-        assert not gains_from_winograd(x, weight, PLAIN)
-    assert not gains_from_winograd(x[0], weight, PLAIN)
-    assert not gains_from_winograd(x.to("meta"), weight, PLAIN)
+        assert not gains_from_winograd(x, weight, None, PLAIN)
+
+
+def test_transforms_of_functions_are_left_to_torch() -> None:
+    x, weight, seen = torch.zeros(64, 256, 8, 8), torch.zeros(256, 256, 3, 3), []
+
+    def loss(weight: Tensor) -> Tensor:
+        seen.append(gains_from_winograd(x, weight, None, PLAIN))
+        return torch.conv2d(x, weight, None, 1, 1).sum()
+
+    torch.func.grad(loss)(weight)
+    torch.func.vmap(loss)(weight[None])
+    assert seen == [False, False]

@@ -23,7 +23,7 @@ def channels_last(x: Tensor) -> Iterable[Tensor]:
 
 
 class FastConvolutions(TorchFunctionMode):
-    """Within it, each convolution of images is computed in the way that is fastest for its sizes.
+    """Within it, convolutions of images are computed in the way that measured fastest for sizes like theirs.
 
     Where Winograd's method gains, by that. Otherwise, with more weights than inputs, the images lie channels
     first again: weights always do, and where the images don't, a training step copies the weights three times
@@ -45,7 +45,7 @@ class FastConvolutions(TorchFunctionMode):
         # torch.nn.Conv2d gives all seven arguments, in this order.
         if func is torch.conv2d and len(args) == 7:
             x, weight, bias, *how = args
-            if gains_from_winograd(x, weight, how):
+            if gains_from_winograd(x, weight, bias, how):
                 output = winograd(x, weight, how[1], self._scratch)
                 return output if bias is None else output + bias.view(-1, 1, 1)
             # Kernels of 1x1 lie the same in both layouts.

@@ -11,6 +11,7 @@ All ways compute the same numbers up to rounding:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import Protocol
 
 import torch
@@ -159,7 +160,8 @@ class Looped:
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         self._architecture = architecture
         self._objective = objective
-        self._convolutions = FastConvolutions()
+        # Without convolutions it would only cost time, at every function of torch.
+        self._convolutions = FastConvolutions() if architecture.has_convolution else nullcontext()
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)

@@ -18,11 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
-_CHANNELS_MIN = 64  # on both sides: with 32 the transforms cost more than the multiplications (measured)
-_TILES_MIN = 64  # of the whole batch: with fewer, the kernels' transforms do (measured)
-_TILES_AT_ONCE = 256  # what becomes of so many still lies in the caches (measured: 128 to 512 are as good)
+_TILES_AT_ONCE = 256  # in whole images; what becomes of so many lies in the caches (128 to 512 are as good)
 
 _G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
 _G_FOR_BOTH_AXES = torch.kron(_G, _G)  # [16, 9]: G g G' is its product with g, both as vectors
@@ -43,77 +41,97 @@ class Scratch:
         return held[:size].view(shape)
 
 
-def gains_from_winograd(x: Tensor, weight: Tensor, how: Sequence[Any]) -> bool:
+def gains_from_winograd(x: Tensor, weight: Tensor, bias: Tensor | None, how: Sequence[Any]) -> bool:
     """Whether `winograd` can take a convolution's place, and is faster.
 
     how: stride, padding, dilation and groups, as torch.nn.Conv2d gives them to torch.conv2d.
     """
     stride, padding, dilation, groups = how
-    if (
-        x.device.type != "cpu"
-        or x.dim() != 4
-        or tuple(weight.shape[2:]) != (3, 3)
-        or (stride, dilation, groups) != ((1, 1), (1, 1), 1)
-        or isinstance(padding, str)
-        or torch.is_autocast_enabled("cpu")
-    ):
-        return False
-    tiles_down, tiles_across = _tiles(x, padding)
-    enough = len(x) * tiles_down * tiles_across >= _TILES_MIN
-    return enough and min(weight.shape[:2]) >= _CHANNELS_MIN
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight.dtype
+        and x.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+        and x.dim() == 4
+        and tuple(weight.shape[2:]) == (3, 3)
+        and (stride, dilation, groups) == ((1, 1), (1, 1), 1)
+        and isinstance(padding, tuple)
+        and len(padding) == 2
+        and (bias is None or (bias.shape == weight.shape[:1] and bias.dtype == x.dtype))
+        # Within vmap and grad there are rules for torch's own convolution only.
+        and not torch._C._are_functorch_transforms_active()
+        and _saves_more_than_it_costs(x, weight, padding)
+    )
 
 
-def winograd(x: Tensor, weight: Tensor, padding: Sequence[int], scratch: Scratch) -> Tensor:
-    """As torch.conv2d with a stride of 1: x [B, C, H, W], weight [K, C, 3, 3]; channels last.
+def _saves_more_than_it_costs(x: Tensor, weight: Tensor, padding: tuple[int, int]) -> bool:
+    """By measurements on a CPU (AVX2) with 2 to 64 images of 4x4 to 32x32 and 32 to 512 channels.
 
-    It can be differentiated once.
+    Saved are multiplications, 20 of 36 in each tile that lies in the output as a whole. What the transforms
+    cost beside them is, for tiles, less by the number of channels, and for kernels by that of tiles.
     """
-    result: Tensor = _Winograd.apply(x, weight, tuple(padding), scratch)
-    return result
+    k, c = weight.shape[:2]
+    n, m = _tiles(x, padding)
+    (rows, columns), tiles = _output_size(x, padding), len(x) * n * m
+    saved = (36 * rows * columns / (4 * n * m) - 16) / 20
+    trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    of_tiles, of_kernels = (33, 24) if trains else (65, 40)
+    return of_tiles * (1 / c + 1 / k) + of_kernels / tiles < saved
 
 
-def _tiles(x: Tensor, padding: Sequence[int]) -> tuple[int, int]:
+def winograd(x: Tensor, weight: Tensor, padding: tuple[int, int], scratch: Scratch) -> Tensor:
+    """As torch.conv2d with a stride of 1: x [B, C, H, W], weight [K, C, 3, 3]; channels last."""
+    result: Tensor = _Winograd.apply(x, weight, padding, scratch)
+    return result.permute(0, 3, 1, 2)
+
+
+def _output_size(x: Tensor, padding: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the output; x [B, C, H, W]."""
+    return x.shape[2] + 2 * padding[0] - 2, x.shape[3] + 2 * padding[1] - 2
+
+
+def _tiles(x: Tensor, padding: tuple[int, int]) -> tuple[int, int]:
     """How many tiles of the output lie below and beside each other; x [B, C, H, W]."""
-    down, across = (ceil((size + 2 * pad - 2) / 2) for size, pad in zip(x.shape[2:], padding, strict=True))
-    return down, across
+    rows, columns = _output_size(x, padding)
+    return ceil(rows / 2), ceil(columns / 2)
 
 
 class _Winograd(torch.autograd.Function):
-    """In the shapes below: b images, n x m tiles each, c channels of the input, k of the output."""
+    """In the shapes below: b images, n x m tiles each, c channels of the input, k of the output.
+
+    The output is [b, rows, columns, k], and no view, so that what follows may change it in place.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, padding: tuple[int, int], scratch: Scratch) -> Tensor:
-        b, c, height, width = x.shape
-        k, (n, m), (top, left) = len(weight), _tiles(x, padding), padding
-        padded = x.new_zeros(b, 2 * n + 2, 2 * m + 2, c)
-        padded[:, top : top + height, left : left + width] = x.permute(0, 2, 3, 1)
+        ctx.save_for_backward(x, weight)
+        ctx.padding, ctx.scratch = padding, scratch
+        (b, k), (n, m), (rows, columns) = (len(x), len(weight)), _tiles(x, padding), _output_size(x, padding)
         kernels = _transformed_kernels(weight, scratch)
-        output = x.new_empty(b, n, 2, m, 2, k)
+        output = x.new_empty(b, 2 * n, 2 * m, k)
         some = ceil(_TILES_AT_ONCE / (n * m))
-        for own, into in zip(padded.split(some), output.split(some), strict=True):
+        for own, into in zip(_padded(x, padding).split(some), output.split(some), strict=True):
             tiles = _transformed_inputs(own, scratch)
             products = scratch.take("products", x, 16, tiles.shape[1], k)
             _write_outputs(torch.bmm(tiles, kernels.mT, out=products), into, scratch)
-        ctx.save_for_backward(padded, weight)
-        ctx.rest = padding, x.shape, some, scratch
-        rows, columns = height + 2 * top - 2, width + 2 * left - 2
-        return output.view(b, 2 * n, 2 * m, k)[:, :rows, :columns].contiguous().permute(0, 3, 1, 2)
+        return output if (rows, columns) == (2 * n, 2 * m) else output[:, :rows, :columns].clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        padded, weight = ctx.saved_tensors
-        (top, left), (b, c, height, width), some, scratch = ctx.rest
-        k, n, m = len(weight), padded.shape[1] // 2 - 1, padded.shape[2] // 2 - 1
-        error = error.permute(0, 2, 3, 1)
+        x, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():  # asked for a gradient that can be differentiated: torch's own can
+            how = ((1, 1), ctx.padding, (1, 1), False, (0, 0), 1, (True, True, False))
+            found = torch.ops.aten.convolution_backward(error.permute(0, 3, 1, 2), x, weight, None, *how)
+            return found[0], found[1], None, None
+        padding, scratch = ctx.padding, ctx.scratch
+        (c, height, width), (top, left), (n, m) = x.shape[1:], padding, _tiles(x, padding)
+        k, padded = len(weight), _padded(x, padding)
         if error.shape[1:3] != (2 * n, 2 * m):
-            whole = error.new_zeros(b, 2 * n, 2 * m, k)
-            whole[:, : error.shape[1], : error.shape[2]] = error
-            error = whole
-        error = error.contiguous().view(b, n, 2, m, 2, k)
+            error = pad(error, (0, 0, 0, 2 * m - error.shape[2], 0, 2 * n - error.shape[1]))
         kernels = _transformed_kernels(weight, scratch)
         of_kernels = scratch.take("gradient of kernels", weight, 16, k, c).zero_()
         of_padded = torch.empty_like(padded)
+        some = ceil(_TILES_AT_ONCE / (n * m))
         for own, own_error, into in zip(
             padded.split(some), error.split(some), of_padded.split(some), strict=True
         ):
@@ -123,6 +141,14 @@ class _Winograd(torch.autograd.Function):
             _write_gradient_of_inputs(torch.bmm(of_products, kernels, out=tiles), into, scratch)
         of_x = of_padded[:, top : top + height, left : left + width].permute(0, 3, 1, 2)
         return of_x, _gradient_of_kernels(of_kernels, weight), None, None
+
+
+def _padded(x: Tensor, padding: tuple[int, int]) -> Tensor:
+    """What all tiles of the output hang on: [b, 2 n + 2, 2 m + 2, c]."""
+    (top, left), (n, m), (b, c, height, width) = padding, _tiles(x, padding), x.shape
+    padded = x.new_zeros(b, 2 * n + 2, 2 * m + 2, c)
+    padded[:, top : top + height, left : left + width] = x.permute(0, 2, 3, 1)
+    return padded
 
 
 def _transformed_kernels(weight: Tensor, scratch: Scratch) -> Tensor:
@@ -159,21 +185,28 @@ def _write_gradient_of_inputs(tiles: Tensor, into: Tensor, scratch: Scratch) -> 
 
 
 def _write_outputs(products: Tensor, into: Tensor, scratch: Scratch) -> None:
-    """products: [16, b * n * m, k]; into: [b, n, 2, m, 2, k]."""
-    b, n, _, m, _, k = into.shape
+    """products: [16, b * n * m, k]; into: [b, 2 n, 2 m, k]."""
+    by_tile = _by_tile(into)
+    _, _, b, n, m, k = by_tile.shape
     rows = scratch.take("rows of outputs", into, 2, 4, b, n, m, k)
     _outputs_forward(products.view(4, 4, b, n, m, k), rows)
-    _outputs_forward(rows.transpose(0, 1), into.permute(4, 2, 0, 1, 3, 5))
+    _outputs_forward(rows.transpose(0, 1), by_tile.transpose(0, 1))
 
 
 def _transformed_errors(error: Tensor, scratch: Scratch) -> Tensor:
-    """The reverse of `_write_outputs`; error: [b, n, 2, m, 2, k]. Returns [16, b * n * m, k]."""
-    b, n, _, m, _, k = error.shape
+    """The reverse of `_write_outputs`; error: [b, 2 n, 2 m, k]. Returns [16, b * n * m, k]."""
+    by_tile = _by_tile(error)
+    _, _, b, n, m, k = by_tile.shape
     rows = scratch.take("rows of outputs", error, 2, 4, b, n, m, k)
-    _outputs_backward(error.permute(4, 2, 0, 1, 3, 5), rows.transpose(0, 1))
+    _outputs_backward(by_tile.transpose(0, 1), rows.transpose(0, 1))
     products = scratch.take("products", error, 4, 4, b, n, m, k)
     _outputs_backward(rows, products)
     return products.view(16, -1, k)
+
+
+def _by_tile(output: Tensor) -> Tensor:
+    """[b, 2 n, 2 m, k] as [2, 2, b, n, m, k]."""
+    return output.unflatten(1, (-1, 2)).unflatten(3, (-1, 2)).permute(2, 4, 0, 1, 3, 5)
 
 
 def _inputs_forward(d: Sequence[Tensor], into: Tensor) -> None:
