@@ -2,8 +2,8 @@
 
 import gc
 import multiprocessing
-import resource
 import time
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks import whole_run
-from benchmarks.measuring import Effort, Say, interleaved, table
+from benchmarks.measuring import Effort, Say, interleaved, median_ratio, peak_memory_bytes, table
 
 MODEL = "mlp"
 STEPS, PERIODS = 5, 4  # after each merge, and of virtual time: 20 steps of each client on average
@@ -22,7 +22,8 @@ The same asynchronous gossip with the MLP 64-100-10, {STEPS} steps after each me
 {STEPS * PERIODS} steps of each client on average. Each run has a process of its own, whose peak memory is
 given. *Wall time* is that of everything: building the simulation, running it, and measuring all models on
 the test digits at the start and at the end. *Per update* is the run alone, without the measuring, as in the
-section before; an *update* is one step. *Growth* is the time per update compared with 100 clients.
+section before; an *update* is one step. *Growth* is the time per update compared with 100 clients, in the
+same turn.
 *Models, per client* is what the engine's memory of vectors grew to."""
 
 OUTSIDE_TEXT = f"""\
@@ -54,37 +55,42 @@ def run(clients: int, threads: int) -> Cost:
     simulation = whole_run.built(chosen)
     done = whole_run.timed(simulation)
     wall_s = time.perf_counter() - started
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Cost(wall_s, done.seconds, done.updates, peak_bytes, simulation.engine.bytes_held)
+    return Cost(wall_s, done.seconds, done.updates, peak_memory_bytes(), simulation.engine.bytes_held)
+
+
+def run_in_new_process(clients: int) -> Cost:
+    """One run in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(run, (clients, torch.get_num_threads()))
 
 
 def measure(effort: Effort, say: Say) -> str:
     """The sections on growth and on the share of tensor work, in Markdown."""
-    costs: dict[int, list[Cost]] = {}
-    for clients in effort.sizes(10, 100, 1_000, 10_000):
-        for _ in range(effort.repetitions):
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                costs.setdefault(clients, []).append(pool.apply(run, (clients, torch.get_num_threads())))
-        wall_s = median([cost.wall_s for cost in costs[clients]])
-        say(f"growth, {clients:,} clients: {wall_s:.1f} s")
-    reference_s = median([cost.per_update_s for cost in costs[100]])
-    rows = [_row(clients, of, reference_s) for clients, of in costs.items()]
+    sizes = effort.sizes(10, 100, 1_000, 10_000)
+    measured = interleaved(
+        {f"{clients:,}": partial(run_in_new_process, clients) for clients in sizes}, effort.repetitions
+    )
+    reference = [cost.per_update_s for cost in measured["100"]]
+    for clients, costs in measured.items():
+        say(f"growth, {clients} clients: {median([cost.wall_s for cost in costs]):.1f} s")
+    rows = [_row(clients, costs, reference) for clients, costs in measured.items()]
     head = ["clients", "updates", "wall time, s", "per update, us", "growth", "peak memory, MiB"]
     head += ["models, per client, KiB"]
     sections = ["## Growth", GROWTH_TEXT, table(head, rows)]
     return "\n\n".join([*sections, "## Outside tensor work", OUTSIDE_TEXT, _outside(effort)])
 
 
-def _row(clients: int, costs: list[Cost], reference_s: float) -> list[str]:
-    per_update_s = median([cost.per_update_s for cost in costs])
+def _row(clients: str, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:
+    """reference: seconds per update with 100 clients, in the same turns."""
+    per_update = [cost.per_update_s for cost in costs]
     return [
-        f"{clients:,}",
+        clients,
         f"{costs[0].updates:,}",
         f"{median([cost.wall_s for cost in costs]):.1f}",
-        f"{per_update_s * 1e6:.0f}",
-        f"{per_update_s / reference_s:.2f}x",
+        f"{median(per_update) * 1e6:.0f}",
+        f"{median_ratio(per_update, reference):.2f}x",
         f"{max(cost.peak_bytes for cost in costs) / 2**20:,.0f}",
-        f"{costs[0].vectors_bytes / 2**10 / clients:,.0f}",
+        f"{costs[0].vectors_bytes / 2**10 / int(clients.replace(',', '')):,.0f}",
     ]
 
 

@@ -2,12 +2,11 @@
 
 import gc
 import multiprocessing
-import resource
 import time
 from typing import NamedTuple
 
 from actors.supervisor import Supervisor
-from benchmarks.measuring import Effort, Say, table
+from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
 from protocols.learner import Member, Surroundings
 from sim.world.active_membership import Bootstrapped, SamplingSettings
 from sim.world.clock import VirtualLoop
@@ -70,8 +69,7 @@ def run(count: int) -> Cost:
     alive = [member for member in members if member.name not in crashed]
     dead = sum(peer in crashed for member in alive for peer in member.peers)
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Cost(seconds, network.counts.sent, peak, dead)
+    return Cost(seconds, network.counts.sent, peak_memory_bytes(), dead)
 
 
 def measure(effort: Effort, say: Say) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import multiprocessing
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
-from benchmarks.measuring import interleaved, median_ratio, per_second, table, times
+from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes, per_second, table, times
 from sim.learning import evaluation
 from sim.learning.engine import Engine
 from sim.scenario import load_scenario
@@ -113,6 +114,15 @@ def test_gossipy_takes_about_one_step_per_client_and_period() -> None:
 
 def test_lockstep_counts_a_step_for_each_client() -> None:
     assert whole_run.lockstep("logistic-regression", 3) > 0
+
+
+def test_peak_memory_is_that_of_the_process_and_not_of_who_started_it() -> None:
+    before = peak_memory_bytes()
+    held = b"1" * (before + 2**28)
+    now = peak_memory_bytes()
+    assert now >= len(held)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(peak_memory_bytes) < 0.75 * now
 
 
 def test_growth_counts_all_steps_and_memory() -> None:
