@@ -199,6 +199,12 @@ def test_other_operands_are_left_to_torch() -> None:
         assert not gains_from_winograd(x, weight, None, PLAIN)
 
 
+@pytest.mark.parametrize("shape", [(0, 256, 8, 8), (64, 256, 2, 8), (64, 256, 8, 1)])
+def test_outputs_without_a_number_are_left_to_torch(shape: tuple[int, ...]) -> None:
+    weight = torch.empty(256, 256, 3, 3)
+    assert not gains_from_winograd(torch.empty(shape), weight, None, ((1, 1), (0, 0), (1, 1), 1))
+
+
 def test_transforms_of_functions_are_left_to_torch() -> None:
     x, weight, seen = torch.zeros(64, 256, 8, 8), torch.zeros(256, 256, 3, 3), []
 

@@ -73,6 +73,8 @@ def _saves_more_than_it_costs(x: Tensor, weight: Tensor, padding: tuple[int, int
     k, c = weight.shape[:2]
     n, m = _tiles(x, padding)
     (rows, columns), tiles = _output_size(x, padding), len(x) * n * m
+    if min(rows, columns, tiles) < 1:
+        return False
     saved = (36 * rows * columns / (4 * n * m) - 16) / 20
     trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     of_tiles, of_kernels = (33, 24) if trains else (65, 40)
