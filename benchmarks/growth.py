@@ -23,8 +23,7 @@ The same asynchronous gossip with the MLP 64-100-10, {STEPS} steps after each me
 given. *Wall time* is that of everything: building the simulation, running it, and measuring all models on
 the test digits at the start and at the end. *Per update* is the run alone, without the measuring, as in the
 section before; an *update* is one step. *Growth* is the time per update compared with 100 clients, in the
-same turn.
-*Models, per client* is what the engine's memory of vectors grew to."""
+same turn. *Models, per client* is what the engine's memory of vectors grew to."""
 
 OUTSIDE_TEXT = f"""\
 100 clients, MLP, {MANY_STEPS} steps after each message: the share of the wall time that is not spent in the
@@ -68,29 +67,31 @@ def measure(effort: Effort, say: Say) -> str:
     """The sections on growth and on the share of tensor work, in Markdown."""
     sizes = effort.sizes(10, 100, 1_000, 10_000)
     measured = interleaved(
-        {f"{clients:,}": partial(run_in_new_process, clients) for clients in sizes}, effort.repetitions
+        {str(clients): partial(run_in_new_process, clients) for clients in sizes}, effort.repetitions
     )
     reference = [cost.per_update_s for cost in measured["100"]]
-    for clients, costs in measured.items():
-        say(f"growth, {clients} clients: {median([cost.wall_s for cost in costs]):.1f} s")
-    rows = [_row(clients, costs, reference) for clients, costs in measured.items()]
+    rows = []
+    for clients in sizes:
+        costs = measured[str(clients)]
+        rows.append(_row(clients, costs, reference))
+        say(f"growth, {clients:,} clients: {median([cost.wall_s for cost in costs]):.1f} s")
     head = ["clients", "updates", "wall time, s", "per update, us", "growth", "peak memory, MiB"]
     head += ["models, per client, KiB"]
     sections = ["## Growth", GROWTH_TEXT, table(head, rows)]
     return "\n\n".join([*sections, "## Outside tensor work", OUTSIDE_TEXT, _outside(effort)])
 
 
-def _row(clients: str, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:
+def _row(clients: int, costs: Sequence[Cost], reference: Sequence[float]) -> list[str]:
     """reference: seconds per update with 100 clients, in the same turns."""
     per_update = [cost.per_update_s for cost in costs]
     return [
-        clients,
+        f"{clients:,}",
         f"{costs[0].updates:,}",
         f"{median([cost.wall_s for cost in costs]):.1f}",
         f"{median(per_update) * 1e6:.0f}",
         f"{median_ratio(per_update, reference):.2f}x",
         f"{max(cost.peak_bytes for cost in costs) / 2**20:,.0f}",
-        f"{costs[0].vectors_bytes / 2**10 / int(clients.replace(',', '')):,.0f}",
+        f"{costs[0].vectors_bytes / 2**10 / clients:,.0f}",
     ]
 
 

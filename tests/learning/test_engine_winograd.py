@@ -36,7 +36,7 @@ def operands(
 def test_it_is_the_convolution_with_its_gradients(
     batch: int, channels: int, outputs: int, size: tuple[int, int], padding: tuple[int, int], last: bool
 ) -> None:
-    # Up to 5 times 14 * 14 tiles: several parts of at most 256 and one, and odd sizes of the output.
+    # Up to 5 times 13 * 13 tiles, in parts of 2 images then; even and odd sizes of the output.
     x, weight = operands(batch, channels, outputs, size, torch.float64)
     given_x = x.contiguous(memory_format=torch.channels_last) if last else x
     found = winograd(given_x, weight, padding, Scratch())
@@ -109,8 +109,9 @@ def test_operands_and_errors_may_lie_in_any_way() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_what_follows_may_change_the_output_in_place() -> None:
-    x, weight = operands(2, 3, 4, (5, 6), torch.float64)  # cut off and not
+@pytest.mark.parametrize("size", [(6, 6), (5, 6)])  # whole tiles, and cut off
+def test_what_follows_may_change_the_output_in_place(size: tuple[int, int]) -> None:
+    x, weight = operands(2, 3, 4, size, torch.float64)
     found = torch.autograd.grad(winograd(x, weight, (1, 1), Scratch()).relu_().sum(), (x, weight))
     expected = torch.autograd.grad(torch.conv2d(x, weight, None, 1, 1).relu().sum(), (x, weight))
     torch.testing.assert_close(found, expected)
@@ -188,6 +189,7 @@ def test_other_operands_are_left_to_torch() -> None:
         (x[0], weight, None),
         (x.to("meta"), weight, None),
         (x, torch.empty(256, 256, 5, 5), None),
+        (x, torch.empty(256, 128, 3, 3), None),
         (x.double(), weight, None),
         (x.bfloat16(), weight.bfloat16(), None),
         (x.int(), weight.int(), None),

@@ -53,7 +53,7 @@ def gains_from_winograd(x: Tensor, weight: Tensor, bias: Tensor | None, how: Seq
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
         and x.dim() == 4
-        and tuple(weight.shape[2:]) == (3, 3)
+        and tuple(weight.shape[1:]) == (x.shape[1], 3, 3)
         and (stride, dilation, groups) == ((1, 1), (1, 1), 1)
         and isinstance(padding, tuple)
         and len(padding) == 2
