@@ -40,7 +40,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions, nothing written")
     parser.add_argument("--only", choices=list(BENCHMARKS), nargs="+", help="these alone, nothing written")
-    parser.add_argument("--threads", type=int, help="threads of torch (default: as many as it picks)")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch (default: 1, as in a run that states none)"
+    )
     parser.add_argument(
         "--device",
         choices=("cpu", "cuda"),
@@ -53,8 +55,7 @@ def main() -> None:
     if on_cuda and not set(names) <= set(ON_CUDA):
         parser.error(f"with --device cuda only {' and '.join(ON_CUDA)} can be measured")
     device = torch.device(chosen.device)
-    if chosen.threads is not None:
-        torch.set_num_threads(chosen.threads)
+    torch.set_num_threads(chosen.threads)
     effort = replace(QUICK if chosen.quick else FULL, device=device)
     page_file = DOCS / ("benchmarks_cuda.md" if on_cuda else "benchmarks.md")
     command = 'make bench ARGS="--device cuda"' if on_cuda else "make bench"

@@ -63,11 +63,12 @@ def run_scenario(
     in a note.
     """
     started = time.perf_counter()
-    engine = scenario.engine
-    with _quiet_collector(), _threads(engine.threads), tensor_cores(engine.precision):
+    with _quiet_collector(), _one_thread(), tensor_cores(scenario.engine.precision):
         simulation = build(scenario, data_dir, device)
         with closing(simulation):
             scenario = simulation.scenario  # with what was decided: running it again gives the same directory
+            assert scenario.engine.threads != "fastest", "measured by now"
+            torch.set_num_threads(scenario.engine.threads)
             directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
             try:
                 _watch(simulation, progress, started, log)
@@ -235,10 +236,14 @@ def _quiet_collector() -> Iterator[None]:
 
 
 @contextmanager
-def _threads(count: int | None) -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
+    """Compute with one thread, until told otherwise, and afterwards with as many as before.
+
+    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
+    each other at every call, however small: beside other work a hundred times as long as one thread takes.
+    """
     before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

@@ -88,6 +88,7 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
         "updates": statistics.updates,
         "device": str(engine.device),
         "ways": engine.ways,
+        "threads": simulation.scenario.engine.threads,
         "memory": engine.bytes_held,
         "memory_per_client": engine.bytes_held / len(simulation.clients),
     }

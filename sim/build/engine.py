@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -10,9 +11,9 @@ from sim.build.learning import Learning
 from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import Engine
-from sim.learning.engine.choice import fastest_way
+from sim.learning.engine.choice import fastest_threads, fastest_way, training_step
 from sim.learning.engine.draws import Draw
-from sim.learning.engine.kernels import choose_way
+from sim.learning.engine.kernels import Kernel, choose_way
 from sim.scenario import Scenario
 
 
@@ -26,13 +27,18 @@ def require_precision(scenario: Scenario, device: torch.device) -> None:
 
 
 def decided(scenario: Scenario, learning: Learning) -> Scenario:
-    """The scenario with the way of computing that is taken, found by measuring for "fastest".
+    """The scenario with the way of computing and the threads that are taken, measured for "fastest".
 
-    A run of what it says takes the same way without measuring. UserError for a way that the model has not.
+    A run of what it says takes the same without measuring. UserError for a way that the model has not.
     """
-    ways = {_way(scenario, learning, settings) for settings in learning.kinds.values()}
+    ways = {name: _way(scenario, learning, settings) for name, settings in learning.kinds.items()}
+    threads = scenario.engine.threads
+    if threads == "fastest":
+        steps = [_training_step(scenario, learning, learning.kinds[name], way) for name, way in ways.items()]
+        threads = fastest_threads(steps, learning.data.train.x.device)
     # Different models may go different ways; "auto" names the same ones in every run on such a device.
-    return with_engine(scenario, way=ways.pop() if len(ways) == 1 else "auto")
+    taken = set(ways.values())
+    return with_engine(scenario, way=taken.pop() if len(taken) == 1 else "auto", threads=threads)
 
 
 def _way(scenario: Scenario, learning: Learning, settings: LearningSettings) -> str:
@@ -44,9 +50,23 @@ def _way(scenario: Scenario, learning: Learning, settings: LearningSettings) -> 
         settings.architecture,
         settings.objective,
         settings.optimizer,
-        Draw(train, settings.batch_size, settings.sampling, settings.augmentation, settings.views),
+        _draw(learning, settings),
         scenario.clients.count,
         scenario.engine.precision,
+    )
+
+
+def _training_step(
+    scenario: Scenario, learning: Learning, settings: LearningSettings, way: str
+) -> Callable[[], object]:
+    kernel = Kernel(settings.architecture, settings.objective, way, scenario.engine.precision)
+    return training_step(kernel, settings.optimizer, _draw(learning, settings), scenario.clients.count)
+
+
+def _draw(learning: Learning, settings: LearningSettings) -> Draw:
+    """Batches like those that clients with these settings train on."""
+    return Draw(
+        learning.data.train, settings.batch_size, settings.sampling, settings.augmentation, settings.views
     )
 
 
@@ -63,6 +83,6 @@ def make_engine(scenario: Scenario, learning: Learning) -> Engine:
     )
 
 
-def with_engine(scenario: Scenario, **settings: str) -> Scenario:
+def with_engine(scenario: Scenario, **settings: str | int) -> Scenario:
     """The scenario with other, valid settings of its engine."""
     return replace(scenario, engine=scenario.engine.model_copy(update=settings))

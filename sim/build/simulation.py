@@ -43,11 +43,11 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> None:
         require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
-    build(with_engine(scenario, way=way, precision="float32"), data_dir, "cpu").close()
+    build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu").close()
 
 
 def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:
-    """A simulation at virtual time 0, ready to run; its scenario names the way of computing that it takes.
+    """A simulation at virtual time 0, ready to run; its scenario names the way and the threads taken.
 
     Raises UserError.
     """

@@ -245,6 +245,27 @@ class ProtocolChoice(Settings):
     """A known protocol, ``package.module:Class``, or ``my_file.py:Class``."""
 
 
+_THREADS_MAX = 1_024
+
+
+def _threads(value: Any) -> int | str:
+    if value == "fastest" or (type(value) is int and 1 <= value <= _THREADS_MAX):
+        return value
+    raise ValueError(f'must be a whole number from 1 to {_THREADS_MAX:,}, or "fastest"')
+
+
+_Threads = Annotated[
+    int | Literal["fastest"],
+    BeforeValidator(_threads),
+    WithJsonSchema(
+        {
+            "x-allowed": f'a whole number from 1 to {_THREADS_MAX:,}, or "fastest"',
+            "anyOf": [{"type": "integer", "minimum": 1, "maximum": _THREADS_MAX}, {"const": "fastest"}],
+        }
+    ),
+]
+
+
 class Engine(Settings):
     """How the numbers are computed; changes their speed, not their meaning (but see `precision`)."""
 
@@ -263,8 +284,12 @@ class Engine(Settings):
     """Compute only when something reads a number, in large batches."""
     pending_limit: Size = default("512 MB")
     """Compute when the pending results would take more memory."""
-    threads: PositiveInt | None = None
-    """CPU threads; by default as many as torch picks."""
+    threads: _Threads = 1
+    """CPU threads that compute a batch. With another number, products and convolutions are other sums, and
+    the last bits of the run's numbers change; while none is stated, a run is the same on any number of cores.
+    "fastest": as many as are the fastest when measured before the run, and no more than the cores that this
+    process may use; the scenario in the results names the number. More than one pays for large convolutional
+    models on cores that nothing else uses, and where there is only one run to do."""
 
 
 class Supervision(Settings):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
 
 from sim.errors import UserError
 from sim.learning.engine import Optimizer, choice
-from sim.learning.engine.choice import CLIENTS_MAX, fastest_way
+from sim.learning.engine.choice import CLIENTS_MAX, fastest_threads, fastest_way, usable_cores
 from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
@@ -135,3 +137,42 @@ def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: py
     way = fastest_way(small(model), objective_of(model), optimizer, draw, 2)
     assert (model, way) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def threads_taken(watch: Stopwatch, monkeypatch: pytest.MonkeyPatch, cores: int, *times: float) -> int:
+    """What is taken where a step takes so long with 1, 2, 4, ... threads."""
+    by_threads = {2**n: took for n, took in enumerate(times)}
+
+    def step() -> None:
+        watch.now += by_threads[torch.get_num_threads()]
+
+    monkeypatch.setattr(choice, "usable_cores", lambda: cores)
+    before = torch.get_num_threads()
+    try:
+        return fastest_threads([step, step], torch.device("cpu"))
+    finally:
+        assert torch.get_num_threads() == before
+
+
+def test_threads_are_doubled_while_that_gains_a_tenth(
+    watch: Stopwatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert threads_taken(watch, monkeypatch, 64, 8.0, 7.5) == 1, "a fifteenth less"
+    assert threads_taken(watch, monkeypatch, 64, 8.0, 6.0, 3.0, 2.9) == 4
+    assert threads_taken(watch, monkeypatch, 64, 8.0, 500.0) == 1
+
+
+def test_no_more_threads_than_cores(watch: Stopwatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert threads_taken(watch, monkeypatch, 1, 8.0) == 1
+    assert threads_taken(watch, monkeypatch, 3, 8.0, 4.0) == 2
+    assert usable_cores() >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot forbid cores")
+def test_cores_that_are_forbidden_do_not_count() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)

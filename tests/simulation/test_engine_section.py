@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,11 +15,14 @@ import torch
 from sim.build import engine as engine_of
 from sim.build.simulation import build, check
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
+from sim.learning.engine.choice import usable_cores
 from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.kernels import Kernel
+from sim.results.store import RunDirectory
 from sim.run import run_scenario
 from sim.scenario import load_scenario
-from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
+from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 
 FASTEST = "engine.way=fastest"
 
@@ -44,6 +52,78 @@ def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_checking_a_scenario_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(engine_of, "fastest_way")
     check(load(tmp_path, DIGITS, FASTEST, "engine.precision=bfloat16"))
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    """Torch would use three threads, as it does by itself on a machine with three cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    assert torch.get_num_threads() == 3, "a run leaves the number as it was"
+    torch.set_num_threads(before)
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, *owners: tuple[type, str]) -> set[int]:
+    """The numbers of threads with which these methods are called, from now on."""
+    seen: set[int] = set()
+    for owner, name in owners:
+        method = getattr(owner, name)
+
+        def watched(*arguments: Any, method: Any = method, **named: Any) -> Any:
+            seen.add(torch.get_num_threads())
+            return method(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, watched)
+    return seen
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_one_thread_unless_another_number_is_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = threads_of(monkeypatch, (Kernel, "descend"), (Kernel, "outputs"), (Architecture, "initial"))
+    result = run(tmp_path, DIGITS, "run.compare_alone=true")
+    assert seen == {1}
+    assert load_scenario(result.directory / "scenario.toml").engine.threads == 1
+    assert result.summary["engine"]["threads"] == 1
+    seen.clear()
+    run(tmp_path, DIGITS, "engine.threads=2")
+    assert seen == {1, 2}, "the models at the start are drawn before"
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_measured_threads_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_of, "fastest_threads", lambda steps, device: 2 * len(steps))
+    seen = threads_of(monkeypatch, (Kernel, "outputs"))
+    result = run(tmp_path, DIGITS, "engine.threads=fastest")
+    assert seen == {2}
+    assert result.summary["engine"]["threads"] == 2
+    monkeypatch.delattr(engine_of, "fastest_threads")  # nothing is measured again
+    again = run_scenario(load_scenario(result.directory / "scenario.toml"), out=tmp_path / "again")
+    assert again.summary["trace_hash"] == result.summary["trace_hash"]
+    check(load(tmp_path, DIGITS, "engine.threads=fastest"))
+
+
+def test_threads_are_measured_for_real(tmp_path: Path) -> None:
+    result = run(tmp_path, DIGITS, "engine.threads=fastest")
+    assert 1 <= result.summary["engine"]["threads"] <= usable_cores()
+
+
+# Products whose sums torch cuts up among its threads: more terms than it gives to one of them.
+WIDE = DIGITS.replace('name = "logistic-regression"', 'name = "mlp"\nhidden = [4096]')
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
+    """In processes of their own, in which torch picks the number by itself."""
+    file = write(tmp_path, WIDE)
+    hashes = set()
+    for cores in ("1", "2", "7"):
+        out = str(tmp_path / cores)
+        command = [sys.executable, "-m", "sim.cli", "run", str(file), "--quiet", "--out", out]
+        subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": cores}, check=True, capture_output=True)
+        [directory] = (tmp_path / cores).iterdir()
+        hashes.add(RunDirectory.load(directory).summary()["trace_hash"])
+    assert len(hashes) == 1
 
 
 COMPILED = "engine.way=compiled"

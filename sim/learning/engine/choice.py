@@ -1,10 +1,11 @@
-"""Which way of computing a model is the fastest, found out by measuring."""
+"""Which way of computing a model, and how many threads, are the fastest: found out by measuring."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ CLIENTS_MAX = 32
 """Clients of the batch that is measured."""
 
 _REPETITIONS = 3
+_GAIN_MIN = 1.1  # twice the threads, which others might use, are taken only if they are so much faster
 _LONG_S = 1.0  # a call that takes longer is not repeated: what the first call adds is small beside it
 
 _remembered: dict[Hashable, str] = {}
@@ -42,7 +44,7 @@ def fastest_way(
     Compiling is left out of the measured time, and tried only where it may gain something (`_worth_trying`).
     UserError if no way fits in memory.
     """
-    clients = min(clients, CLIENTS_MAX, draw.rows_at_once(architecture.numel))
+    clients = _clients_measured(clients, draw, architecture)
     device = draw.subset.x.device
     identity = (
         (architecture.key, objective, optimizer.is_plain, precision),
@@ -54,13 +56,41 @@ def fastest_way(
         for way in possible_ways(architecture, objective):
             if way == "compiled" and not _worth_trying(architecture, clients, device):
                 continue
-            step = _step(Kernel(architecture, objective, way, precision), optimizer, draw, clients)
+            step = training_step(Kernel(architecture, objective, way, precision), optimizer, draw, clients)
             seconds[way] = math.inf if way == "compiled" and not _compiles(step) else _seconds(step, device)
         fastest = min(seconds, key=seconds.__getitem__)
         if seconds[fastest] == math.inf:
             raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
         _remembered[identity] = fastest
     return _remembered[identity]
+
+
+def usable_cores() -> int:
+    """The processor cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS or Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
+    """How many CPU threads do these training steps, see `training_step`, in the least time.
+
+    Measured are 1, 2, 4, ... threads, up to `usable_cores`, for as long as each doubling gains a tenth.
+    Leaves the number that torch uses as it was.
+    """
+    steps, before = list(steps), torch.get_num_threads()
+    threads, least = 1, math.inf
+    try:
+        count = 1
+        while count <= usable_cores():
+            torch.set_num_threads(count)
+            took = sum(_seconds(step, device) for step in steps)
+            if took * (_GAIN_MIN if count > 1 else 1.0) >= least:
+                break
+            threads, least, count = count, took, 2 * count
+    finally:
+        torch.set_num_threads(before)
+    return threads
 
 
 def _worth_trying(architecture: Architecture, clients: int, device: torch.device) -> bool:
@@ -86,11 +116,16 @@ def _compiles(step: Callable[[], object]) -> bool:
     return True
 
 
-def _step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
-    """What a training step of the first clients costs, except for what all ways share.
+def _clients_measured(clients: int, draw: Draw, architecture: Architecture) -> int:
+    return min(clients, CLIENTS_MAX, draw.rows_at_once(architecture.numel))
 
-    That is the augmentation and the optimizer's part.
+
+def training_step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
+    """What a training step of so many clients, or as many as are measured, costs.
+
+    Left out is what all ways share: the augmentation and the optimizer's part.
     """
+    clients = _clients_measured(clients, draw, kernel.architecture)
     subset, device = draw.subset, draw.subset.x.device
     numbers = np.arange(clients)
     # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
