@@ -1,5 +1,7 @@
 """The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 130 interrupted.
 
+A run with results has failed where clients failed for good, or no model at its end is finite.
+
 Modules that import torch are imported inside the commands that need them, so that the others start at once.
 """
 
@@ -15,6 +17,7 @@ from rich.console import Console
 
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
+from sim.results.outcome import why_failed
 
 if TYPE_CHECKING:
     from sim.run import RunResult
@@ -85,8 +88,8 @@ def run(
         _stop("interrupted; the results up to then are in that directory", INTERRUPTED)
     if verify:
         _verify(scenario, result, settings, quiet)
-    if (failures := result.summary.get("failures")) and not result.summary["clients"]["alive"]:
-        _stop(f"no client survived; the first failure: {failures[0]}", FAILED)
+    if (reason := why_failed(result.summary)) is not None:
+        _stop(f"the run failed: {reason}", FAILED)
 
 
 @app.command()

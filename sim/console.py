@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from sim.results import text
+from sim.results import outcome, text
 
 _PLAIN_EVERY_S = 10.0
 
@@ -72,6 +72,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     )
     table.add_column(style="bold")
     table.add_column()
+    for line in outcome.headlines(summary):
+        table.add_row("went wrong", escape(line), style="red")
     for name, value in _rows(summary):
         table.add_row(name, escape(value))
     return table
@@ -83,13 +85,13 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("protocol", str(summary["protocol"]))]
     if accuracy["mean"] is not None:
         spread = f"± {text.share(accuracy['std'])}, worst 10 %: {text.share(accuracy['worst_decile'])}"
-        rows.append(("accuracy", f"{text.share(accuracy['mean'])} {spread}"))
+        rows.append(("accuracy", f"{text.share(accuracy['mean'])} {spread} ({outcome.whom(summary)})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
-    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed") if clients[move]]
+    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed", "failed") if clients[move]]
     rows.append(
         ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
     )

@@ -146,11 +146,12 @@ def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
 
 
 def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
-    """Mean, population standard deviation and worst decile over clients; all None without clients."""
+    """Number of clients, mean, population standard deviation and worst decile; these are None without any."""
     if not values:
-        return {"mean": None, "std": None, "worst_decile": None}
+        return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     array_of_values = np.array(list(values), dtype=float)
     return {
+        "clients": len(values),
         "mean": float(array_of_values.mean()),
         "std": float(array_of_values.std()),
         "worst_decile": worst_decile(array_of_values),

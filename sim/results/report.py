@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from sim.results import text
+from sim.results import outcome, text
 from sim.results.figures import (
     bytes_by_type,
     progress_over_bytes,
@@ -70,6 +70,8 @@ def _warnings(view: RunView) -> str:
     warnings = ""
     if view.get("interrupted"):
         warnings += f'<p class="warning">Interrupted after {text.duration(view.end_s)} of virtual time.</p>'
+    for line in outcome.headlines(view.summary):
+        warnings += f'<p class="warning"><b>{escape(line[0].upper() + line[1:])}.</b></p>'
     failures = view.get("failures") or []
     if failures:
         items = "".join(f"<li>{escape(str(failure))}</li>" for failure in failures[:MOST_TABLE_ROWS])
@@ -82,7 +84,9 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     """The headline numbers that this run has: (label, value, note)."""
     tiles = []
     if view.get("accuracy", "mean") is not None:
-        spread = f"\N{PLUS-MINUS SIGN} {text.share(view.get('accuracy', 'std'))} over clients"
+        spread = (
+            f"\N{PLUS-MINUS SIGN} {text.share(view.get('accuracy', 'std'))} over {outcome.whom(view.summary)}"
+        )
         tiles.append(("Mean accuracy", text.share(view.get("accuracy", "mean")), spread))
         tiles.append(
             ("Worst 10%", text.share(view.get("accuracy", "worst_decile")), "mean of the worst clients")
@@ -90,7 +94,9 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     elif view.measure is not None:
         measure, panel = view.measure
         final = panel.values[-1]
-        tiles.append((f"Mean {measure.label}", text.number(float(np.nanmean(final))), "at the end"))
+        # The last time at which anything was finite may be long before the end.
+        mean = float(np.nanmean(final)) if panel.times[-1] >= view.end_s else None
+        tiles.append((f"Mean {measure.label}", text.number(mean), "at the end"))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), "of the clients"))
     if view.get("graph", "edge_recall") is not None:
@@ -106,7 +112,7 @@ def _arrivals_and_departures(view: RunView) -> str:
     initial = text.number(view.get("clients", "initial"))
     changes = [
         f"{text.number(view.get('clients', event))} {event}"
-        for event in ("joined", "left", "crashed")
+        for event in ("joined", "left", "crashed", "failed")
         if view.get("clients", event)
     ]
     return ", ".join([f"{initial} at the start", *changes])
@@ -222,7 +228,13 @@ def _clients(view: RunView) -> str:
     if view.measure is not None:
         measure, panel = view.measure
         readable = text.share if measure.is_share else text.number
-        columns.append((measure.label, lambda c: readable(_final(panel, c))))
+        diverged = set(view.get("non_finite", "at_end") or ())
+        columns.append(
+            (
+                measure.label,
+                lambda c: "not finite" if view.clients[c] in diverged else readable(_final(panel, c)),
+            )
+        )
     if (iterations := view.panel("iterations")) is not None:
         columns.append(("iterations", lambda c: _whole(_final(iterations, c))))
     if (busy := view.busy_s) is not None:
@@ -269,6 +281,7 @@ def _details(view: RunView) -> str:
         "device": str,
         "ways": ", ".join,
         "accuracy": text.share,
+        "clients": text.number,
     }
     lists = []
     for group, readable in by_group:

@@ -116,8 +116,8 @@ def test_worst_decile_rounds_the_number_of_clients_up():
 
 
 def test_accuracy_summary():
-    assert accuracy_summary([0.25, 0.75]) == {"mean": 0.5, "std": 0.25, "worst_decile": 0.25}
-    assert accuracy_summary([]) == {"mean": None, "std": None, "worst_decile": None}
+    assert accuracy_summary([0.25, 0.75]) == {"clients": 2, "mean": 0.5, "std": 0.25, "worst_decile": 0.25}
+    assert accuracy_summary([]) == {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     assert accuracy_summary({"a": 1.0}.values())["mean"] == 1.0
 
 

@@ -29,8 +29,9 @@ SUMMARY: dict[str, Any] = {
     "virtual_seconds": 60.0,
     "wall_seconds": 2.0,
     "trace_hash": "abc123",
-    "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "alive": 3},
-    "accuracy": {"mean": 0.9, "std": 0.05, "worst_decile": 0.8},
+    "client_names": [f"client-{k}" for k in range(4)],
+    "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "failed": 0, "alive": 3},
+    "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "better_than_alone": 0.75,
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
@@ -183,19 +184,22 @@ def test_an_error_in_a_run_keeps_its_traceback(runs: Runs, invoke: Callable[...,
     assert result.exception is runs.error
 
 
-def test_a_run_that_nobody_survived_has_failed(runs: Runs, invoke: Callable[..., Any]) -> None:
-    runs.summary = SUMMARY | {"failures": ["client-1: bug"], "clients": SUMMARY["clients"] | {"alive": 0}}
+def test_a_run_with_failed_clients_has_failed(runs: Runs, invoke: Callable[..., Any]) -> None:
+    first = {"actor": "client-1", "seconds": 2.0, "error": "ValueError: bug"}
+    failed = {"stopped": ["client-1"], "restarts": 0, "errors": 1, "first": first}
+    runs.summary = SUMMARY | {"failures": ["client-1: bug"], "failed": failed}
     result = invoke()
     assert result.exit_code == 1
     assert "failed: client-1: bug" in result.stdout
-    assert result.stderr.endswith("no client survived; the first failure: client-1: bug\n")
+    said = "the run failed: 1 of 4 clients failed: ValueError: bug (first: client-1 at 2 s)\n"
+    assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(said)
 
 
 def test_the_table_of_results() -> None:
     table = rendered(SUMMARY)
     for part in (
         "small, seed 3",
-        f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)}",
+        f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)} (3 of 4 clients)",
         f"{text.share(0.75)} of the clients",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
@@ -212,7 +216,7 @@ def test_the_table_of_results() -> None:
 
 def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
-        "accuracy": {"mean": None, "std": None, "worst_decile": None},
+        "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
         "better_than_alone": None,
         "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},

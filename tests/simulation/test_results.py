@@ -66,7 +66,7 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
         "turned_away": 0,
         "alive": 5,
     }
-    assert set(summary["accuracy"]) == {"mean", "std", "worst_decile"}
+    assert set(summary["accuracy"]) == {"clients", "mean", "std", "worst_decile"}
     assert 0 <= summary["better_than_alone"] <= 1
     assert set(summary["graph"]) == {"l1", "edge_precision", "edge_recall", "edge_threshold"}
     assert None not in summary["graph"].values()
@@ -160,7 +160,7 @@ def test_messages_need_not_be_kept(tmp_path: Path) -> None:
 
 def test_a_quadratic_is_judged_by_the_distance_to_its_optimum(tmp_path: Path) -> None:
     summary = run(tmp_path, QUADRATIC, "run.compare_alone=true", "data.noise=0").summary
-    assert summary["accuracy"] == {"mean": None, "std": None, "worst_decile": None}
+    assert summary["accuracy"] == {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     assert 0 < summary["distance"]["mean"] < 0.1
     assert summary["better_than_alone"] == 0.0  # nobody is better than itself
     assert summary["graph"] == {"l1": None, "edge_precision": None, "edge_recall": None}
