@@ -84,8 +84,10 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages, wall_s = summary["messages"], summary["wall_seconds"]
     rows = [("protocol", str(summary["protocol"]))]
     if accuracy["mean"] is not None:
-        spread = f"± {text.share(accuracy['std'])}, worst 10 %: {text.share(accuracy['worst_decile'])}"
-        rows.append(("accuracy", f"{text.share(accuracy['mean'])} {spread} ({outcome.whom(summary)})"))
+        rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
+    if (settled := summary["settled"]) is not None:
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
+        rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
     if graph["l1"] is not None:
@@ -115,16 +117,18 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _accuracy(values: Mapping[str, Any]) -> str:
+    spread = f"± {text.share(values['std'])}, worst 10 %: {text.share(values['worst_decile'])}"
+    return f"{text.share(values['mean'])} {spread}"
+
+
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """How newcomers caught up and how the others fared; nothing where nobody came or went."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
     if population["newcomers"]:
-        times = population["catch_up_seconds"]
-        took = f" after {text.duration(times['median'])} (median)" if times["median"] is not None else ""
-        caught_up = f"{population['caught_up']} of {population['newcomers']}"
-        rows.append(("newcomers", f"{caught_up} reached 90 % of the others' accuracy{took}"))
+        rows.append(("newcomers", outcome.catching_up(population)))
     if population["departures"]:
         times = population["recovery_seconds"]
         took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""

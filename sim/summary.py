@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,14 @@ from sim.results.metrics import (
     share_better,
     time_to_target,
 )
-from sim.results.population import ARRIVALS, DEPARTURES, Happening, Population, panel_of
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    Happening,
+    Population,
+    panel_of,
+    settled_summary,
+)
 from sim.simulation import Simulation
 from sim.world.membership import MembershipMessage
 from sim.world.network import Counts
@@ -45,6 +52,7 @@ def summarise(
         "trace_hash": simulation.trace.hash(),
         "clients": _client_counts(simulation),
         "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "settled": _settled(simulation, finite) if is_accuracy else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "graph": _graph(simulation),
         "messages": {
@@ -159,6 +167,16 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
         if actor in names and event in ARRIVALS + DEPARTURES
     ]
     return Population(panel, moves).summary()
+
+
+def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[str, float | None] | None:
+    """The accuracy of those that are up for long enough; None in a run in which nobody came."""
+    came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
+    if not any(client.name in came for client in simulation.clients):
+        return None
+    iterations = {client.name: client.iterations for client in simulation.clients_up}
+    stayed = [name for name in iterations if name not in came]
+    return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
 
 
 def _graph(simulation: Simulation) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""What went wrong in a run, in words: above its numbers wherever they are shown. From its summary alone."""
+"""What a run's summary says, in words: what went wrong, of whom its numbers are, how newcomers fared."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,6 +32,16 @@ def whom(summary: Mapping[str, Any]) -> str:
     if counted is None:  # in the summaries of earlier versions
         return "clients"
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
+
+
+def catching_up(population: Mapping[str, Any]) -> str:
+    """How many newcomers caught up, what became of the others, and how long it takes, all of them counted."""
+    median_s = population["catch_up_seconds"]["median"]
+    went, behind = population["went_before"], population["still_behind"]
+    caught_up = f"{population['caught_up']:,} of {population['newcomers']:,} reached 90 % of the others'"
+    others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
+    took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
+    return f"{', '.join([f'{caught_up} accuracy', *others])}; {took} (Kaplan-Meier)"
 
 
 def _failed(summary: Mapping[str, Any]) -> str | None:

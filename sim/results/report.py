@@ -91,6 +91,12 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         tiles.append(
             ("Worst 10%", text.share(view.get("accuracy", "worst_decile")), "mean of the worst clients")
         )
+        if view.get("settled", "mean") is not None:
+            iterations = text.number(view.get("settled", "iterations"))
+            since = (
+                f"{text.number(view.get('settled', 'clients'))} clients with {iterations} iterations or more"
+            )
+            tiles.append(("Settled clients", text.share(view.get("settled", "mean")), since))
     elif view.measure is not None:
         measure, panel = view.measure
         final = panel.values[-1]
@@ -176,6 +182,8 @@ def _moves(view: RunView) -> str:
         "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
         "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
     )
+    if view.get("population", "newcomers"):
+        lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
     more = _more(len(view.moves), "events")
     return _section("Arrivals and departures", f"<p>{lead}</p>{_table(heads, rows, words=2)}{more}")
 
@@ -265,6 +273,7 @@ def _details(view: RunView) -> str:
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
         ("accuracy", text.share),
+        ("settled", text.share),
         ("distance", text.number),
         ("target", text.number),
         ("graph", _ratio),
@@ -282,6 +291,7 @@ def _details(view: RunView) -> str:
         "ways": ", ".join,
         "accuracy": text.share,
         "clients": text.number,
+        "iterations": text.number,
     }
     lists = []
     for group, readable in by_group:

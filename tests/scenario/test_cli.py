@@ -32,11 +32,14 @@ SUMMARY: dict[str, Any] = {
     "client_names": [f"client-{k}" for k in range(4)],
     "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "failed": 0, "alive": 3},
     "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
+    "settled": {"iterations": 30, "clients": 2, "mean": 0.95, "std": 0.01, "worst_decile": 0.94},
     "better_than_alone": 0.75,
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
         "caught_up": 1,
+        "went_before": 1,
+        "still_behind": 0,
         "catch_up_seconds": {"median": 5.0, "max": 5.0},
         "departures": 3,
         "recovered": 2,
@@ -113,7 +116,7 @@ def invoke(tmp_path: Path) -> Callable[..., Any]:
 
 
 def rendered(summary: Mapping[str, Any]) -> str:
-    console = Console(file=StringIO(), width=100)
+    console = Console(file=StringIO(), width=200)
     console.print(results_table(summary))
     return " ".join(console.file.getvalue().split()).replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
 
@@ -203,7 +206,8 @@ def test_the_table_of_results() -> None:
         f"{text.share(0.75)} of the clients",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
-        f"1 of 2 reached 90 % of the others' accuracy after {text.duration(5.0)} (median)",
+        f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
+        "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
         f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
@@ -217,13 +221,20 @@ def test_the_table_of_results() -> None:
 def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
         "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
+        "settled": None,
         "better_than_alone": None,
         "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
     }
     table = rendered(SUMMARY | nothing)
-    for part in ("accuracy", "alone", "graph", "newcomers", "departures"):
+    for part in ("accuracy", "settled", "alone", "graph", "newcomers", "departures"):
         assert part not in table
+
+
+def test_newcomers_of_whom_not_half_caught_up() -> None:
+    population = SUMMARY["population"] | {"catch_up_seconds": {"median": None, "max": 5.0}}
+    table = rendered(SUMMARY | {"population": population})
+    assert "accuracy, 1 went before; not reached by half (Kaplan-Meier)" in table
 
 
 def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(

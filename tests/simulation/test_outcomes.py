@@ -125,3 +125,22 @@ def test_a_run_in_which_nothing_went_wrong(ran: Callable[..., Any]) -> None:
     assert (result.exit_code, summary["failed"], summary["non_finite"]) == (0, None, None)
     assert "went wrong" not in result.stdout
     assert 'class="warning"' not in report
+
+
+def test_newcomers_of_the_last_moment_are_counted_apart(ran: Callable[..., Any]) -> None:
+    """Everybody's accuracy, and that of those that are up for long enough."""
+    late = "churn=[{at='1 s', event='join', clients=[4]}, {at='3.9 s', event='join', clients=[5]}]"
+    _, summary, report = ran(DIGITS, BEGIN, "--set", late, "--set", "run.settled_iterations=10")
+    everybody, settled = summary["accuracy"], summary["settled"]
+    assert (everybody["clients"], settled["clients"], settled["iterations"]) == (6, 5, 10)
+    assert settled["mean"] > everybody["mean"]
+    assert settled["worst_decile"] > everybody["worst_decile"]
+    assert "5 clients with 10 iterations or more" in report
+    assert "Of the newcomers, 1 of 2 reached 90 %" in report
+    assert "accuracy, 1 still behind; " in report
+
+
+def test_nobody_settles_where_nobody_comes(ran: Callable[..., Any]) -> None:
+    _, summary, report = ran(DIGITS, BEGIN, "--set", "churn=[{at='1 s', event='crash', clients=[4]}]")
+    assert summary["settled"] is None
+    assert "Settled clients" not in report
