@@ -22,6 +22,7 @@ from sim.alone import train_alone
 from sim.build.simulation import build
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
+from sim.progress import ALONE, WRITING, Show, Watcher
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
@@ -30,12 +31,7 @@ from sim.simulation import Simulation
 from sim.summary import summarise
 from sim.world.clock import Deadlock
 
-Progress = Callable[[float, float, float | None, int, int, float], object]
-"""progress(virtual_s, duration_s, mean_accuracy, clients_up, messages, updates_per_wall_s)."""
-
 Result = TypeVar("Result")
-
-_PROGRESS_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ def run_scenario(
     out: Path = Path("runs"),
     device: str = "auto",
     data_dir: Path | None = None,
-    progress: Progress | None = None,
+    progress: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
@@ -71,15 +67,15 @@ def run_scenario(
             torch.set_num_threads(scenario.engine.threads)
             directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
             try:
-                _watch(simulation, progress, started, log)
+                watcher = _watch(simulation, progress, started, log)
                 with explained("an evaluation of all models", simulation.engine.device):
-                    return _run(simulation, directory, started)
+                    return _run(simulation, directory, watcher)
             except BaseException:
                 directory.discard()  # no effect on results that are complete
                 raise
 
 
-def _run(simulation: Simulation, directory: RunDirectory, started: float) -> RunResult:
+def _run(simulation: Simulation, directory: RunDirectory, watcher: Watcher) -> RunResult:
     """Run to the end, and write the results; raises Deadlock after that."""
     deadlock: Deadlock | None = None
     with _Interrupts() as interrupts:
@@ -87,11 +83,13 @@ def _run(simulation: Simulation, directory: RunDirectory, started: float) -> Run
         try:
             interrupts.run(simulation)
             if simulation.scenario.run.compare_alone and not interrupts.seen:
+                watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
         except Deadlock as error:
             deadlock = error
         interrupted = interrupts.seen
-        summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
+        watcher.enter(WRITING)
+        summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
         if deadlock is not None:
             summary["deadlock"] = str(deadlock)
         _write(directory, simulation, summary)
@@ -182,38 +180,18 @@ class _Interrupts:
 
 
 def _watch(
-    simulation: Simulation, progress: Progress | None, started: float, log: Callable[[str], None] | None
-) -> None:
-    """Collect garbage at evaluations, and report progress at regular virtual times."""
+    simulation: Simulation, show: Show | None, started: float, log: Callable[[str], None] | None
+) -> Watcher:
+    """Collect garbage at evaluations, and show how far the run is."""
+    watcher = Watcher(simulation, show, started)
+
+    def evaluated() -> None:
+        gc.collect()
+        watcher.evaluated()
+
     simulation.on_log = log
-    simulation.on_evaluated = gc.collect
-    duration_s = simulation.scenario.run.duration
-    if progress is None:
-        return
-
-    def report() -> None:
-        accuracy = simulation.metrics.mean("accuracy").values
-        updates = simulation.engine.statistics.updates
-        assert progress is not None
-        progress(
-            simulation.loop.time(),
-            duration_s or 0.0,
-            float(accuracy[-1]) if len(accuracy) else None,
-            len(simulation.clients_up),
-            simulation.network.counts.sent,
-            updates / (time.perf_counter() - started),
-        )
-
-    if duration_s is None:
-
-        def evaluated() -> None:
-            gc.collect()
-            report()
-
-        simulation.on_evaluated = evaluated
-        return
-    for step in range(_PROGRESS_STEPS + 1):
-        simulation.loop.call_at_observer(duration_s * step / _PROGRESS_STEPS, report)
+    simulation.on_evaluated = evaluated
+    return watcher
 
 
 @contextmanager

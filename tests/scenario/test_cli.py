@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,10 +14,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from sim import console
 from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
+from sim.progress import ALONE, RUNNING, Progress
 from sim.results import text
 from sim.scenario import Scenario
 from sim.world.clock import Deadlock
@@ -72,6 +73,22 @@ SUMMARY: dict[str, Any] = {
 }
 
 
+AT_HALF_TIME = Progress(
+    phase=RUNNING,
+    elapsed_s=40.2,
+    remaining_s=38.9,
+    virtual_s=30.0,
+    duration_s=60.0,
+    iterations=None,
+    last_iteration=None,
+    accuracy=0.5,
+    diverged=0,
+    clients_up=4,
+    messages=600,
+    updates_per_s=250.0,
+)
+
+
 class Runs(ModuleType):
     """Stands in for sim.run."""
 
@@ -88,7 +105,7 @@ class Runs(ModuleType):
         if self.error is not None:
             raise self.error
         if (progress := settings["progress"]) is not None:
-            progress(30.0, scenario.run.duration, 0.5, 4, 600, 250.0)
+            progress(AT_HALF_TIME)
         return SimpleNamespace(
             directory=Path("runs/small-3"), summary=self.summary, interrupted=self.interrupted
         )
@@ -237,32 +254,60 @@ def test_newcomers_of_whom_not_half_caught_up() -> None:
     assert "accuracy, 1 went before; not reached by half (Kaplan-Meier)" in table
 
 
-def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
     output = StringIO()
     with ProgressLine(Console(file=output, width=40)) as progress:
-        for step in range(1, 26):
-            now[0] += 1.0
-            progress(float(step), 60.0, None, 4, 1000 * step, 250.0)
+        for second in range(1, 200):
+            progress(replace(AT_HALF_TIME, elapsed_s=float(second), accuracy=None, messages=1000 * second))
     lines = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    rest = "about 39 s left, virtual time 30 s of 1 min, 4 clients up"
     assert lines == [
-        "10 s of 1 min, 4 clients up, 10,000 messages, 250 updates/s",
-        "20 s of 1 min, 4 clients up, 20,000 messages, 250 updates/s",
+        f"{elapsed} elapsed, {rest}, {messages} messages, 250 updates/s"
+        for elapsed, messages in [("1 min", "60,000"), ("2 min", "120,000"), ("3 min", "180,000")]
     ]
+
+
+def test_progress_of_a_run_that_ends_by_iterations() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        by_iterations = replace(AT_HALF_TIME, duration_s=None, iterations=1200, last_iteration=5000)
+        progress(replace(by_iterations, elapsed_s=75.0, remaining_s=None, diverged=2))
+    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
+        "1 min 15 s elapsed, virtual time 30 s, 1,200 of 5,000 iterations, accuracy 50.0%, "
+        "2 models not finite, 4 clients up, 600 messages, 250 updates/s\n"
+    )
+
+
+@pytest.mark.parametrize(("first_s", "lines"), [(10.0, 0), (61.0, 2)])
+def test_what_follows_a_long_run_is_said_when_it_begins(first_s: float, lines: int) -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s))
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s + 1, phase=ALONE))
+    said = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert len(said) == lines
+    assert said[1:] == ["1 min 2 s elapsed, training alone for comparison"] * (lines > 0)
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away() -> None:
     output = StringIO()
-    with ProgressLine(Console(file=output, width=120, force_terminal=True)) as progress:
-        progress(30.0, None, 0.5, 4, 600, 250.0)
-        progress(30.0, 60.0, 0.5, 4, 600, 250.0)
+    with ProgressLine(Console(file=output, width=150, force_terminal=True)) as progress:
+        progress(replace(AT_HALF_TIME, duration_s=None, iterations=1, last_iteration=2))
+        progress(AT_HALF_TIME)
     shown = output.getvalue().replace("\N{NO-BREAK SPACE}", " ")
-    assert "30 s of 1 min, accuracy 50" in shown
+    assert "about 39 s left, virtual time 30 s of 1 min, accuracy 50" in shown
     assert "4 clients up, 600 messages, 250 updates/s" in shown
+    assert "0:00:00" in shown, "the time that has elapsed, which goes on by itself"
     assert shown.endswith("\x1b[2K")
+
+
+def test_progress_on_a_narrow_terminal_is_one_line() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=80, force_terminal=True)) as progress:
+        progress(AT_HALF_TIME)
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in output.getvalue().splitlines()[-2], "the bar is still there"
+    assert "about 39" in output.getvalue()
+    assert output.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize(
