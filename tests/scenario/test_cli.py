@@ -305,8 +305,8 @@ def test_progress_on_a_narrow_terminal_is_one_line() -> None:
     output = StringIO()
     with ProgressLine(Console(file=output, width=80, force_terminal=True)) as progress:
         progress(AT_HALF_TIME)
-    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in output.getvalue().splitlines()[-2], "the bar is still there"
-    assert "about 39" in output.getvalue()
+    [line] = [line for line in output.getvalue().split("\n") if "about 39" in line]
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line.rpartition("\r")[2], "the bar is still there"
     assert output.getvalue().count("\n") == 1
 
 
