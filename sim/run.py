@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from sim.alone import train_alone
+from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
@@ -90,6 +90,7 @@ def _run(simulation: Simulation, directory: RunDirectory, started: float) -> Run
                 alone = interrupts.attempt(train_alone, simulation)
         except Deadlock as error:
             deadlock = error
+        record_ending(simulation, alone)
         interrupted = interrupts.seen
         summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
         if deadlock is not None:
