@@ -124,7 +124,7 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
     unit = " points" if is_share else ""
     mean = f"{shown(gained['mean_gain'])}{unit} on average"
     ends = [f"{shown(end['gain'])} ({end['client']})" for end in (gained["least"], gained["most"])]
-    return f"{mean}; from {ends[0]} to {ends[1]}; {gained['worse']} worse off than alone"
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']} worse off"
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:

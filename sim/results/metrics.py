@@ -206,8 +206,7 @@ def share_better(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> float | None:
     """Share of the clients known in both that ended strictly better than alone; None if there are none."""
-    sign = 1 if higher_is_better else -1
-    gains = [sign * (value - alone[client]) for client, value in own.items() if client in alone]
+    gains = _gains(own, alone, higher_is_better).values()
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
 
 
@@ -222,8 +221,7 @@ def help_summary(
     - mean_alone: mean of what they reach alone; mean_gain: mean over clients.
     - least, most: the client that gained least or most, and how much.
     """
-    sign = 1 if higher_is_better else -1
-    gains = {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
+    gains = _gains(own, alone, higher_is_better)
     if not gains:
         return None
     least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
@@ -235,6 +233,11 @@ def help_summary(
         "least": {"client": least, "gain": gains[least]},
         "most": {"client": most, "gain": gains[most]},
     }
+
+
+def _gains(own: Mapping[str, float], alone: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
+    sign = 1 if higher_is_better else -1
+    return {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
 
 
 def time_to_target(accuracy: Series, target: float) -> float | None:

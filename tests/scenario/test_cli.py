@@ -32,6 +32,14 @@ SUMMARY: dict[str, Any] = {
     "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "alive": 3},
     "accuracy": {"mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "better_than_alone": 0.75,
+    "help": {
+        "better": 3,
+        "worse": 1,
+        "mean_alone": 0.8,
+        "mean_gain": 0.1,
+        "least": {"client": "client-2", "gain": -0.05},
+        "most": {"client": "client-0", "gain": 0.2},
+    },
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
@@ -197,6 +205,7 @@ def test_the_table_of_results() -> None:
         "small, seed 3",
         f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)}",
         f"{text.share(0.75)} of the clients",
+        f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
         f"1 of 2 reached 90 % of the others' accuracy after {text.duration(5.0)} (median)",
@@ -214,6 +223,7 @@ def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
         "accuracy": {"mean": None, "std": None, "worst_decile": None},
         "better_than_alone": None,
+        "help": None,
         "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
     }
