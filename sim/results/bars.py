@@ -99,6 +99,11 @@ def gains(view: RunView) -> go.Figure | None:
     return figure
 
 
+def least_px(figure: go.Figure | None) -> int:
+    """The width below which the names under the bars of `work_done` or `gains` would overlap."""
+    return 90 + 15 * len(figure.layout.xaxis.tickvals) if figure is not None else 0
+
+
 def _bars(
     places: list[int], heights: NDArray[np.float64], name: str, fill: str, hints: list[list[str]], hover: str
 ) -> go.Bar:

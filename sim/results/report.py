@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import text
-from sim.results.bars import SLOW, bytes_by_type, gains, work_done
+from sim.results.bars import SLOW, bytes_by_type, gains, least_px, work_done
 from sim.results.client_table import clients, help_table
 from sim.results.figures import (
     MOST_MOVE_LINES,
@@ -147,7 +147,8 @@ def _help(view: RunView) -> str:
         "Each client that was up at the end beside the same client alone: as many steps, from the same "
         f"start, on its own data only. Better with peers: {_help_note(view)}."
     )
-    content = f"<p>{lead}</p>{picture(gains(view), 'gains')}{help_table(view)}"
+    bars = gains(view)
+    content = f"<p>{lead}</p>{picture(bars, 'gains', least_px=least_px(bars))}{help_table(view)}"
     return section("With peers and alone", content)
 
 
@@ -189,12 +190,14 @@ def _timeline(view: RunView) -> str:
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
     content = f"<p>{lead}</p>{picture(figure, 'timeline', least_px=_LEAST_TIMELINE_PX)}"
-    work = picture(work_done(view), "work-done")
-    if work:
+    bars = work_done(view)
+    if bars is not None:
         lead = "The fewest first."
         if view.device_s_per_step is not None:
             lead += f" Slow is a device that takes more than {SLOW:g} times the median one's time for a step."
-        content += f"<h3>Iterations done</h3><p>{lead}</p>{work}"
+        content += (
+            f"<h3>Iterations done</h3><p>{lead}</p>{picture(bars, 'work-done', least_px=least_px(bars))}"
+        )
     return section("Timeline", content)
 
 
