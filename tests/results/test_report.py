@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
-from sim.results import heatmaps
+from sim.results import figures, heatmaps, report
 from sim.results.bars import bytes_by_type, gains, work_done
 from sim.results.figures import clients_up, progress_over_bytes, progress_over_time, weights_over_time
 from sim.results.heatmaps import learned_graph
@@ -148,6 +148,28 @@ def test_progress_shows_the_numbers_measured(tmp_path):
     assert traces["worst 10%"].y[-1] == worst_decile(last)
     assert traces["mean"].customdata[-1][1] == len(last) == 11
     assert progress_over_bytes(view).data[2].x.tolist() == (4.1e4 * 12 * panel.times / 1e6).tolist()
+
+
+def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypatch):
+    run = write_run(tmp_path, **SMALL)
+    marks = progress_over_time(RunView(run)).layout.annotations
+    assert [mark.text for mark in marks] == [
+        *"\N{BLACK UP-POINTING TRIANGLE}\N{BLACK DOWN-POINTING TRIANGLE}"
+    ] + [*"\N{BLACK DOWN-POINTING TRIANGLE}\N{BLACK UP-POINTING TRIANGLE}"]
+    assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
+    assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
+    for module in (figures, report):
+        monkeypatch.setattr(module, "MOST_MOVE_LINES", 3)
+    assert not progress_over_time(RunView(run)).layout.annotations
+    assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
+
+
+def test_on_a_phone_heat_maps_keep_a_readable_width_and_scroll_by_themselves(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    for name, least in (("learned-graph", 720), ("timeline", 560)):
+        div = f'<div class="scroll"><div id="{name}" class="plotly-graph-div" style="'
+        assert page.split(div)[1].split('"')[0].endswith(f"min-width:{least}px")
+    assert ".scroll { overflow-x: auto; }" in page
 
 
 def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_path):
