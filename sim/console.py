@@ -105,6 +105,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
+    if summary.get("help") is not None:
+        rows.append(("gained by help", _gained(summary["help"], is_share=accuracy["mean"] is not None)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
@@ -135,6 +137,18 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _accuracy(values: Mapping[str, Any]) -> str:
     spread = f"± {text.share(values['std'])}, worst 10 %: {text.share(values['worst_decile'])}"
     return f"{text.share(values['mean'])} {spread}"
+
+
+def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
+    """By how much help helped: on average, and whom least and most."""
+
+    def shown(value: float) -> str:
+        return text.points(value) if is_share else f"{value:+,.4g}"
+
+    unit = " points" if is_share else ""
+    mean = f"{shown(gained['mean_gain'])}{unit} on average"
+    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (gained["least"], gained["most"])]
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']} worse off"
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:

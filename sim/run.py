@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 import torch
 
-from sim.alone import train_alone
+from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
@@ -87,6 +87,7 @@ def _run(simulation: Simulation, directory: RunDirectory, watcher: Watcher) -> R
                 alone = interrupts.attempt(train_alone, simulation)
         except Deadlock as error:
             deadlock = error
+        record_ending(simulation, alone)
         interrupted = interrupts.seen
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)

@@ -13,15 +13,13 @@ from sim.clients import ChurnCounts, Client, Window, with_same_model
 from sim.divergence import Divergence
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALL, Metrics
+from sim.results.metrics import ALL, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
-
-_OWN_METRICS = frozenset(("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent"))
 
 
 class Simulation:
@@ -266,7 +264,7 @@ class Simulation:
             if name == "iterations":
                 if value == self._next_evaluation or value == self._last_iteration:
                     self._check_iterations()
-            elif name in _OWN_METRICS:
+            elif name in OWN_METRICS:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
                     f"my_{name}"

@@ -17,6 +17,7 @@ from sim.results.metrics import (
     accuracy_summary,
     bytes_to_target,
     graph_summary,
+    help_summary,
     share_better,
     time_to_target,
 )
@@ -47,6 +48,7 @@ def summarise(
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
         "seed": scenario.run.seed,
+        "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
@@ -54,6 +56,7 @@ def summarise(
         "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
         "settled": _settled(simulation, finite) if is_accuracy else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "graph": _graph(simulation),
         "messages": {
             "sent": counts.sent,

@@ -11,6 +11,7 @@ from sim.results.metrics import (
     accuracy_summary,
     bytes_to_target,
     graph_summary,
+    help_summary,
     share_better,
     time_to_target,
     worst_decile,
@@ -186,6 +187,21 @@ def test_share_better():
     assert share_better(own, alone) == 1 / 3
     assert share_better(own, alone, higher_is_better=False) == 1 / 3
     assert share_better(own, {}) is None
+
+
+def test_help_says_by_how_much_and_for_whom():
+    own = {"a": 0.75, "b": 0.5, "c": 0.25, "new": 1.0}
+    alone = {"a": 0.25, "b": 0.5, "c": 0.5, "gone": 0.5}
+    assert help_summary(own, alone) == {
+        "better": 1,
+        "worse": 1,
+        "mean_alone": 1.25 / 3,
+        "mean_gain": 0.25 / 3,
+        "least": {"client": "c", "gain": -0.25},
+        "most": {"client": "a", "gain": 0.5},
+    }
+    assert help_summary(own, alone, higher_is_better=False)["most"] == {"client": "c", "gain": 0.25}
+    assert help_summary(own, {}) is None
 
 
 def test_targets():

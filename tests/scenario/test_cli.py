@@ -35,6 +35,14 @@ SUMMARY: dict[str, Any] = {
     "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "settled": {"iterations": 30, "clients": 2, "mean": 0.95, "std": 0.01, "worst_decile": 0.94},
     "better_than_alone": 0.75,
+    "help": {
+        "better": 3,
+        "worse": 1,
+        "mean_alone": 0.8,
+        "mean_gain": 0.1,
+        "least": {"client": "client-2", "gain": -0.05},
+        "most": {"client": "client-0", "gain": 0.2},
+    },
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
@@ -221,6 +229,7 @@ def test_the_table_of_results() -> None:
         "small, seed 3",
         f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)} (3 of 4 clients)",
         f"{text.share(0.75)} of the clients",
+        f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
@@ -240,6 +249,7 @@ def test_the_table_leaves_out_what_a_run_has_not() -> None:
         "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
         "settled": None,
         "better_than_alone": None,
+        "help": None,
         "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
     }
