@@ -182,7 +182,8 @@ def _moves(view: RunView) -> str:
         "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
         "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
     )
-    if view.get("population", "newcomers"):
+    # Summaries of earlier versions do not say what became of the others.
+    if view.get("population", "newcomers") and view.get("population", "went_before") is not None:
         lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
     more = _more(len(view.moves), "events")
     return _section("Arrivals and departures", f"<p>{lead}</p>{_table(heads, rows, words=2)}{more}")
