@@ -236,8 +236,10 @@ def help_summary(
 
 
 def _gains(own: Mapping[str, float], alone: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
+    """Of the clients whose models are both numbers."""
     sign = 1 if higher_is_better else -1
-    return {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
+    gains = {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
+    return {client: gain for client, gain in gains.items() if math.isfinite(gain)}
 
 
 def time_to_target(accuracy: Series, target: float) -> float | None:

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -213,3 +215,10 @@ def test_targets():
     assert bytes_to_target(accuracy, sent, 0.55) == 300.0
     assert bytes_to_target(accuracy, sent, 0.05) == 0.0
     assert bytes_to_target(accuracy, sent, 0.7) is None
+
+
+def test_models_that_are_no_numbers_are_not_compared():
+    own, alone = {"a": 0.5, "b": math.nan, "c": 0.7}, {"a": 0.4, "b": 0.5, "c": math.nan}
+    assert share_better(own, alone) == 1.0
+    assert help_summary(own, alone)["mean_gain"] == pytest.approx(0.1)
+    assert help_summary({"b": math.nan}, alone) is None

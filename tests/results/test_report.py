@@ -348,3 +348,11 @@ def test_covered_loses_no_time(gaps, bins):
     spans = ends[: len(ends) // 2 * 2].reshape(-1, 2)
     edges = np.linspace(0, 64, bins + 1)
     assert covered(spans, edges).sum() == pytest.approx(np.diff(spans, axis=1).sum())
+
+
+@pytest.mark.parametrize("told", [{}, {"went_before": 1, "still_behind": 0}])
+def test_how_newcomers_fared_as_far_as_the_summary_says(tmp_path, told):
+    run = write_run(tmp_path, **SMALL)
+    population = {"newcomers": 2, "caught_up": 1, "catch_up_seconds": {"median": 5.0, "max": 5.0}}
+    run.write_summary(run.summary() | {"population": population | told})
+    assert ("1 of 2 reached 90 %" in write_report(run).read_text()) is bool(told)
