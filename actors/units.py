@@ -15,6 +15,8 @@ from fractions import Fraction
 # At most three digits of exponent: Fraction("1e999999999") would build a number of a billion digits.
 _QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(?P<unit>\S*)\s*")
 
+_LENGTH_MAX = 100  # of a quantity's text: to read thousands of digits takes long, and Python refuses it
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -33,7 +35,10 @@ class Quantity:
 
     def parse(self, value: str | float) -> float:
         """The value in the base unit; `ValueError` says what is wrong with `value` and what is allowed."""
-        match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value))
+        text = str(value)
+        match = (
+            _QUANTITY.fullmatch(text) if len(text) <= _LENGTH_MAX and not isinstance(value, bool) else None
+        )
         if match is None:
             raise ValueError(f"{value!r} is not a {self.name}; write {self.allowed}")
         number, unit = Fraction(match["number"]), match["unit"]

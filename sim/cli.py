@@ -27,7 +27,6 @@ FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 _FAILURES_SHOWN = 10
 
 app = typer.Typer(
-    help="Simulate decentralized collaborative learning.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,10 +51,22 @@ class Listing(StrEnum):
     scenarios = "scenarios"
 
 
-ScenarioFile = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file (TOML).")]
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(metavar="SCENARIO", help="Scenario file (TOML), or the name of one, such as quickstart."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set network.loss=0.1"),
+]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unset", metavar="KEY", help="Take a key out of the file, before any --set: --unset network.server"
+    ),
+]
+NoCode = Annotated[
+    bool, typer.Option("--no-code", help="Refuse a protocol whose Python does not come with coterie.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
 DataDir = Annotated[
@@ -64,19 +75,41 @@ DataDir = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"coterie {version('coterie')}")
+        raise typer.Exit
+
+
+@app.callback()
+def coterie(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Simulate decentralized collaborative learning."""
+
+
 @app.command()
 def run(
     file: ScenarioFile,
     overrides: Overrides = None,
+    unset: Unset = None,
     seed: Seed = None,
     out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
     data_dir: DataDir = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.auto,
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    no_code: NoCode = False,
 ) -> None:
-    """Run a scenario: results, tables and a report go to a directory of its own."""
-    scenario = _load(file, overrides, seed)
+    """Run a scenario: results, tables and a report go to a directory of its own.
+
+    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    """
+    scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
         from sim import run as runs
 
@@ -94,10 +127,18 @@ def run(
 
 @app.command()
 def check(
-    file: ScenarioFile, overrides: Overrides = None, seed: Seed = None, data_dir: DataDir = None
+    file: ScenarioFile,
+    overrides: Overrides = None,
+    unset: Unset = None,
+    seed: Seed = None,
+    data_dir: DataDir = None,
+    no_code: NoCode = False,
 ) -> None:
-    """Check a scenario, its protocol and its data without running it."""
-    scenario = _load(file, overrides, seed)
+    """Check a scenario, its protocol and its data without running it, and say what it comes to.
+
+    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    """
+    scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
         from sim.build.simulation import check as check_parts
 
@@ -142,11 +183,16 @@ def main() -> None:
     app()
 
 
-def _load(file: Path, overrides: list[str] | None, seed: int | None) -> "Scenario":
+def _load(
+    file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
+) -> "Scenario":
     with _endings(file):
         from sim.scenario import load_scenario
 
-        return load_scenario(file, overrides or (), seed)
+        scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
+    for notice in scenario.notices:
+        typer.echo(f"{file}: {notice}", err=True)
+    return scenario
 
 
 def _listing(what: Listing) -> dict[str, str]:
@@ -155,12 +201,9 @@ def _listing(what: Listing) -> dict[str, str]:
 
         return list_protocols()
     if what is Listing.scenarios:
-        from sim.scenario import first_comment
+        from sim.scenario_file import question_of, scenario_files
 
-        folder = Path("scenarios")
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder.absolute()}; run this where your scenarios/ is")
-        return {str(path): first_comment(path).partition("\n")[0] for path in sorted(folder.glob("*.toml"))}
+        return {str(path): question_of(path) for path in scenario_files()}
     from sim.explain import kinds_of
     from sim.settings import data as settings_data
 

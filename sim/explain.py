@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
@@ -14,13 +15,21 @@ from sim.schema import allowed_values
 Path = tuple[str | int, ...]
 
 
+def refused(error: ValidationError) -> list[ErrorDetails]:
+    """What pydantic refused, each thing once."""
+    return [
+        details
+        for details in error.errors(include_url=False)
+        # Pydantic counts items without those that it refused, of which it tells as well.
+        if details["type"] != "too_short" or len(details["input"]) < details["ctx"]["min_length"]
+    ]
+
+
 def problems(
-    root: type[Settings], error: ValidationError, raw: Mapping[str, Any], prefix: Sequence[str] = ()
+    root: type[Settings], refused: Iterable[ErrorDetails], raw: Mapping[str, Any], prefix: Sequence[str] = ()
 ) -> Iterator[SettingError]:
-    """What pydantic refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
-    for details in error.errors(include_url=False):
-        if details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]:
-            continue  # pydantic counts without the items that it refused, of which it tells as well
+    """What was refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
+    for details in refused:
         problem = _explain(details, _locate(root, details["loc"]))
         if details["type"] != "missing":
             problem = as_written(raw, problem)
@@ -47,6 +56,16 @@ def show(value: Any) -> str:
     else:
         text = str(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def one_line(text: object, length: int = 1000) -> str:
+    """`text` as it can be printed on one line of bearable length, whatever stands in a stranger's file."""
+    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), str(text)[:length])
+    return shown if len(str(text)) <= length else f"{shown}..."
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -138,7 +157,7 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "value_error" if isinstance(inner := context["error"], SettingError):
             return SettingError(".".join(filter(None, (key, inner.key))), inner.value, inner.problem)
         case "value_error":
-            return SettingError(key, value, str(context["error"]))
+            return SettingError(key, value, _without_length(str(context["error"]), value))
         case "extra_forbidden":
             known = keys_of(place.around)
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
@@ -158,6 +177,13 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
     return SettingError(key, value, _plain(details["msg"]))
+
+
+def _without_length(message: str, value: Any) -> str:
+    """A message that quotes a value, with what is shown of a long one."""
+    return (
+        message.replace(repr(value), show(value)) if isinstance(value, str) and len(value) > 100 else message
+    )
 
 
 def _plain(message: str) -> str:

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import protocols
 from sim.errors import UserError
-from sim.explain import nearest
+from sim.explain import nearest, one_line
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -46,14 +47,22 @@ def list_protocols() -> dict[str, str]:
     return found
 
 
-def find_protocol(name: str, folder: Path | None = None) -> "type[Learner]":
+def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> "type[Learner]":
     """The class of a protocol. A file's path is relative to the current folder, or else to `folder`.
 
-    Raises UserError that names what there is: the known protocols, or the protocol classes of the module.
+    A class of a file or a package is found by executing that Python; code=False refuses it unread. Raises
+    UserError that names what there is: the known protocols, or the protocol classes of the module.
     """
-    place, colon, class_name = name.rpartition(":")
-    if not colon:
+    place, _, class_name = name.rpartition(":")
+    if not (place and class_name):
         return _known(name)
+    if not code:
+        raise UserError(
+            one_line(
+                f'protocol.name = "{name}": would execute Python that does not come with coterie, which '
+                f"--no-code refuses; allowed: {', '.join(list_protocols())}"
+            )
+        )
     module = _module_of_file(name, place, folder) if place.endswith(".py") else _installed(name, place)
     found = getattr(module, class_name, None)
     if not _is_protocol(found):
@@ -76,7 +85,8 @@ def absolute_name(name: str, folder: Path | None) -> str:
 def find_file(path: str, folder: Path | None) -> Path:
     """Absolute path of a file that a scenario names: relative to the current folder, or else to `folder`."""
     here = Path(path).absolute()
-    return here if folder is None or here.exists() else (folder / path).absolute()
+    # Not Path.exists, which raises for a path that is too long.
+    return here if folder is None or os.path.exists(here) else (folder / path).absolute()
 
 
 def _is_named_after(class_name: str, module: str) -> bool:
@@ -98,8 +108,10 @@ def _known(name: str) -> "type[Learner]":
     known = list_protocols()
     if name not in known:
         raise UserError(
-            f'protocol.name = "{name}": must be one of {", ".join(known)}, package.module:Class, '
-            f"or my_file.py:Class{nearest(name, known)}"
+            one_line(
+                f'protocol.name = "{name}": must be one of {", ".join(known)}, package.module:Class, '
+                f"or my_file.py:Class{nearest(name, known)}"
+            )
         )
     stem = name.replace("-", "_")
     module = importlib.import_module(f"protocols.{stem}")
@@ -111,17 +123,22 @@ def _known(name: str) -> "type[Learner]":
 def _installed(name: str, place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _refusal(name, place, error) from None
 
 
 def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
     path = find_file(place, folder)
-    if not path.is_file():
+    if not os.path.isfile(path):
         looked = dict.fromkeys([Path(place).absolute(), *([(folder / place).absolute()] if folder else [])])
-        raise UserError(f'protocol.name = "{name}": there is no file {" or ".join(map(str, looked))}')
+        raise UserError(
+            one_line(f'protocol.name = "{name}": there is no file {" or ".join(map(str, looked))}')
+        )
     # The content is part of the module's name: the same file is loaded once, an edited one anew.
-    source = path.read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UserError(f'protocol.name = "{name}": {path} cannot be read: {error.strerror}') from None
     identity = hashlib.blake2b(str(path).encode() + b"\0" + source, digest_size=8).hexdigest()
     module_name = f"coterie_protocol_{path.stem}_{identity}"
     if module_name in sys.modules:
@@ -132,13 +149,13 @@ def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses and pydantic look a class's annotations up there
     try:
         exec(compile(source, path, "exec"), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise _refusal(name, place, error) from None
     return module
 
 
-def _refusal(name: str, place: str, error: Exception) -> UserError:
+def _refusal(name: str, place: str, error: BaseException) -> UserError:
     """The module's own failure, with the last line of its code that took part."""
     if isinstance(error, SyntaxError):
         where = f" (line {error.lineno})"
@@ -148,5 +165,7 @@ def _refusal(name: str, place: str, error: Exception) -> UserError:
         ]
         where = f" (line {lines[-1].lineno})" if lines else ""
     return UserError(
-        f'protocol.name = "{name}": {place} cannot be loaded{where}: {type(error).__name__}: {error}'
+        one_line(
+            f'protocol.name = "{name}": {place} cannot be loaded{where}: {type(error).__name__}: {error}'
+        )
     )

@@ -8,24 +8,29 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tomli_w
 from pydantic import ValidationError
 
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
-from sim.explain import as_written, keys_of, problems, show
+from sim.explain import as_written, one_line, problems, refused, show
+from sim.overrides import apply, fit_to, overlap
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits
+from sim.scenario_file import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
-from sim.settings.sections import Clients, Engine, ProtocolChoice, Run, Sections, Supervision, Training
+from sim.settings.sections import Clients, Engine, Run, Sections, Supervision, Training
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
+
+_PROBLEMS_SHOWN = 20
+_Model = TypeVar("_Model", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,9 @@ class Scenario:
     engine: Engine
     supervision: Supervision
     overrides: tuple[str, ...] = field(default=(), compare=False)
-    """What was stated beside the file, as given: ``"section.key=value"`` of each ``--set``, then the seed."""
+    """What was stated beside the file, as given: ``"section.key=value"``, the seed last."""
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    """What was done to the file that nobody asked for in so many words; a sentence each."""
 
     @property
     def name(self) -> str:
@@ -71,42 +78,53 @@ class Scenario:
         return self.run.name
 
 
-def load_scenario(path: Path | str, overrides: Sequence[str] = (), seed: int | None = None) -> Scenario:
-    """Read and validate a file. `overrides` are ``"section.key=value"``; `seed` replaces run.seed.
+def load_scenario(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    *,
+    unset: Sequence[str] = (),
+    code: bool = True,
+) -> Scenario:
+    """Read and validate a scenario, by its path or by the name of a known one.
 
-    An override's value is TOML where it can be read as such, else text: ``network.latency=20 ms`` needs no
-    quotes. Overriding protocol.name drops those settings of the file's protocol that the new one lacks.
-    Raises UserError.
+    overrides: ``"section.key=value"``, the value TOML where it can be read as such, else text:
+    ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
+    before anything is overridden. Overriding protocol.name takes out what the file says for its own protocol
+    alone; `Scenario.notices` says what that was. code: execute the Python of a protocol that is not one of
+    ours; else it is refused. Raises UserError.
     """
-    path = Path(path)
-    text = _read(path)
+    path = find_scenario(path)
+    text = read_text(path)
     if seed is not None:
         overrides = [*overrides, f"run.seed={seed}"]
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
+    raw = _contents(path, text)
     named = _table(raw, "protocol").get("name")
-    stated = [_override(raw, override) for override in overrides]
-    renamed = "protocol.name" in stated and _table(raw, "protocol").get("name") != named
-    _fill_in(raw, path)
     try:
-        sections = Sections.model_validate(raw)
-    except ValidationError as error:
-        raise _refusal(path, problems(Sections, error, raw), stated) from None
-    try:
-        protocol = _protocol(sections.protocol, path.parent, stated if renamed else None)
-    except ValidationError as error:
-        learner = find_protocol(sections.protocol.name, path.parent)
-        found = problems(learner.Settings, error, raw["protocol"], ("protocol",))
-        raise _refusal(path, found, stated) from None
+        stated = apply(raw, overrides, unset)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+    renamed = _table(raw, "protocol").get("name") != named
+    _fill_in(raw, path)
+    sections = _validated(Sections, raw, path, stated)
+    try:
+        learner = find_protocol(sections.protocol.name, path.parent, code=code)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    notices = []
+    if renamed and (gone := fit_to(learner, raw, stated)):
+        sections = _validated(Sections, raw, path, stated)
+        notices.append(
+            f'left out, as protocol.name = "{sections.protocol.name}" has no such keys: {", ".join(gone)}'
+        )
+    options = {key: value for key, value in raw["protocol"].items() if key != "name"}
+    settings = _validated(learner.Settings, options, path, stated, "protocol")
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in misfits(sections)]:
         raise _refusal(path, unfit, stated)
-    settings = {**dict(sections), "protocol": protocol}
-    return Scenario(question=_question(text), path=path, overrides=tuple(overrides), **settings)
+    parts = dict(sections) | {"protocol": Protocol(sections.protocol.name, learner, settings)}
+    given = (*(f"{key} (taken away)" for key in unset), *overrides)
+    return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
 
 def to_toml(scenario: Scenario) -> str:
@@ -121,29 +139,12 @@ def digest(scenario: Scenario) -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-def _read(path: Path) -> str:
+def _contents(path: Path, text: str) -> dict[str, Any]:
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        beside = sorted(path.parent.glob("*.toml"))
-        there = f"; there is {', '.join(map(str, beside))}" if beside else ""
-        raise UserError(f"{path}: no such scenario file{there}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-
-
-def first_comment(path: Path) -> str:
-    """The question that a scenario file answers, as its first comment says, without the comment signs."""
-    return _question(_read(path))
-
-
-def _question(text: str) -> str:
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").strip())
-    return "\n".join(lines)
+        return parse_toml(text)
+    except (UserError, tomllib.TOMLDecodeError) as error:
+        kind = "" if isinstance(error, UserError) else "not valid TOML: "
+        raise UserError(one_line(f"{path}: {kind}{error}")) from None
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _fill_in(raw: dict[str, Any], path: Path) -> None:
     """State what a file leaves to its place: its name, and the files that it means."""
-    _table(raw, "run").setdefault("name", path.stem)
+    _table(raw, "run").setdefault("name", default_name(path))
     protocol, topology = _table(raw, "protocol"), _table(_table(raw, "clients"), "topology")
     if isinstance(protocol.get("name"), str):
         protocol["name"] = absolute_name(protocol["name"], path.parent)
@@ -168,73 +169,27 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
             table["file"] = str(find_file(table["file"], path.parent))
 
 
-def _protocol(choice: ProtocolChoice, folder: Path, stated: Iterable[str] | None) -> Protocol:
-    """The class and its settings; if `stated` is given, only those overridden keys must be known to it."""
-    learner = find_protocol(choice.name, folder)
-    options = dict(choice.model_extra or {})
-    if stated is not None:
-        kept = {key.split(".")[1] for key in stated if key.startswith("protocol.")} | set(
-            keys_of([learner.Settings])
-        )
-        options = {key: value for key, value in options.items() if key in kept}
-    return Protocol(choice.name, learner, learner.Settings.model_validate(options))
-
-
-def _override(raw: dict[str, Any], override: str) -> str:
-    """Apply ``a.b=c`` to the file's contents; returns the key."""
-    key, equals, text = override.partition("=")
-    key = key.strip()
-    *parents, last = key.split(".")
-    if not equals or not all((*parents, last)):
-        raise UserError(f'--set {override}: must be section.key=value, such as --set run.duration="5 min"')
-    table: Any = raw
-    for depth, part in enumerate(parents):
-        table = _step(table, part, override, ".".join(parents[:depth]))
-    if isinstance(table, list):
-        table[_index(table, last, override, ".".join(parents))] = _value(text)
-    elif isinstance(table, dict):
-        table[last] = _value(text)
-    else:
-        raise UserError(f"--set {override}: {'.'.join(parents)} is {show(table)}, which has no keys")
-    return key
-
-
-def _step(table: Any, part: str, override: str, above: str) -> Any:
-    if isinstance(table, list):
-        return table[_index(table, part, override, above)]
-    if isinstance(table, dict):
-        return table.setdefault(part, {})
-    raise UserError(f"--set {override}: {above} is {show(table)}, which has no keys")
-
-
-def _index(items: list[Any], part: str, override: str, above: str) -> int:
-    if not (part.isdecimal() and int(part) < len(items)):
-        raise UserError(
-            f"--set {override}: {above} is a list; after it comes a number from 0 to {len(items) - 1}"
-        )
-    return int(part)
-
-
-def _value(text: str) -> Any:
+def _validated(
+    model: type[_Model], contents: dict[str, Any], path: Path, stated: Sequence[str], *prefix: str
+) -> _Model:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text.strip()
+        return model.model_validate(contents)
+    except ValidationError as error:
+        found = refused(error)
+        shown = problems(model, found[:_PROBLEMS_SHOWN], contents, prefix)
+        raise _refusal(path, shown, stated, len(found) - _PROBLEMS_SHOWN) from None
 
 
-def _refusal(path: Path, found: Iterable[SettingError], stated: Sequence[str]) -> UserError:
+def _refusal(path: Path, found: Iterable[SettingError], stated: Sequence[str], more: int = 0) -> UserError:
     """One line for each problem: file, key, value, what is allowed."""
     lines = []
     for problem in found:
         value = "" if problem.value is None else f" = {show(problem.value)}"
-        origin = " (from --set)" if any(_overlap(key, problem.key) for key in stated) else ""
-        lines.append(f"{path}: {problem.key}{value}{origin}: {problem.problem}")
+        origin = " (from --set)" if any(overlap(key, problem.key) for key in stated) else ""
+        lines.append(one_line(f"{path}: {problem.key}{value}{origin}: {problem.problem}"))
+    if more > 0:
+        lines.append(f"{path}: and {more:,} more problems")
     return UserError("\n".join(lines))
-
-
-def _overlap(first: str, second: str) -> bool:
-    """Whether one key is the other or lies in its table."""
-    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def _resolved(scenario: Scenario) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What must fit together across the sections of a scenario."""
 
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from protocols.settings import SettingError
 from sim.settings.data import (
@@ -70,7 +70,9 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
             )
         case ClusterTopology(count=count, sizes=sizes):
             yield from _groups("clients.topology.count", count, sizes, clients)
-        case EdgeList(file=file) if not Path(file).is_file():
+        case EdgeList(file=file) if not os.path.isfile(
+            file
+        ):  # Path.is_file raises for a path that is too long
             problem = "no such file; must be a text file with two client numbers on each line"
             yield SettingError("clients.topology.file", file, problem)
 

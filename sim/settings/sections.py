@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -44,7 +45,7 @@ class EvaluateEvery:
         """From ``"15 s"`` or ``"100 iterations"``."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,18})\s*iterations?\s*", value)):
             iterations = int(match[1])
             if iterations == 0:
                 raise ValueError(
@@ -80,11 +81,32 @@ _EvaluateEvery = Annotated[
 ]
 
 
+NAME_BYTES_MAX = 180
+"""File systems allow 255 for a directory's name, in which seed and hash stand as well."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]*", value):
+        raise ValueError(f"must be {_NAME_ALLOWED}, and begin with none of . and -")
+    if len(value.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"must have at most {NAME_BYTES_MAX} bytes, this has {len(value.encode()):,}")
+    return value
+
+
+_NAME_ALLOWED = "letters, digits, and . _ -"
+_Name = Annotated[
+    str,
+    AfterValidator(_name),
+    # Letters of all scripts: JavaScript's \w is ASCII only, so that this lists what is not allowed.
+    WithJsonSchema({"type": "string", "x-allowed": _NAME_ALLOWED, "pattern": r"^[^ -,/:-@\[-^`{-~]+$"}),
+]
+
+
 class Run(Settings):
     """What is run, how long, and what is recorded."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] | None = None
-    """Name in results; by default the file's name without its ending."""
+    name: _Name | None = None
+    """Name in results; by default the file's name without its ending, with "-" for spaces and other signs."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every random number of the run."""
     duration: PositiveDuration | None = None

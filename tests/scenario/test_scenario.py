@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.scenario import Scenario, digest, first_comment, load_scenario, to_toml
+from sim.scenario import Scenario, digest, load_scenario, to_toml
+from sim.scenario_file import first_comment
 from sim.settings.distributions import ConstantBandwidth, ConstantTime, UniformTime
 from tests.scenario.texts import FULL, SMALL, changed, write
 
@@ -65,9 +66,9 @@ def test_the_digest_changes_with_settings_and_not_with_words(tmp_path: Path) -> 
     assert len(digest(scenario)) == 8
 
 
-def test_first_comment_is_the_question(tmp_path: Path) -> None:
-    assert first_comment(write(tmp_path, "#One\n#\n# Two\n\n# Other\n[run]\n")) == "One\n\nTwo"
-    assert first_comment(write(tmp_path, "[run]\n# Not it\n")) == ""
+def test_first_comment_is_the_question() -> None:
+    assert first_comment("#One\n#\n# Two\n\n# Other\n[run]\n") == "One\n\nTwo"
+    assert first_comment("[run]\n# Not it\n") == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Scenario files that somebody made to break, or that a machine made: refused in a few lines, or read."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sim.cli import app
+from sim.errors import UserError
+from sim.scenario import load_scenario
+from sim.scenario_file import default_name
+from sim.settings.sections import NAME_BYTES_MAX
+from tests.scenario.texts import SMALL, changed, write
+
+GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
+
+
+def check(path: Path | str, *options: str) -> Result:
+    return CliRunner().invoke(app, ["check", str(path), *options])
+
+
+def refusal(path: Path | str, *options: str) -> str:
+    """What a refused scenario is answered with, on how few lines it may be."""
+    result = check(path, *options)
+    assert result.exit_code == 2 and isinstance(result.exception, SystemExit), result.exception
+    assert max(map(len, result.output.splitlines())) < 1100
+    return result.output
+
+
+def counted(digits: str) -> str:
+    return changed(SMALL, "count = 4", f"count = {digits}")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (f"x = {'[' * 600}{']' * 600}\n{SMALL}", "line 1: nested more than 32 deep"),
+        (f"{SMALL}x = {'{a = ' * 600}1{'}' * 600}\n", "line 33: nested more than 32 deep"),
+        (f"{SMALL}x = {'[' * 40}{']' * 40}\n", "devices.x.0: nested more than 32 deep"),
+        (f"a{'.a' * 3000} = 1\n{SMALL}", "line 1: a key has more than 32 parts"),
+        (f"a{'.a' * 400_000} = 1\n{SMALL}", "line 1: a key has more than 32 parts"),
+        (f"{SMALL}[a{' . a' * 3000}]\n", "line 33: a key has more than 32 parts"),
+        (f"""{SMALL}"a"{".'b'" * 3000} = 1\n""", "line 33: a key has more than 32 parts"),
+        (counted("9" * 5000), "line 8: a whole number of 5,000 digits; must have 64 bits at most"),
+        (counted("9" * 4000), "clients.count: a whole number must have 64 bits at most"),
+        (counted("0x" + "f" * 9000), "clients.count: a whole number must have 64 bits at most"),
+        (f"{SMALL}#{'x' * 1_000_000}\n", "cannot be read: it has 1,000,426 bytes; a scenario has at most "),
+        (changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"'), 'network.latency = "999'),
+        (changed(SMALL, '"15 s"', f'"{"9" * 5000} iterations"'), 'run.evaluate_every = "999'),
+        (changed(SMALL, '"20 ms"', f'"{"ab " * 100_000}"'), 'network.latency = "ab ab'),
+        (changed(SMALL, "[run]", f'[run]\nname = "{"x" * 300}"'), 'run.name = "xxx'),
+        (counted(f'4\ntopology = {{ kind = "edge-list", file = "{"x" * 5000}" }}'), "clients.topology.file"),
+        (changed(SMALL, GOSSIP, f'name = "{"x" * 5000}.py:X"'), "protocol.name"),
+        (changed(SMALL, GOSSIP, 'name = "a\\u0000\\u001b[31m.py:X"'), 'protocol.name = "'),
+        (f'{SMALL}"a\\n{"b" * 10_000}" = 1\n', "devices.a\\nbbb"),
+    ],
+)  # fmt: skip
+def test_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    path = write(tmp_path, text)
+    answer = refusal(path)
+    assert answer.startswith(f"{path}: {complaint}")
+    assert answer.count("\n") == 1
+    assert answer[:-1].isprintable()
+
+
+def test_long_values_do_not_hide_what_is_wrong_with_them(tmp_path: Path) -> None:
+    text = changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"')
+    assert re.search(
+        r"\.\.\. is not a duration; write a number and one of us, ms,", refusal(write(tmp_path, text))
+    )
+
+
+def test_only_the_first_of_very_many_problems_are_told(tmp_path: Path) -> None:
+    unknown = "".join(f"k{i} = 1\n" for i in range(50_000))
+    for text in (SMALL + unknown, changed(SMALL, GOSSIP, f"{GOSSIP}\n{unknown}")):
+        path = write(tmp_path, text)
+        lines = refusal(path).splitlines()
+        assert len(lines) == 21
+        assert lines[-1] == f"{path}: and 49,980 more problems"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_what_is_no_regular_file_is_not_even_opened(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        assert refusal(path) == f"{path}: cannot be read: it is no regular file; write the scenario to one\n"
+
+
+def test_text_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "utf16.toml"
+    path.write_bytes(SMALL.encode("utf-16"))
+    assert refusal(path) == f"{path}: cannot be read: must be text in UTF-8, but byte 0 is 0xff\n"
+
+
+def test_a_mark_of_utf8_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + SMALL.encode())
+    scenario = load_scenario(path)
+    assert scenario == load_scenario(write(tmp_path, SMALL))
+    assert scenario.question.startswith("Does a small")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("my scenario.toml", "my-scenario"),
+        ("日本.toml", "日本"),
+        ("cafe\u0301 (2).toml", "caf\u00e9-2"),
+        ("a=b;c.toml", "a-b-c"),
+        ("-.toml", "scenario"),
+        ("_x.1.toml", "_x.1"),
+    ],
+)
+def test_any_file_name_makes_a_name(tmp_path: Path, file: str, name: str) -> None:
+    assert load_scenario(write(tmp_path, SMALL, file)).name == name
+
+
+def test_names_fit_into_a_directory_name() -> None:
+    for stem in ("x" * 250, "日" * 80):
+        name = default_name(Path(f"{stem}.toml"))
+        assert stem.startswith(name)
+        assert len(name.encode()) in range(NAME_BYTES_MAX - 3, NAME_BYTES_MAX + 1)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "-x", "a/b", "a\n", "x" * (NAME_BYTES_MAX + 1)])
+def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, changed(SMALL, "[run]", "[run]\nname = '''" + name + "'''"))
+    with pytest.raises(UserError, match=r"run\.name = .*must (be letters, digits|have at most)"):
+        load_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        (f"a{'.a' * 3000}=1", "the key has 3,001 parts; must have 32 at most"),
+        (f"model.hidden={'[' * 3000}", "nested more than 32 deep"),
+        (f"clients.count={'9' * 5000}", "a whole number of 5,000 digits; must have 64 bits at most"),
+        (f"model.hidden.{'9' * 5000}=1", "model.hidden is a list; after it comes a number from 0 to 0"),
+        ("run.seed=1\nrun.compare_alone=true", "must be one value; give each key a --set of its own"),
+        ("run.seed=1\n[x]\ny = 2", "must be one value; give each key a --set of its own"),
+        ("run.name=a\nb", "must be one value on one line; give each key a --set of its own"),
+        ("run.name=", "has no value; --unset takes a key away, and '\"\"' is an empty text"),
+        ("..=1", 'must be section.key=value, such as --set run.duration="5 min"'),
+        ("run.a b=1", 'must be section.key=value, such as --set run.duration="5 min"'),
+    ],
+)
+def test_overrides_are_refused_in_one_line(tmp_path: Path, override: str, complaint: str) -> None:
+    answer = refusal(write(tmp_path, SMALL), "--set", override)
+    assert answer.endswith(f": {complaint}\n")
+    assert answer.count("\n") == 1
+
+
+def test_overrides_may_quote_keys_and_break_lines_inside_of_a_value(tmp_path: Path) -> None:
+    scenario = load_scenario(write(tmp_path, SMALL), ["\"run\".'seed'=3", "model.hidden=[8,\n4]"])
+    assert (scenario.run.seed, scenario.model.hidden) == (3, (8, 4))  # type: ignore[union-attr]
