@@ -141,9 +141,12 @@ def check(
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
         from sim.build.simulation import check as check_parts
+        from sim.outline import outline
 
-        check_parts(scenario, data_dir)
+        rows = outline(scenario, check_parts(scenario, data_dir))
     typer.echo(f"{file}: ok")
+    for name, what in rows:
+        typer.echo(f"  {name:<10}{what}")
 
 
 @app.command()
@@ -203,7 +206,12 @@ def _listing(what: Listing) -> dict[str, str]:
     if what is Listing.scenarios:
         from sim.scenario_file import question_of, scenario_files
 
-        return {str(path): question_of(path) for path in scenario_files()}
+        found = {str(path): question_of(path) for path in scenario_files()}
+        if not found:
+            raise UserError(
+                f"there is no scenario in {Path('scenarios').absolute()}, nor beside coterie's source"
+            )
+        return found
     from sim.explain import kinds_of
     from sim.settings import data as settings_data
 

@@ -119,6 +119,11 @@ class DeviceCompute(learner.Compute):
         """Training steps and gradients so far, over all lives of the client."""
         return self._drawn["train"] + self._drawn["gradient"]
 
+    @property
+    def step_s(self) -> float:
+        """Nominal seconds of one training step on a whole batch."""
+        return self._duration_s(self.batch_size, training=True)
+
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._state, self._steps_done = None, 0

@@ -35,15 +35,20 @@ from sim.world.network import SimulatedNetwork
 from sim.world.random import key, stream
 
 
-def check(scenario: Scenario, data_dir: Path | None = None) -> None:
-    """Build everything without running it; raises UserError for what a scenario file alone does not show."""
+def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
+    """Build everything without running it; raises UserError for what a scenario file alone does not show.
+
+    Returns what was built, closed.
+    """
     device = choose_device("auto")
     require_precision(scenario, device)
     if scenario.engine.way == "compiled":
         require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
-    build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu").close()
+    built = build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu")
+    built.close()
+    return built
 
 
 def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:

@@ -113,6 +113,11 @@ class Device:
     def __repr__(self) -> str:
         return f"<Device {self._state}, {len(self._queue)} queued>"
 
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as nominally a job takes for good, passing slow times apart."""
+        return self._slowness.factor
+
     def run(self, seconds_nominal: float) -> Job:
         """Do a job of so many nominal seconds, after all jobs given before.
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,6 +15,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import sim
+from sim import console
 from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
@@ -22,6 +25,8 @@ from sim.results import text
 from sim.scenario import Scenario
 from sim.world.clock import Deadlock
 from tests.scenario.texts import SMALL, write
+
+SCENARIOS = Path(sim.__path__[0]).parent / "scenarios"
 
 SUMMARY: dict[str, Any] = {
     "scenario": "small",
@@ -126,8 +131,6 @@ class Runs(ModuleType):
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    import sim
-
     stand_in = Runs()
     monkeypatch.setitem(sys.modules, "sim.run", stand_in)
     monkeypatch.setattr(sim, "run", stand_in, raising=False)
@@ -337,12 +340,76 @@ def test_lists(what: str, name: str) -> None:
 
 
 def test_the_list_of_scenarios_shows_their_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> list[list[str]]:
+        result = CliRunner().invoke(app, ["list", "scenarios"])
+        assert result.exit_code == 0
+        return [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+
     monkeypatch.chdir(tmp_path)
-    assert CliRunner().invoke(app, ["list", "scenarios"]).exit_code == 2
+    question = "Does CoBo find who shares its labels while one client is slow, one comes late and one dies?"
+    assert [str(SCENARIOS / "quickstart.toml"), question] in listed()
     (tmp_path / "scenarios").mkdir()
     write(tmp_path / "scenarios", SMALL)
-    result = CliRunner().invoke(app, ["list", "scenarios"])
-    assert result.stdout == f"{Path('scenarios/small.toml')}  Does a small scenario load?\n"
+    write(tmp_path / "scenarios", SMALL, "quickstart.toml")
+    (tmp_path / "scenarios" / "folder.toml").mkdir()
+    assert listed()[:3] == [
+        [str(Path("scenarios/folder.toml")), "cannot be read: it is a folder; name a scenario file in it"],
+        [str(Path("scenarios/quickstart.toml")), "Does a small scenario load?"],
+        [str(Path("scenarios/small.toml")), "Does a small scenario load?"],
+    ]
+    names = [Path(path).stem for path, _ in listed()]
+    assert len(names) == len(set(names))  # one's own comes before ours of that name
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart.toml"])
+def test_a_scenario_is_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs, name: str
+) -> None:
+    def ran() -> Path | None:
+        assert CliRunner().invoke(app, ["run", name, "--quiet"]).exit_code == 0
+        return runs.calls[-1][1].path
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()  # a folder is no scenario
+    assert ran() == SCENARIOS / "quickstart.toml"
+    (tmp_path / "scenarios").mkdir()
+    write(tmp_path / "scenarios", SMALL, "quickstart.toml")
+    assert ran() == Path("scenarios/quickstart.toml")
+    write(tmp_path, SMALL, "quickstart.toml")
+    assert ran() == Path("quickstart.toml")
+
+
+@pytest.mark.parametrize(
+    "path", ["quikstart", "quikstart.toml", "scenaros/quickstart.toml", "../quickstart.toml"]
+)
+def test_a_mistyped_path_is_answered_with_what_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", path])
+    assert result.exit_code == 2
+    meant = SCENARIOS / "quickstart.toml"
+    assert result.stderr == f"{path}: no such scenario file; did you mean {meant}?\n"
+
+
+def test_a_name_like_none_is_answered_with_where_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", "zzz"])
+    expected = "zzz: no such scenario file; `coterie list scenarios` names those that there are\n"
+    assert (result.exit_code, result.stderr) == (2, expected)
+
+
+def test_the_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"coterie {version('coterie')}\n")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_help_says_what_is_executed(command: str) -> None:
+    words = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
+    assert "A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it." in words
 
 
 def test_the_schema_is_json() -> None:
@@ -367,7 +434,8 @@ def test_lists_and_refusals_do_not_import_torch(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from sim.cli import app\n"
-        "for arguments in (['list', 'protocols'], ['list', 'models'], ['check', sys.argv[1]]):\n"
+        "commands = [['--version'], ['list', 'protocols'], ['list', 'models'], ['list', 'scenarios']]\n"
+        "for arguments in (*commands, ['check', sys.argv[1]]):\n"
         "    app(arguments, standalone_mode=False)\n"
         "assert 'torch' not in sys.modules\n"
     )

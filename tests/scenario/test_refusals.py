@@ -386,7 +386,10 @@ def test_a_missing_file_is_answered_with_those_beside_it(tmp_path: Path, runner:
     there = write(tmp_path, SMALL)
     path = tmp_path / "smal.toml"
     result = runner.invoke(app, ["check", str(path)])
-    assert (result.exit_code, result.output) == (2, f"{path}: no such scenario file; there is {there}\n")
+    assert (result.exit_code, result.output) == (2, f"{path}: no such scenario file; did you mean {there}?\n")
+    other = tmp_path / "zzz.toml"
+    result = runner.invoke(app, ["check", str(other)])
+    assert (result.exit_code, result.output) == (2, f"{other}: no such scenario file; there is {there}\n")
 
 
 def test_a_folder_is_no_scenario(tmp_path: Path, runner: CliRunner) -> None:

@@ -39,6 +39,7 @@ def test_what_a_protocol_without_servers_cannot_use_is_left_out_and_told() -> No
 
 def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.build.simulation.check", lambda *given: None)
+    monkeypatch.setattr("sim.outline.outline", lambda *given: [])
     result = CliRunner().invoke(app, ["check", str(FEDAVG), "--set", "protocol.name=local"])
     assert result.exit_code == 0
     assert result.stderr.startswith(f"{FEDAVG}: left out, as ")
