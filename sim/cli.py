@@ -174,11 +174,12 @@ def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> Non
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
+    from sim.editor_schema import for_editors
     from sim.protocol_loader import find_protocol, list_protocols
     from sim.schema import scenario_schema
 
     known = {name: find_protocol(name).Settings for name in list_protocols()}
-    typer.echo(json.dumps(scenario_schema(known), indent=2))
+    typer.echo(json.dumps(for_editors(scenario_schema(known)), indent=2))
 
 
 def main() -> None:

@@ -86,7 +86,8 @@ def first_comment(text: str) -> str:
     for line in text.splitlines():
         if not line.startswith("#"):
             break
-        lines.append(line.removeprefix("#").strip())
+        if not line.startswith("#:"):  # which speaks to editors: `#:schema scenario.json`
+            lines.append(line.removeprefix("#").strip())
     return "\n".join(lines)
 
 

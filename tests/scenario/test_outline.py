@@ -35,8 +35,8 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  model     mlp; 610 parameters (2.44 kB)",
         "  time      10 s virtual, evaluated every 3 s (5 times)",
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
-        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not computed "
-        "yet; torch and each call come on top",
+        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
+        "computed yet; torch and each call come on top",
     ]
 
 

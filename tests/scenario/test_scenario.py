@@ -69,6 +69,7 @@ def test_the_digest_changes_with_settings_and_not_with_words(tmp_path: Path) -> 
 def test_first_comment_is_the_question() -> None:
     assert first_comment("#One\n#\n# Two\n\n# Other\n[run]\n") == "One\n\nTwo"
     assert first_comment("[run]\n# Not it\n") == ""
+    assert first_comment("#:schema scenario.json\n# One\n") == "One"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 import sim
+from sim.editor_schema import for_editors
 from sim.protocol_loader import find_protocol, list_protocols
 from sim.reference import reference
 from sim.schema import scenario_schema
@@ -24,7 +25,7 @@ def protocols() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def validator(protocols: dict[str, Any]) -> jsonschema.Draft202012Validator:
-    schema = scenario_schema(protocols)
+    schema = for_editors(scenario_schema(protocols))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -56,6 +57,70 @@ def test_the_schema_refuses_what_is_wrong(
     validator: jsonschema.Draft202012Validator, old: str, new: str
 ) -> None:
     assert not validator.is_valid(tomllib.loads(changed(SMALL, old, new)))
+
+
+MLP = 'name = "mlp"\nhidden = [8]'
+LATENCY = 'latency = "20 ms"'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ('period = "500 ms"', 'perod = "3 s"', "protocol.perod"),
+        ('period = "500 ms"', "period = 3", "protocol.period"),
+        ('name = "gossip"', 'name = "gosip"', "protocol.name"),
+        (MLP, 'name = "mlp"\nhiden = [8]', "model.hiden"),
+        (MLP, 'name = "mlp"\nhidden = [8, 0]', "model.hidden.1"),
+        (MLP, 'name = "mpl"', "model.name"),
+        (LATENCY, 'latency = "20 mss"', "network.latency"),
+        (LATENCY, 'latency = { kind = "constant", value = "1 s", low = 0 }', "network.latency.low"),
+        (LATENCY, 'latency = { kind = "constant", value = "1 ss" }', "network.latency.value"),
+        (LATENCY, 'latency = { kind = "pareto" }', "network.latency"),
+        (LATENCY, 'latency = { kind = "pretto" }', "network.latency.kind"),
+        (LATENCY, LATENCY + "\nlos = 0.1", "network.los"),
+        (LATENCY, LATENCY + "\nserver = { uplink = 3 }", "network.server.uplink"),
+        ("count = 4", 'count = 4\ntopology = "rung"', "clients.topology"),
+        ("count = 4", 'count = 4\ntopology = { kind = "ring", degree = 3 }', "clients.topology.degree"),
+        ("[run]", "[rum]", "rum"),
+    ],
+)
+def test_an_error_is_at_the_key_that_is_wrong(
+    validator: jsonschema.Draft202012Validator, old: str, new: str, key: str
+) -> None:
+    errors = validator.iter_errors(tomllib.loads(SMALL.replace(old, new, 1)))
+    places = {".".join(map(str, error.absolute_path)) for error in errors}
+    assert key in places
+    # Nothing else is marked, but for tables in which something is missing now.
+    around = {key.rpartition(".")[0], ""}
+    assert places - {key} <= around
+
+
+def test_an_unknown_key_is_answered_with_those_that_there_are(
+    validator: jsonschema.Draft202012Validator,
+) -> None:
+    text = changed(SMALL, 'period = "500 ms"', 'perod = "3 s"')
+    [error] = validator.iter_errors(tomllib.loads(text))
+    assert "unknown key; allowed: name, period, fanout, local_steps, merge" in error.message
+
+
+def test_editors_find_all_keys_of_all_kinds_with_their_meanings(
+    validator: jsonschema.Draft202012Validator,
+) -> None:
+    definitions = validator.schema["$defs"]
+    protocol = definitions["ProtocolChoice"]["properties"]
+    assert "cobo" in protocol["name"]["anyOf"][0]["enum"]
+    assert protocol["rho"]["description"]
+    [latency] = [
+        option
+        for option in definitions["Network"]["properties"]["latency"]["anyOf"]
+        if option.get("type") == "object"
+    ]
+    assert {"kind", "median", "sigma", "low", "high"} <= latency["properties"].keys()
+
+
+def test_the_schema_names_itself(validator: jsonschema.Draft202012Validator) -> None:
+    assert validator.schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert validator.schema["$id"].startswith("urn:coterie:")
 
 
 def test_a_protocol_of_the_users_own_is_allowed(validator: jsonschema.Draft202012Validator) -> None:
