@@ -43,7 +43,7 @@ def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Sequence[str])
     What --set stated stays, to be refused. Returns the keys that went.
     """
     known = ("name", *keys_of([learner.Settings]))
-    gone = [("protocol", key) for key in raw["protocol"] if key not in known]
+    gone: list[Key] = [("protocol", key) for key in raw["protocol"] if key not in known]
     if not _has_servers(learner):
         gone += _about_servers(raw["network"])
     kept = [key for key in gone if any(overlap(".".join(key), other) for other in stated)]

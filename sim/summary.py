@@ -81,6 +81,7 @@ def summarise(
         "failures": [str(failure) for failure in failures],
         "failure_traceback": failures[0].traceback if failures else None,
         "interrupted": interrupted,
+        "notices": list(scenario.notices),
     }
     if not is_accuracy:
         mean = float(np.mean(list(finite.values()))) if finite else None

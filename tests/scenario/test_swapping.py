@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 import sim
 from sim.cli import app
 from sim.errors import UserError
+from sim.results.store import RunDirectory
+from sim.run import run_scenario
 from sim.scenario import load_scenario, to_toml
 from sim.scenario_checks import about_servers
 from tests.scenario.texts import FULL, SMALL, changed, write
@@ -156,3 +158,16 @@ def test_half_a_name_is_no_protocol(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', f'name = "{name}"'))
     with pytest.raises(UserError, match="must be one of cobo"):
         load_scenario(path)
+
+
+def test_results_tell_what_was_left_out(tmp_path: Path) -> None:
+    scenario = load_scenario(
+        write(tmp_path, changed(SMALL, '"1 min"', '"15 s"')),
+        ["protocol.name=local"],
+        unset=["protocol.period"],
+    )
+    assert scenario.notices == ()  # it was taken away already, and not silently
+    scenario = load_scenario(write(tmp_path, changed(SMALL, '"1 min"', '"15 s"')), ["protocol.name=local"])
+    result = run_scenario(scenario, out=tmp_path)
+    told = ['left out, as protocol.name = "local" has no such keys: protocol.period']
+    assert RunDirectory.load(result.directory).summary()["notices"] == told
