@@ -16,7 +16,7 @@ _NUMBER_BYTES = 4  # of a float32
 
 def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
     """Rows of a name and what there is to say; `simulation` was built of the scenario, and not run."""
-    rows = [
+    return [
         ("protocol", scenario.protocol.label),
         ("clients", _clients(simulation)),
         ("data", _data(scenario, simulation)),
@@ -24,10 +24,8 @@ def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]
         ("time", _time(scenario)),
         ("training", _training(scenario, simulation)),
         ("memory", _memory(scenario, simulation)),
+        ("threads", str(scenario.engine.threads)),
     ]
-    if scenario.engine.threads is not None:
-        rows.append(("threads", str(scenario.engine.threads)))
-    return rows
 
 
 def _clients(simulation: Simulation) -> str:

@@ -37,6 +37,7 @@ def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
         "  training  at most 400 steps, 100 ms each, if every device trained all the time",
         "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
         "computed yet; torch and each call come on top",
+        "  threads   1",
     ]
 
 
