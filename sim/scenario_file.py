@@ -34,9 +34,9 @@ def find_scenario(path: Path | str) -> Path:
     A file comes before a name. Where there is neither, it is `path` again, which cannot be read.
     """
     path = Path(path)
-    if os.path.lexists(path) and not path.is_dir():
+    if os.path.lexists(path) and not os.path.isdir(path):
         return path
-    if len(path.parts) == 1:  # a name, not a place
+    if path.name and len(path.parts) == 1:  # a name, not a place
         wanted = path.name.removesuffix(".toml")
         for known in (path.with_name(f"{wanted}.toml"), *scenario_files()):
             if known.stem == wanted and os.path.isfile(known):
@@ -61,10 +61,13 @@ def read_text(path: Path) -> str:
             raise UserError(f"{path}: cannot be read: it is a folder; name a scenario file in it")
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path}: cannot be read: it is no regular file; write the scenario to one")
-        if status.st_size > _BYTES_MAX:
-            size = f"{status.st_size:,} bytes; a scenario has at most {_BYTES_MAX:,}"
-            raise UserError(f"{path}: cannot be read: it has {size}")
-        return path.read_bytes()[:_BYTES_MAX].decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)  # of a file of the kernel's the size is not known before
+        if len(content) > _BYTES_MAX:
+            raise UserError(
+                f"{path}: cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more"
+            )
+        return content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path}: no such scenario file{_instead_of(path)}") from None
     except OSError as error:

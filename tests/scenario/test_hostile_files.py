@@ -46,7 +46,7 @@ def counted(digits: str) -> str:
         (counted("9" * 5000), "line 8: a whole number of 5,000 digits; must have 64 bits at most"),
         (counted("9" * 4000), "clients.count: a whole number must have 64 bits at most"),
         (counted("0x" + "f" * 9000), "clients.count: a whole number must have 64 bits at most"),
-        (f"{SMALL}#{'x' * 1_000_000}\n", "cannot be read: it has 1,000,426 bytes; a scenario has at most "),
+        (f"{SMALL}#{'x' * 1_000_000}\n", "cannot be read: a scenario has at most 1,000,000 bytes"),
         (changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"'), 'network.latency = "999'),
         (changed(SMALL, '"15 s"', f'"{"9" * 5000} iterations"'), 'run.evaluate_every = "999'),
         (changed(SMALL, '"20 ms"', f'"{"ab " * 100_000}"'), 'network.latency = "ab ab'),
@@ -87,6 +87,11 @@ def test_what_is_no_regular_file_is_not_even_opened(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
         assert refusal(path) == f"{path}: cannot be read: it is no regular file; write the scenario to one\n"
+
+
+@pytest.mark.parametrize("folder", ["/", ".", "..", ""])
+def test_a_folder_is_no_scenario(folder: str) -> None:
+    assert f"{Path(folder)}: cannot be read: it is a folder; name a scenario file in it\n" == refusal(folder)
 
 
 def test_text_in_another_encoding_is_refused(tmp_path: Path) -> None:
