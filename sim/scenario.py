@@ -67,7 +67,8 @@ class Scenario:
     engine: Engine
     supervision: Supervision
     overrides: tuple[str, ...] = field(default=(), compare=False)
-    """What was stated beside the file, as given: ``"section.key=value"``, the seed last."""
+    """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
+    ``"section.key=value"`` of each ``--set``, then the seed."""
     notices: tuple[str, ...] = field(default=(), compare=False)
     """What was done to the file that nobody asked for in so many words; a sentence each."""
 
@@ -123,7 +124,7 @@ def load_scenario(
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in misfits(sections)]:
         raise _refusal(path, unfit, stated)
     parts = dict(sections) | {"protocol": Protocol(sections.protocol.name, learner, settings)}
-    given = (*(f"{key} (taken away)" for key in unset), *overrides)
+    given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
 

@@ -73,9 +73,11 @@ def _overrides(view: RunView) -> str:
     overrides = view.get("overrides") or []
     if not overrides:
         return ""
-    stated = " ".join(f"<code>--set {escape(str(override))}</code>" for override in overrides)
+    options = [str(each) if str(each).startswith("--unset ") else f"--set {each}" for each in overrides]
+    stated = " ".join(f"<code>{escape(option)}</code>" for option in options)
     means = "The text above is about the file as it is; this run is" if view.question else "The file was run"
-    return f'<p class="overrides">{means} with {stated}</p>'
+    told = "".join(f"; {escape(str(notice))}" for notice in view.get("notices") or ())
+    return f'<p class="overrides">{means} with {stated}{told}</p>'
 
 
 def _warnings(view: RunView) -> str:

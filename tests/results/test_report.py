@@ -328,6 +328,15 @@ def test_overrides_stand_beside_the_comment_and_are_escaped(tmp_path):
     assert "about the file as it is" in heading
 
 
+def test_what_was_taken_away_or_left_out_stands_beside_the_comment(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    stated = {"overrides": ["--unset network.loss", "protocol.name=local"], "notices": ["left out: <rho>"]}
+    run.write_summary(run.summary() | stated)
+    heading = words(write_report(run).read_text()).split("</header>")[0]
+    assert "<code>--unset network.loss</code> <code>--set protocol.name=local</code>" in heading
+    assert "; left out: &lt;rho&gt;</p>" in heading
+
+
 def test_nothing_in_a_figure_can_end_its_script(tmp_path):
     run = write_run(tmp_path, **SMALL)
     run.write_summary({**run.summary(), "bytes_by_type": {"</script><b>": [1, 9]}})

@@ -16,7 +16,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import sim
-from sim import console
 from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError

@@ -93,8 +93,8 @@ def test_keys_are_taken_away_before_any_is_stated(tmp_path: Path) -> None:
     assert [entry.event for entry in scenario.churn] == ["crash"]
     assert scenario.run.target_accuracy is None
     assert scenario.overrides == (
-        *("network.server (taken away)", "network.latency (taken away)", "churn.0 (taken away)"),
-        *("churn.2 (taken away)", "run.target_accuracy (taken away)", 'network.latency="5 ms"'),
+        *("--unset network.server", "--unset network.latency", "--unset churn.0"),
+        *("--unset churn.2", "--unset run.target_accuracy", 'network.latency="5 ms"'),
     )
     assert load_scenario(write(tmp_path, to_toml(scenario), "again.toml")) == scenario
 
