@@ -28,6 +28,21 @@ _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes w
 Sizer = Callable[[Any], int]
 
 
+class Met:
+    """What `size` came across. alterable: something that its owner could alter after it was sent.
+
+    Nobody takes that back but `actors.values.sealed`, which copies it: nearly all messages need no second look.
+    """
+
+    __slots__ = ("alterable",)
+
+    def __init__(self) -> None:
+        self.alterable = False
+
+
+met = Met()
+
+
 def size(obj: object) -> int:
     """Length in bytes of `Codec.encode(obj)`; never reads a tensor's values.
 
@@ -163,7 +178,13 @@ def _sequence(value: tuple | list) -> int:
     return _items_head(len(value)) + sum(_SIZERS[type(item)](item) for item in value)
 
 
+def _list(value: list) -> int:
+    met.alterable = True
+    return _sequence(value)
+
+
 def _dict(value: dict) -> int:
+    met.alterable = True
     total = _items_head(len(value))
     for key, item in value.items():
         total += _SIZERS[type(key)](key) + _SIZERS[type(item)](item)
@@ -178,6 +199,16 @@ def _tensor(value: Any) -> int:
     return _tensor_size(value.dtype, value.shape)
 
 
+def _alterable_tensor(value: Any) -> int:
+    met.alterable = True
+    return _tensor_size(value.dtype, value.shape)
+
+
+def can_be_altered(cls: type) -> bool:
+    """Whether it is a class of arrays or tensors; a handle, which is none, offers no copies of itself."""
+    return issubclass(cls, np.ndarray) or (hasattr(cls, "__array__") and hasattr(cls, "clone"))
+
+
 @lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
 def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
     numeric = _numeric_dtype(str(dtype))
@@ -187,6 +218,7 @@ def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
 
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
+    unseen = len(names) < len(fields(cls))  # fields that do not travel: what is in them is not looked at
     fixed = _items_head(1 + len(names)) + _str(cls.__name__)
     if len(names) < 2:
         values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
@@ -206,6 +238,8 @@ def _dataclass_sizer(cls: type) -> Sizer:
                 except TypeError as error:
                     raise TypeError(f"{cls.__name__}.{name}: {error}") from None
             raise
+        if unseen:
+            met.alterable = True
         return _extension(total)
 
     return dataclass_size
@@ -243,7 +277,7 @@ class _Sizers(dict[type, Sizer]):
         if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
             return _scalar
         if hasattr(cls, "__array__") and not issubclass(cls, np.generic):
-            return _tensor
+            return _alterable_tensor if can_be_altered(cls) else _tensor
         if is_dataclass(cls):
             _require_message_type(cls)
             return _dataclass_sizer(cls)
@@ -262,7 +296,7 @@ _SIZERS = _Sizers(
         str: _str,
         bytes: lambda value: _binary(len(value)),
         tuple: _sequence,
-        list: _sequence,
+        list: _list,
         dict: _dict,
     }
 )

@@ -26,9 +26,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from actors.codec import size_behind_head
+from actors.codec import met, size, size_behind_head
 from actors.message import Envelope
 from actors.transport import Transport
+from actors.values import sealed
 from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
@@ -125,18 +126,21 @@ class SimulatedNetwork(Transport):
     # -- The way of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Put a message on its way and return at once.
+        """Put a message on its way and return at once; it arrives as it is now.
 
         Raises TypeError if it cannot be encoded, and nothing for an unreachable receiver.
         """
         pair = (envelope.sender, envelope.receiver)
         if pair[0] == pair[1]:
-            self._loop.call_soon(self._deliver_to_self, envelope)  # past the network, and not counted
+            size(envelope)  # refuses what could not be sent to others either
+            self._loop.call_soon(self._deliver_to_self, sealed(envelope))  # past the network, and not counted
             return
         wire = self._wires.get(pair)
         if wire is None:
             wire = self._wires[pair] = Wire(pair, self._model.link_of(pair), self._seed)
         size_bytes = size_behind_head(envelope, wire.head_bytes)
+        if met.alterable:
+            envelope = sealed(envelope)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
@@ -254,7 +258,8 @@ class SimulatedNetwork(Transport):
             wire.last, wire.arrival_s = message, arrival_s
         self._loop.schedule(arrival_s, message)
         if copy_delay_s is not None:
-            copy = Message(self, wire, message.envelope, message.size_bytes, message.number)
+            # Whoever gets the first one may alter what is in it.
+            copy = Message(self, wire, sealed(message.envelope), message.size_bytes, message.number)
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)
