@@ -31,7 +31,8 @@ Sizer = Callable[[Any], int]
 class Met:
     """What `size` came across. alterable: something that its owner could alter after it was sent.
 
-    Nobody takes that back but `actors.values.sealed`, which copies it: nearly all messages need no second look.
+    Nobody takes that back but `actors.values.sealed`, which copies it: nearly all messages need no second
+    look.
     """
 
     __slots__ = ("alterable",)

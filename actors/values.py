@@ -1,8 +1,8 @@
 """What is sent is a value: whatever its sender does afterwards, it arrives as it was sent.
 
-Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and travel
-as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. What is none of
-these `actors.codec.size` refuses.
+Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and
+travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. What is
+none of these `actors.codec.size` refuses.
 """
 
 from collections.abc import Callable
