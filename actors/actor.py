@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
 from actors.mailbox import Mailbox
 from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, describe
+from actors.place import of_coroutine, own_line
 from actors.transport import Transport
 
 M = TypeVar("M")
@@ -20,6 +22,8 @@ class Actor:
     them; what they see in the actor's fields can only change at an `await`.
     """
 
+    machinery: ClassVar[bool] = True
+    """Whether this very class is part of the framework, so that errors need not point into its file."""
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait in the mailbox for `collect` instead of going to `on_message`; a subclass
     adds to those of its bases."""
@@ -175,9 +179,42 @@ class Actor:
         return "; ".join(waits + self._mailbox.waits()) or None
 
     @property
+    def progress(self) -> str | None:
+        """How far `run` is, in words."""
+        return None
+
+    @property
+    def whereabouts(self) -> str:
+        """Where this actor waits and what for, in words, for whoever finds that it waits for ever."""
+        line = None if self._main is None else self._line(self._main)
+        where = ", ".join([part for part in (self.progress, line) if part])
+        waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
+        others = [
+            f"{self._what(task)} waits as well"
+            for task in self._tasks
+            if task is not self._main and (task is not self._pump or self._handled is not None)
+        ]
+        return "; ".join([f"{where}: {waits}" if where else waits, *others])
+
+    @property
     def main_task(self) -> asyncio.Task[None] | None:
         """The task of `on_start` and `run`; None unless the actor is up."""
         return self._main
+
+    @property
+    def _handled(self) -> str | None:
+        """The class of the message that `on_message` is busy with."""
+        coroutine: Any = None if self._pump is None else self._pump.get_coro()
+        if not isinstance(getattr(coroutine, "cr_await", None), CoroutineType):
+            return None  # it waits for the next message
+        return type(coroutine.cr_frame.f_locals["message"]).__name__
+
+    def _what(self, task: asyncio.Task[Any]) -> str:
+        handled, line = self._handled if task is self._pump else None, self._line(task)
+        return self._tasks[task] + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
+
+    def _line(self, task: asyncio.Task[Any]) -> str | None:
+        return own_line(type(self), of_coroutine(task.get_coro()))
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 
@@ -296,6 +333,7 @@ class Actor:
         task = asyncio.current_task()
         if task in self._tasks:
             self._tasks[task] = label
+            task.set_name(f"{self.name}: {label}")
 
     def _require_alive(self, verb: str) -> None:
         if not self._alive:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
+from actors.place import of_error, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
@@ -23,7 +24,7 @@ class Failure:
     """One failure of one actor. Texts only: an exception would keep alive whatever its frames refer to.
 
     `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
-    task's name.
+    task's name. `place` is the line of the actor's own code that took part last, as "mine.py:12".
     """
 
     name: str
@@ -32,9 +33,13 @@ class Failure:
     error: str
     action: Action
     traceback: str
+    place: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} failed at {self.time_s:.6g} s in {self.where}: {self.error} ({self.action})"
+        place = f" ({self.place})" if self.place else ""
+        return (
+            f"{self.name} failed at {self.time_s:.6g} s in {self.where}{place}: {self.error} ({self.action})"
+        )
 
 
 class Supervisor:
@@ -180,7 +185,8 @@ class Supervisor:
 
     def _record(self, actor: Actor, where: str, error: Exception, action: Action) -> None:
         text = "".join(traceback.format_exception(error))
-        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text)
+        place = own_line(type(actor), of_error(error))
+        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
         self.failures.append(failure)
         if self._log is not None:
             self._log(str(failure))

@@ -65,7 +65,7 @@ def _dataclass_copier(cls: type) -> Copier:
         copies = [_COPIERS[type(value)](value) for value in values]
         if all(map(_is, copies, values)):
             return obj
-        copied = object.__new__(cls)  # copy.copy() would set slots by the frozen class's own __setattr__
+        copied: Any = object.__new__(cls)  # copy.copy() would set slots by the frozen class's own __setattr__
         attributes = {**getattr(obj, "__dict__", {}), **dict(zip(names, copies, strict=True))}
         for name, value in attributes.items():
             object.__setattr__(copied, name, value)

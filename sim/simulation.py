@@ -131,9 +131,7 @@ class Simulation:
 
     def _supervise(self, actor: Actor) -> None:
         assert actor.main_task is not None
-        self.loop.must_finish(
-            actor.main_task, lambda: actor.waiting_for or "nothing that another actor sends"
-        )
+        self.loop.must_finish(actor.main_task, lambda: actor.whereabouts)
 
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]

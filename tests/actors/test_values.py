@@ -140,7 +140,7 @@ def test_what_is_a_value_already_travels_as_it_is(value: object) -> None:
 
 
 trees = st.recursive(
-    st.integers() | st.text(max_size=3) | st.none(),
+    st.integers(-(2**63), 2**63) | st.text(max_size=3) | st.none(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
