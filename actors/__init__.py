@@ -3,7 +3,7 @@
 from actors.actor import Actor
 from actors.codec import Codec, size
 from actors.mailbox import Mailbox
-from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError
+from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, UnknownPeer
 from actors.supervisor import Failure, Supervisor
 from actors.transport import InMemoryTransport, Transport
 
@@ -20,5 +20,6 @@ __all__ = [
     "RemoteError",
     "Supervisor",
     "Transport",
+    "UnknownPeer",
     "size",
 ]

@@ -1,7 +1,7 @@
 """An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
@@ -80,9 +80,13 @@ class Actor:
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def tell(self, peer: str, message: object) -> None:
-        """Send and forget. Does nothing once this actor has ended: the dead are silent."""
+        """Send and forget. Does nothing once this actor has ended: the dead are silent.
+
+        Raises UnknownPeer if there never was a peer of that name.
+        """
         if self._alive:
-            self._transport.send(Envelope(self.name, peer, message))
+            name = peer if type(peer) is str else _plain(peer, "tell")
+            self._transport.send(Envelope(self.name, name, message))
         elif self._phase == "new":
             self._require_alive("tell")
 
@@ -90,10 +94,11 @@ class Actor:
         """Send, and wait at most `timeout` seconds for the answer.
 
         Raises PeerUnavailable if none comes, RemoteError if the peer's handler failed, AskInHandler when
-        called in a handler.
+        called in a handler, UnknownPeer if there never was a peer of that name.
         """
         self._require_alive("ask")
         self._refuse_in_handler("ask")
+        peer = _plain(peer, "ask")
         number = self._next_request
         self._next_request += 1
         loop = asyncio.get_running_loop()
@@ -131,7 +136,12 @@ class Actor:
         self._require_alive("collect")
         self._refuse_in_handler("collect")
         self._require_collected(kind)
-        return await self._mailbox.collect(kind, peers, timeout=timeout, where=where)
+        if isinstance(peers, str):
+            raise TypeError(f"collect() takes several peers, such as [{peers!r}], not the text {peers!r}")
+        names = [_plain(peer, "collect") for peer in peers]
+        for name in names:
+            self._transport.require_known(name)
+        return await self._mailbox.collect(kind, names, timeout=timeout, where=where)
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
@@ -156,9 +166,10 @@ class Actor:
         task.add_done_callback(self._task_ended)
         return task
 
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let `seconds` pass: await it."""
-        return self._transport.sleep(seconds)
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        # A coroutine, although the transport's would do: Python notices when nobody awaits it.
+        await self._transport.sleep(seconds)
 
     @property
     def now(self) -> float:
@@ -358,3 +369,10 @@ class Actor:
 def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
     if not arrival.done():
         arrival.set_result(None)
+
+
+def _plain(peer: object, verb: str) -> str:
+    """A peer's name as plain text: numpy's choices among names are of a class of its own."""
+    if not isinstance(peer, str):
+        raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
+    return str(peer)

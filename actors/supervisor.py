@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,10 +36,32 @@ class Failure:
     place: str | None = None
 
     def __str__(self) -> str:
-        place = f" ({self.place})" if self.place else ""
-        return (
-            f"{self.name} failed at {self.time_s:.6g} s in {self.where}{place}: {self.error} ({self.action})"
-        )
+        return f"{self.name} failed at {self.time_s:.6g} s in {self.what}"
+
+    @property
+    def what(self) -> str:
+        """What failed where, and what was done about it, in words."""
+        where = f"{self.where} ({self.place})" if self.place else self.where
+        return f"{where}: {self.error} ({self.action})"
+
+
+def in_short(failures: Iterable[Failure]) -> list[str]:
+    """One line for all failures that are alike but for who failed when, in the order of the first of each."""
+    alike: dict[tuple[object, ...], list[Failure]] = {}
+    for failure in failures:
+        error = failure.error.replace(failure.name, "")
+        alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
+    return [_together(group) for group in alike.values()]
+
+
+def _together(group: list[Failure]) -> str:
+    first, others = group[0], dict.fromkeys([failure.name for failure in group[1:]])
+    if len(group) == 1:
+        return str(first)
+    names = [name for name in others if name != first.name]
+    who = f"{first.name} and {len(names)} more" if names else first.name
+    again = f"{len(group)} times, " if len(group) > len(names) + 1 else ""
+    return f"{who} failed {again}first at {first.time_s:.6g} s in {first.what}"
 
 
 class Supervisor:

@@ -37,8 +37,12 @@ class Transport(ABC):
         """Put the envelope on its way and return at once.
 
         What arrives is the message as it is now: whatever in it could be altered is copied. Never raises for
-        an unreachable receiver; raises TypeError for a message that cannot be encoded.
+        an unreachable receiver; raises TypeError for a message that cannot be encoded, and UnknownPeer as
+        `require_known` does.
         """
+
+    def require_known(self, name: str) -> None:  # noqa: B027 - most transports cannot know
+        """Raises UnknownPeer for a name that nobody ever had or will have, where the transport can know."""
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait that long."""

@@ -92,6 +92,7 @@ class _Builder:
         servers = [plan.name for plan in self.plans]
         actors = Actors(self.seed, self.names, servers, learning.clusters)
         self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, actors, data_dir))
+        self.network.expect(actors.names)
         self._set_server_links()
 
     def simulation(self) -> Simulation:
