@@ -30,6 +30,11 @@ class Actor:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if not isinstance(cls.collected, tuple) or not all(isinstance(kind, type) for kind in cls.collected):
+            raise TypeError(
+                f"{cls.__name__}.collected must be a tuple of message classes, such as (Model,), "
+                f"not {cls.collected!r:.60}"
+            )
         inherited = [kind for base in cls.__mro__[1:] for kind in vars(base).get("collected", ())]
         cls.collected = tuple(dict.fromkeys([*inherited, *cls.collected]))
 

@@ -1,6 +1,7 @@
 """Starts actors, ends them, and deals with their failures: a failing actor takes nobody else down."""
 
 import asyncio
+import re
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from actors.place import of_error, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
-Action = Literal["stop", "restart"]
+Action = Literal["stop", "restart", "go on"]
 
 # Distance between the first request numbers of two lives of one name. Numbers are counted per actor, because
 # they travel in messages, and the size of nobody's messages shall depend on how much others ask.
@@ -48,8 +49,13 @@ class Failure:
 def in_short(failures: Iterable[Failure]) -> list[str]:
     """One line for all failures that are alike but for who failed when, in the order of the first of each."""
     alike: dict[tuple[object, ...], list[Failure]] = {}
+    failures = list(failures)
+    # Errors often name who failed, or the others.
+    names = re.compile(
+        "|".join([rf"\b{re.escape(name)}\b" for name in dict.fromkeys([each.name for each in failures])])
+    )
     for failure in failures:
-        error = failure.error.replace(failure.name, "")
+        error = names.sub("", failure.error)
         alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
     return [_together(group) for group in alike.values()]
 
@@ -173,12 +179,12 @@ class Supervisor:
 
     def _actor_failed(self, actor: Actor, where: str, error: Exception) -> None:
         if actor._phase != "running":  # it is ending already, and this does not change how
-            self._record(actor, where, error, "stop")
+            self.record(actor, where, error, "stop")
             return
         restarts = self._restarts.get(actor.name, 0)
         again = self._on_failure == "restart" and restarts < self._max_restarts
         self._restarts[actor.name] = restarts + again
-        self._record(actor, where, error, "restart" if again else "stop")
+        self.record(actor, where, error, "restart" if again else "stop")
         self._note(actor.name, "failed")
         actor._fail(self._recover(actor, error, again))
 
@@ -187,7 +193,7 @@ class Supervisor:
         try:
             await actor.on_failure(error)
         except Exception as second:
-            self._record(actor, "on_failure", second, "restart" if again else "stop")
+            self.record(actor, "on_failure", second, "restart" if again else "stop")
         factory = self._factories.get(actor.name)
         self._end(actor)
         self._transport.abort(actor.name)
@@ -200,14 +206,20 @@ class Supervisor:
             if successor.name != failed.name:
                 raise ActorError(f"the factory of {failed.name} made an actor named {successor.name}")
         except Exception as error:
-            self._record(failed, "restart", error, "stop")
+            self.record(failed, "restart", error, "stop")
             return
         self._launch(successor, factory)
         self._note(successor.name, "restarted")
 
-    def _record(self, actor: Actor, where: str, error: Exception, action: Action) -> None:
+    def record(
+        self, actor: Actor, where: str, error: Exception, action: Action, place: str | None = None
+    ) -> None:
+        """Note a failure of an actor's code, and what follows from it; nothing else happens.
+
+        place: the line to name, where it is not to be taken from the error.
+        """
         text = "".join(traceback.format_exception(error))
-        place = own_line(type(actor), of_error(error))
+        place = place or own_line(type(actor), of_error(error))
         failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
         self.failures.append(failure)
         if self._log is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import protocols
 from sim.errors import UserError
 from sim.explain import nearest
+from sim.protocol_checks import require_sound
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -64,6 +65,7 @@ def find_protocol(name: str, folder: Path | None = None) -> "type[Learner]":
             f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Learner); '
             f"it has: {', '.join(classes) or 'none'}{nearest(class_name, classes)}"
         )
+    require_sound(found)
     return found
 
 

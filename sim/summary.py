@@ -134,7 +134,7 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
     first = (stopped or failures)[0]
     return {
         "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
-        "restarts": len(failures) - len(stopped),
+        "restarts": sum(failure.action == "restart" for failure in failures),
         "errors": len({failure.error for failure in stopped or failures}),
         "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
     }
