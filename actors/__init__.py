@@ -4,6 +4,7 @@ from actors.actor import Actor
 from actors.codec import Codec, size
 from actors.mailbox import Mailbox
 from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, UnknownPeer
+from actors.scan import DecodeError
 from actors.supervisor import Failure, Supervisor
 from actors.transport import InMemoryTransport, Transport
 
@@ -12,6 +13,7 @@ __all__ = [
     "ActorError",
     "AskInHandler",
     "Codec",
+    "DecodeError",
     "Envelope",
     "Failure",
     "InMemoryTransport",

@@ -15,13 +15,19 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.message import Envelope
+from actors.message import Envelope, describe
+from actors.scan import Budget, DecodeError
 
 TENSOR = 1
 DATACLASS = 2
 
-_NUMERIC_KINDS = "biufc"  # bool, int, uint, float, complex: dtypes whose raw bytes mean the same elsewhere
-_DEPTH_MAX = 64  # levels of decoding; each calls through C, whose stack hostile bytes could overflow
+# Dtypes whose raw bytes mean the same elsewhere, by their names. numpy is never asked for others: it reads
+# names as if they were source code.
+_DTYPES = {
+    str(dtype): dtype
+    for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+    for dtype in (np.dtype(f"<{kind}"), np.dtype(f">{kind}"))
+}
 _LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
 _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
 
@@ -73,11 +79,18 @@ class Codec:
         return self._pack(obj)
 
     def decode(self, data: bytes) -> Any:
-        """The object that `encode` turned into `data`. Raises ValueError for anything else."""
+        """The object that `encode` turned into `data`.
+
+        Raises DecodeError for anything else, and nothing but that: for objects nested more than 64 deep, for
+        those that would take more memory than 32 times their length (and a megabyte), and for what a message
+        class itself refuses.
+        """
         try:
-            return self._unpack(data, 0)
-        except (TypeError, OverflowError) as error:
-            raise ValueError(f"not an encoded message: {error}") from error
+            return self._unpack(data, 0, Budget(len(data), frozenset((TENSOR, DATACLASS))))
+        except DecodeError:
+            raise
+        except Exception as error:
+            raise DecodeError(f"not an encoded message: {describe(error):.200}") from error
 
     def _pack(self, obj: object) -> bytes:
         # strict_types sends subclasses (and tuples) to _default instead of packing them as their base class.
@@ -97,23 +110,33 @@ class Codec:
             return msgpack.ExtType(TENSOR, self._pack([str(array.dtype), list(array.shape), array.tobytes()]))
         raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
 
-    def _unpack(self, data: bytes, depth: int) -> Any:
-        if depth > _DEPTH_MAX:
-            raise ValueError(f"messages nested more than {_DEPTH_MAX} deep")
-        hook = partial(self._extension, depth + 1)
+    def _unpack(self, data: bytes, depth: int, budget: Budget) -> Any:
+        budget.scan(data, depth)
+        hook = partial(self._extension, depth + 1, budget)
         return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
 
-    def _extension(self, depth: int, code: int, data: bytes) -> object:
-        content = self._unpack(data, depth)
+    def _extension(self, depth: int, budget: Budget, code: int, data: bytes) -> object:
+        content = self._unpack(data, depth, budget)
         match code, content:
             case int(code), (str(dtype), tuple(shape), bytes(raw)) if code == TENSOR:
-                return np.frombuffer(raw, _numeric_dtype(dtype)).reshape(shape)
+                return _tensor_of(dtype, shape, raw)
             case int(code), (str(name), *values) if code == DATACLASS:
                 cls = self._types.get(name)
                 if cls is None:
-                    raise ValueError(f"message type {name!r} was not given to this codec")
+                    raise DecodeError(f"message type {name!r:.60} was not given to this codec")
                 return cls(**dict(zip(_field_names(cls), values, strict=True)))
-        raise ValueError(f"malformed extension of type {code}")
+        raise DecodeError(f"malformed extension of type {code}")
+
+
+def _tensor_of(name: str, shape: tuple[Any, ...], raw: bytes) -> np.ndarray:
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise DecodeError(f"unknown dtype {name!r:.60}")
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise DecodeError("a shape is made of whole numbers of 0 or more")
+    if prod(shape) * dtype.itemsize != len(raw):
+        raise DecodeError(f"{len(raw)} bytes are no {dtype} of that shape")
+    return np.frombuffer(raw, dtype).reshape(shape)
 
 
 def _require_message_type(cls: type) -> None:
@@ -126,13 +149,11 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 
 def _numeric_dtype(name: str) -> np.dtype:
-    """The numpy dtype of that name; torch's prefix is ignored. TypeError if numpy has no such numbers."""
-    try:
-        dtype = np.dtype(name.removeprefix("torch."))
-    except TypeError:
-        raise TypeError(f"numpy has no dtype {name}; convert the tensor before sending it") from None
-    if dtype.kind not in _NUMERIC_KINDS:
-        raise TypeError(f"dtype {name} is not numeric")
+    """The numpy dtype of that name; torch's prefix is ignored. TypeError if its bytes mean no numbers."""
+    dtype = _DTYPES.get(name.removeprefix("torch."))
+    if dtype is None:
+        known = f"allowed are {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
+        raise TypeError(f"dtype {name:.60} cannot be sent; {known}, so convert the tensor before sending it")
     return dtype
 
 

@@ -61,8 +61,7 @@ REFUSED = {
         "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
     ),
     "before super": (
-        "    def __init__(self, *given):\n        self.x = self.settings  # here\n        super().__init__(*given)\n"
-        + STEP,
+        "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
         "name, surroundings, compute, settings) and begins with super().__init__(",
     ),
@@ -72,8 +71,7 @@ REFUSED = {
         "given; it takes",
     ),
     "no objective": (
-        "    @classmethod  # here\n    def objective(cls, settings):\n        return lambda *batch: 0.0\n"
-        + STEP,
+        "    @classmethod  # here\n    def objective(cls, settings):\n        return lambda *x: 0.0\n" + STEP,
         "Own.objective() must return None or an instance of a frozen dataclass with a __call__, with `views`, "
         "1 or 2, not None",
     ),
