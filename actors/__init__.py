@@ -3,7 +3,8 @@
 from actors.actor import Actor
 from actors.codec import Codec, size
 from actors.mailbox import Mailbox
-from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError
+from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, UnknownPeer
+from actors.scan import DecodeError
 from actors.supervisor import Failure, Supervisor
 from actors.transport import InMemoryTransport, Transport
 
@@ -12,6 +13,7 @@ __all__ = [
     "ActorError",
     "AskInHandler",
     "Codec",
+    "DecodeError",
     "Envelope",
     "Failure",
     "InMemoryTransport",
@@ -20,5 +22,6 @@ __all__ = [
     "RemoteError",
     "Supervisor",
     "Transport",
+    "UnknownPeer",
     "size",
 ]

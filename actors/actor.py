@@ -1,11 +1,13 @@
 """An actor: a name, a mailbox, handlers that run one at a time, and behaviour of its own beside them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
 from actors.mailbox import Mailbox
 from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, describe
+from actors.place import of_coroutine, own_line
 from actors.transport import Transport
 
 M = TypeVar("M")
@@ -20,12 +22,19 @@ class Actor:
     them; what they see in the actor's fields can only change at an `await`.
     """
 
+    machinery: ClassVar[bool] = True
+    """Whether this very class is part of the framework, so that errors need not point into its file."""
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait in the mailbox for `collect` instead of going to `on_message`; a subclass
     adds to those of its bases."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if not isinstance(cls.collected, tuple) or not all(isinstance(kind, type) for kind in cls.collected):
+            raise TypeError(
+                f"{cls.__name__}.collected must be a tuple of message classes, such as (Model,), "
+                f"not {cls.collected!r:.60}"
+            )
         inherited = [kind for base in cls.__mro__[1:] for kind in vars(base).get("collected", ())]
         cls.collected = tuple(dict.fromkeys([*inherited, *cls.collected]))
 
@@ -76,9 +85,13 @@ class Actor:
     # --- verbs ----------------------------------------------------------------------------------------------
 
     def tell(self, peer: str, message: object) -> None:
-        """Send and forget. Does nothing once this actor has ended: the dead are silent."""
+        """Send and forget. Does nothing once this actor has ended: the dead are silent.
+
+        Raises UnknownPeer if there never was a peer of that name.
+        """
         if self._alive:
-            self._transport.send(Envelope(self.name, peer, message))
+            name = peer if type(peer) is str else _plain(peer, "tell")
+            self._transport.send(Envelope(self.name, name, message))
         elif self._phase == "new":
             self._require_alive("tell")
 
@@ -86,10 +99,11 @@ class Actor:
         """Send, and wait at most `timeout` seconds for the answer.
 
         Raises PeerUnavailable if none comes, RemoteError if the peer's handler failed, AskInHandler when
-        called in a handler.
+        called in a handler, UnknownPeer if there never was a peer of that name.
         """
         self._require_alive("ask")
         self._refuse_in_handler("ask")
+        peer = _plain(peer, "ask")
         number = self._next_request
         self._next_request += 1
         loop = asyncio.get_running_loop()
@@ -127,7 +141,12 @@ class Actor:
         self._require_alive("collect")
         self._refuse_in_handler("collect")
         self._require_collected(kind)
-        return await self._mailbox.collect(kind, peers, timeout=timeout, where=where)
+        if isinstance(peers, str):
+            raise TypeError(f"collect() takes several peers, such as [{peers!r}], not the text {peers!r}")
+        names = [_plain(peer, "collect") for peer in peers]
+        for name in names:
+            self._transport.require_known(name)
+        return await self._mailbox.collect(kind, names, timeout=timeout, where=where)
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
@@ -152,9 +171,10 @@ class Actor:
         task.add_done_callback(self._task_ended)
         return task
 
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let `seconds` pass: await it."""
-        return self._transport.sleep(seconds)
+    async def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        # A coroutine, although the transport's would do: Python notices when nobody awaits it.
+        await self._transport.sleep(seconds)
 
     @property
     def now(self) -> float:
@@ -175,9 +195,42 @@ class Actor:
         return "; ".join(waits + self._mailbox.waits()) or None
 
     @property
+    def progress(self) -> str | None:
+        """How far `run` is, in words."""
+        return None
+
+    @property
+    def whereabouts(self) -> str:
+        """Where this actor waits and what for, in words, for whoever finds that it waits for ever."""
+        line = None if self._main is None else self._line(self._main)
+        where = ", ".join([part for part in (self.progress, line) if part])
+        waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
+        others = [
+            f"{self._what(task)} waits as well"
+            for task in self._tasks
+            if task is not self._main and (task is not self._pump or self._handled is not None)
+        ]
+        return "; ".join([f"{where}: {waits}" if where else waits, *others])
+
+    @property
     def main_task(self) -> asyncio.Task[None] | None:
         """The task of `on_start` and `run`; None unless the actor is up."""
         return self._main
+
+    @property
+    def _handled(self) -> str | None:
+        """The class of the message that `on_message` is busy with."""
+        coroutine: Any = None if self._pump is None else self._pump.get_coro()
+        if not isinstance(getattr(coroutine, "cr_await", None), CoroutineType):
+            return None  # it waits for the next message
+        return type(coroutine.cr_frame.f_locals["message"]).__name__
+
+    def _what(self, task: asyncio.Task[Any]) -> str:
+        handled, line = self._handled if task is self._pump else None, self._line(task)
+        return self._tasks[task] + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
+
+    def _line(self, task: asyncio.Task[Any]) -> str | None:
+        return own_line(type(self), of_coroutine(task.get_coro()))
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 
@@ -296,6 +349,7 @@ class Actor:
         task = asyncio.current_task()
         if task in self._tasks:
             self._tasks[task] = label
+            task.set_name(f"{self.name}: {label}")
 
     def _require_alive(self, verb: str) -> None:
         if not self._alive:
@@ -320,3 +374,10 @@ class Actor:
 def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
     if not arrival.done():
         arrival.set_result(None)
+
+
+def _plain(peer: object, verb: str) -> str:
+    """A peer's name as plain text: numpy's choices among names are of a class of its own."""
+    if not isinstance(peer, str):
+        raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
+    return str(peer)

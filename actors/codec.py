@@ -15,17 +15,39 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.message import Envelope
+from actors.message import Envelope, describe
+from actors.scan import Budget, DecodeError
 
 TENSOR = 1
 DATACLASS = 2
 
-_NUMERIC_KINDS = "biufc"  # bool, int, uint, float, complex: dtypes whose raw bytes mean the same elsewhere
-_DEPTH_MAX = 64  # levels of decoding; each calls through C, whose stack hostile bytes could overflow
+# Dtypes whose raw bytes mean the same elsewhere, by their names. numpy is never asked for others: it reads
+# names as if they were source code.
+_DTYPES = {
+    str(dtype): dtype
+    for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+    for dtype in (np.dtype(f"<{kind}"), np.dtype(f">{kind}"))
+}
 _LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
 _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
 
 Sizer = Callable[[Any], int]
+
+
+class Met:
+    """What `size` came across. alterable: something that its owner could alter after it was sent.
+
+    Nobody takes that back but `actors.values.sealed`, which copies it: nearly all messages need no second
+    look.
+    """
+
+    __slots__ = ("alterable",)
+
+    def __init__(self) -> None:
+        self.alterable = False
+
+
+met = Met()
 
 
 def size(obj: object) -> int:
@@ -57,11 +79,18 @@ class Codec:
         return self._pack(obj)
 
     def decode(self, data: bytes) -> Any:
-        """The object that `encode` turned into `data`. Raises ValueError for anything else."""
+        """The object that `encode` turned into `data`.
+
+        Raises DecodeError for anything else, and nothing but that: for objects nested more than 64 deep, for
+        those that would take more memory than 32 times their length (and a megabyte), and for what a message
+        class itself refuses.
+        """
         try:
-            return self._unpack(data, 0)
-        except (TypeError, OverflowError) as error:
-            raise ValueError(f"not an encoded message: {error}") from error
+            return self._unpack(data, 0, Budget(len(data), frozenset((TENSOR, DATACLASS))))
+        except DecodeError:
+            raise
+        except Exception as error:
+            raise DecodeError(f"not an encoded message: {describe(error):.200}") from error
 
     def _pack(self, obj: object) -> bytes:
         # strict_types sends subclasses (and tuples) to _default instead of packing them as their base class.
@@ -81,23 +110,33 @@ class Codec:
             return msgpack.ExtType(TENSOR, self._pack([str(array.dtype), list(array.shape), array.tobytes()]))
         raise TypeError(f"message type {cls.__name__!r} was not given to this codec")
 
-    def _unpack(self, data: bytes, depth: int) -> Any:
-        if depth > _DEPTH_MAX:
-            raise ValueError(f"messages nested more than {_DEPTH_MAX} deep")
-        hook = partial(self._extension, depth + 1)
+    def _unpack(self, data: bytes, depth: int, budget: Budget) -> Any:
+        budget.scan(data, depth)
+        hook = partial(self._extension, depth + 1, budget)
         return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=hook)
 
-    def _extension(self, depth: int, code: int, data: bytes) -> object:
-        content = self._unpack(data, depth)
+    def _extension(self, depth: int, budget: Budget, code: int, data: bytes) -> object:
+        content = self._unpack(data, depth, budget)
         match code, content:
             case int(code), (str(dtype), tuple(shape), bytes(raw)) if code == TENSOR:
-                return np.frombuffer(raw, _numeric_dtype(dtype)).reshape(shape)
+                return _tensor_of(dtype, shape, raw)
             case int(code), (str(name), *values) if code == DATACLASS:
                 cls = self._types.get(name)
                 if cls is None:
-                    raise ValueError(f"message type {name!r} was not given to this codec")
+                    raise DecodeError(f"message type {name!r:.60} was not given to this codec")
                 return cls(**dict(zip(_field_names(cls), values, strict=True)))
-        raise ValueError(f"malformed extension of type {code}")
+        raise DecodeError(f"malformed extension of type {code}")
+
+
+def _tensor_of(name: str, shape: tuple[Any, ...], raw: bytes) -> np.ndarray:
+    dtype = _DTYPES.get(name)
+    if dtype is None:
+        raise DecodeError(f"unknown dtype {name!r:.60}")
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise DecodeError("a shape is made of whole numbers of 0 or more")
+    if prod(shape) * dtype.itemsize != len(raw):
+        raise DecodeError(f"{len(raw)} bytes are no {dtype} of that shape")
+    return np.frombuffer(raw, dtype).reshape(shape)
 
 
 def _require_message_type(cls: type) -> None:
@@ -110,13 +149,11 @@ def _field_names(cls: type) -> tuple[str, ...]:
 
 
 def _numeric_dtype(name: str) -> np.dtype:
-    """The numpy dtype of that name; torch's prefix is ignored. TypeError if numpy has no such numbers."""
-    try:
-        dtype = np.dtype(name.removeprefix("torch."))
-    except TypeError:
-        raise TypeError(f"numpy has no dtype {name}; convert the tensor before sending it") from None
-    if dtype.kind not in _NUMERIC_KINDS:
-        raise TypeError(f"dtype {name} is not numeric")
+    """The numpy dtype of that name; torch's prefix is ignored. TypeError if its bytes mean no numbers."""
+    dtype = _DTYPES.get(name.removeprefix("torch."))
+    if dtype is None:
+        known = f"allowed are {', '.join(list(_DTYPES)[:1] + [key for key in _DTYPES if key[0] in 'iufc'])}"
+        raise TypeError(f"dtype {name:.60} cannot be sent; {known}, so convert the tensor before sending it")
     return dtype
 
 
@@ -163,7 +200,13 @@ def _sequence(value: tuple | list) -> int:
     return _items_head(len(value)) + sum(_SIZERS[type(item)](item) for item in value)
 
 
+def _list(value: list) -> int:
+    met.alterable = True
+    return _sequence(value)
+
+
 def _dict(value: dict) -> int:
+    met.alterable = True
     total = _items_head(len(value))
     for key, item in value.items():
         total += _SIZERS[type(key)](key) + _SIZERS[type(item)](item)
@@ -178,6 +221,16 @@ def _tensor(value: Any) -> int:
     return _tensor_size(value.dtype, value.shape)
 
 
+def _alterable_tensor(value: Any) -> int:
+    met.alterable = True
+    return _tensor_size(value.dtype, value.shape)
+
+
+def can_be_altered(cls: type) -> bool:
+    """Whether it is a class of arrays or tensors; a handle, which is none, offers no copies of itself."""
+    return issubclass(cls, np.ndarray) or (hasattr(cls, "__array__") and hasattr(cls, "clone"))
+
+
 @lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
 def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
     numeric = _numeric_dtype(str(dtype))
@@ -187,6 +240,7 @@ def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
 
 def _dataclass_sizer(cls: type) -> Sizer:
     names = _field_names(cls)
+    unseen = len(names) < len(fields(cls))  # fields that do not travel: what is in them is not looked at
     fixed = _items_head(1 + len(names)) + _str(cls.__name__)
     if len(names) < 2:
         values_of: Callable[[object], Any] = lambda obj: [getattr(obj, name) for name in names]  # noqa: E731
@@ -206,6 +260,8 @@ def _dataclass_sizer(cls: type) -> Sizer:
                 except TypeError as error:
                     raise TypeError(f"{cls.__name__}.{name}: {error}") from None
             raise
+        if unseen:
+            met.alterable = True
         return _extension(total)
 
     return dataclass_size
@@ -243,7 +299,7 @@ class _Sizers(dict[type, Sizer]):
         if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
             return _scalar
         if hasattr(cls, "__array__") and not issubclass(cls, np.generic):
-            return _tensor
+            return _alterable_tensor if can_be_altered(cls) else _tensor
         if is_dataclass(cls):
             _require_message_type(cls)
             return _dataclass_sizer(cls)
@@ -262,7 +318,7 @@ _SIZERS = _Sizers(
         str: _str,
         bytes: lambda value: _binary(len(value)),
         tuple: _sequence,
-        list: _sequence,
+        list: _list,
         dict: _dict,
     }
 )

@@ -3,7 +3,12 @@
 Any frozen dataclass is a message. It travels inside an `Envelope`, which only actors and transports see.
 """
 
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+
+_NAMES_COMPARED = 1_000  # when the nearest of many names is looked for
+_NAMES_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -58,6 +63,17 @@ class PeerUnavailable(ActorError):
 
     def __str__(self) -> str:
         return f"{self.peer} is unavailable: {self.reason}"
+
+
+class UnknownPeer(ActorError):
+    """Something was sent to a name that nobody ever had, unlike that of somebody who is gone."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        near = difflib.get_close_matches(name, names[:_NAMES_COMPARED], n=1, cutoff=0.6)
+        there = ", ".join(names) if len(names) <= _NAMES_SHOWN else f"{names[0]}, {names[1]} to {names[-1]}"
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"nobody in this run is named {name!r}, there are {there}{hint}")
+        self.name = name
 
 
 class RemoteError(ActorError):

@@ -1,17 +1,19 @@
 """Starts actors, ends them, and deals with their failures: a failing actor takes nobody else down."""
 
 import asyncio
+import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
+from actors.place import of_error, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
-Action = Literal["stop", "restart"]
+Action = Literal["stop", "restart", "go on"]
 
 # Distance between the first request numbers of two lives of one name. Numbers are counted per actor, because
 # they travel in messages, and the size of nobody's messages shall depend on how much others ask.
@@ -23,7 +25,7 @@ class Failure:
     """One failure of one actor. Texts only: an exception would keep alive whatever its frames refer to.
 
     `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
-    task's name.
+    task's name. `place` is the line of the actor's own code that took part last, as "mine.py:12".
     """
 
     name: str
@@ -32,9 +34,40 @@ class Failure:
     error: str
     action: Action
     traceback: str
+    place: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} failed at {self.time_s:.6g} s in {self.where}: {self.error} ({self.action})"
+        return f"{self.name} failed at {self.time_s:.6g} s in {self.what}"
+
+    @property
+    def what(self) -> str:
+        """What failed where, and what was done about it, in words."""
+        where = f"{self.where} ({self.place})" if self.place else self.where
+        return f"{where}: {self.error} ({self.action})"
+
+
+def in_short(failures: Iterable[Failure]) -> list[str]:
+    """One line for all failures that are alike but for who failed when, in the order of the first of each."""
+    alike: dict[tuple[object, ...], list[Failure]] = {}
+    failures = list(failures)
+    # Errors often name who failed, or the others.
+    names = re.compile(
+        "|".join([rf"\b{re.escape(name)}\b" for name in dict.fromkeys([each.name for each in failures])])
+    )
+    for failure in failures:
+        error = names.sub("", failure.error)
+        alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
+    return [_together(group) for group in alike.values()]
+
+
+def _together(group: list[Failure]) -> str:
+    first, others = group[0], dict.fromkeys([failure.name for failure in group[1:]])
+    if len(group) == 1:
+        return str(first)
+    names = [name for name in others if name != first.name]
+    who = f"{first.name} and {len(names)} more" if names else first.name
+    again = f"{len(group)} times, " if len(group) > len(names) + 1 else ""
+    return f"{who} failed {again}first at {first.time_s:.6g} s in {first.what}"
 
 
 class Supervisor:
@@ -146,12 +179,12 @@ class Supervisor:
 
     def _actor_failed(self, actor: Actor, where: str, error: Exception) -> None:
         if actor._phase != "running":  # it is ending already, and this does not change how
-            self._record(actor, where, error, "stop")
+            self.record(actor, where, error, "stop")
             return
         restarts = self._restarts.get(actor.name, 0)
         again = self._on_failure == "restart" and restarts < self._max_restarts
         self._restarts[actor.name] = restarts + again
-        self._record(actor, where, error, "restart" if again else "stop")
+        self.record(actor, where, error, "restart" if again else "stop")
         self._note(actor.name, "failed")
         actor._fail(self._recover(actor, error, again))
 
@@ -160,7 +193,7 @@ class Supervisor:
         try:
             await actor.on_failure(error)
         except Exception as second:
-            self._record(actor, "on_failure", second, "restart" if again else "stop")
+            self.record(actor, "on_failure", second, "restart" if again else "stop")
         factory = self._factories.get(actor.name)
         self._end(actor)
         self._transport.abort(actor.name)
@@ -173,14 +206,21 @@ class Supervisor:
             if successor.name != failed.name:
                 raise ActorError(f"the factory of {failed.name} made an actor named {successor.name}")
         except Exception as error:
-            self._record(failed, "restart", error, "stop")
+            self.record(failed, "restart", error, "stop")
             return
         self._launch(successor, factory)
         self._note(successor.name, "restarted")
 
-    def _record(self, actor: Actor, where: str, error: Exception, action: Action) -> None:
+    def record(
+        self, actor: Actor, where: str, error: Exception, action: Action, place: str | None = None
+    ) -> None:
+        """Note a failure of an actor's code, and what follows from it; nothing else happens.
+
+        place: the line to name, where it is not to be taken from the error.
+        """
         text = "".join(traceback.format_exception(error))
-        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text)
+        place = place or own_line(type(actor), of_error(error))
+        failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
         self.failures.append(failure)
         if self._log is not None:
             self._log(str(failure))

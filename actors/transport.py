@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from actors.codec import size
+from actors.codec import met, size
 from actors.mailbox import Bell, FutureBell
 from actors.message import Envelope
+from actors.values import sealed
 
 Deliver = Callable[[Envelope], None]
 
@@ -35,8 +36,13 @@ class Transport(ABC):
     def send(self, envelope: Envelope) -> None:
         """Put the envelope on its way and return at once.
 
-        Never raises for an unreachable receiver; raises TypeError for a message that cannot be encoded.
+        What arrives is the message as it is now: whatever in it could be altered is copied. Never raises for
+        an unreachable receiver; raises TypeError for a message that cannot be encoded, and UnknownPeer as
+        `require_known` does.
         """
+
+    def require_known(self, name: str) -> None:  # noqa: B027 - most transports cannot know
+        """Raises UnknownPeer for a name that nobody ever had or will have, where the transport can know."""
 
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Wait that long."""
@@ -81,7 +87,7 @@ class InMemoryTransport(Transport):
     def send(self, envelope: Envelope) -> None:
         self.bytes += size(envelope)
         self.sent += 1
-        self._wire.append(envelope)
+        self._wire.append(sealed(envelope) if met.alterable else envelope)
         if len(self._wire) == 1:
             asyncio.get_running_loop().call_soon(self._deliver_turn)
 

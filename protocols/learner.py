@@ -51,6 +51,7 @@ class Learner(Member):
     steps done; `peers`; `rng`; `samples`, the number of its training samples.
     """
 
+    machinery: ClassVar[bool] = True
     Settings: ClassVar[type[base.Settings]] = Settings
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
@@ -125,6 +126,7 @@ class Learner(Member):
 
     async def run(self) -> None:
         """Repeat `step` for ever. A method that only answers messages overrides this to return at once."""
+        self._relabel("step")
         timeless, now = 0, self._transport.now
         before = now()
         while True:
@@ -137,6 +139,11 @@ class Learner(Member):
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
                     "time stands still: train, sleep or wait for a message in it"
                 )
+
+    @property
+    def progress(self) -> str:
+        """The iteration that this client is in, in words."""
+        return f"iteration {self.iterations + 1}"
 
     def finish_iteration(self) -> None:
         """Count one iteration; `run` does so after each step."""

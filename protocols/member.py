@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -95,6 +95,7 @@ class Surroundings:
 class Member(Actor):
     """An actor that knows its peers and has a model: the common base of learners and servers."""
 
+    machinery: ClassVar[bool] = True
     params: Vector
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
@@ -184,6 +185,8 @@ class ServerPlan:
 
 class Server(Member):
     """An actor without data or device of its own that coordinates clients, as in federated averaging."""
+
+    machinery: ClassVar[bool] = True
 
     def __init__(self, name: str, surroundings: Surroundings, settings: Settings, initial: Vector) -> None:
         super().__init__(name, surroundings)

@@ -247,6 +247,8 @@ def _show(result: "RunResult") -> None:
         console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
     if len(failures) > _FAILURES_SHOWN:
         console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+    for warning in result.summary.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
     if traceback := result.summary.get("failure_traceback"):
         typer.echo(f"where the first one came from:\n{traceback}", err=True)
     # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.

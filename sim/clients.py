@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from actors.place import of_error, own_line
+from actors.supervisor import Supervisor
 from protocols.learner import Learner
 from sim.compute import DeviceCompute
-from sim.learning.engine import Vector
+from sim.learning.engine import Scalar, Vector
+from sim.protocol_checks import defined
 from sim.world.churn import State
 from sim.world.devices import Device
 from sim.world.membership import Membership
@@ -20,7 +24,8 @@ class Client:
     """A client over all its lives: its device and its view of the others stay, its learner may be replaced.
 
     `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
-    will need. `backup` is the model that it saved last, where it may come back with that.
+    will need. `backup` is the model that it saved last, where it may come back with that. `mute`:
+    its weights() failed.
     """
 
     index: int
@@ -33,6 +38,7 @@ class Client:
     up: bool = False
     leaving: asyncio.Task[None] | None = None
     backup: Vector | None = None
+    mute: bool = False
 
     def newcomer(self) -> Learner:
         """A fresh learner that comes after the others."""
@@ -100,18 +106,68 @@ class ChurnCounts:
     turned_away: int = 0
 
 
+def observed(name: str, value: object) -> float | Scalar:
+    """A value that an actor reported: a number, perhaps one that is not computed yet. TypeError otherwise."""
+    if isinstance(value, Scalar):
+        return value
+    try:
+        if not isinstance(value, str):
+            return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    what = type(value).__name__
+    raise TypeError(f"observe({name!r}, {value!r:.60}): the value must be a number, not {what}")
+
+
+def weights_of(
+    client: Client, clients: Container[str], supervisor: Supervisor
+) -> Mapping[str, float | Scalar]:
+    """A client's collaboration weights, by the names of `clients`.
+
+    If they are none, that is recorded as a failure, and the client is not asked again; it goes on, since only
+    the observer wants to know.
+    """
+    learner = client.learner
+    if learner is None or client.mute:
+        return {}
+    try:
+        return _require_weights(learner.weights(), clients)
+    except Exception as error:
+        client.mute = True
+        place = own_line(type(learner), of_error(error)) or defined(type(learner).weights)
+        supervisor.record(learner, "weights", error, "go on", place)
+        return {}
+
+
+def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, float | Scalar]:
+    if weights is None:
+        return {}
+    if not isinstance(weights, Mapping):
+        what = type(weights).__name__
+        raise TypeError(f"weights() must return a mapping of peers' names to numbers, or None, not {what}")
+    for peer, weight in weights.items():
+        if peer not in clients:
+            raise ValueError(f"weights() names {peer!r:.60}, which is no client; use names from self.peers")
+        if not isinstance(weight, float | int | Scalar) and not hasattr(weight, "__float__"):
+            raise TypeError(f"weights() must give {peer} a number, not {type(weight).__name__}")
+    return weights
+
+
 class Window:
     """What one actor reported since the last evaluation: sum and number of values, by name."""
 
     __slots__ = ("_sums",)
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[float]] = {}
+        self._sums: dict[str, list[Any]] = {}
 
-    def add(self, name: str, value: float) -> None:
+    def add(self, name: str, value: float | Scalar) -> None:
         """One reported value."""
         entry = self._sums.get(name)
         if entry is None:
+            if not isinstance(name, str):
+                what = type(name).__name__
+                raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {what}")
             self._sums[name] = [value, 1]
         else:
             entry[0] += value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import protocols
 from sim.errors import UserError
 from sim.explain import nearest, one_line
+from sim.protocol_checks import require_sound
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -73,6 +74,7 @@ def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
             f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Learner); '
             f"it has: {', '.join(classes) or 'none'}{nearest(class_name, classes)}"
         )
+    require_sound(found)
     return found
 
 

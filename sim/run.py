@@ -29,6 +29,7 @@ from sim.results.trace import first_difference
 from sim.scenario import Scenario, digest, to_toml
 from sim.simulation import Simulation
 from sim.summary import summarise
+from sim.unawaited import noticed
 from sim.world.clock import Deadlock
 
 Result = TypeVar("Result")
@@ -78,7 +79,7 @@ def run_scenario(
 def _run(simulation: Simulation, directory: RunDirectory, watcher: Watcher) -> RunResult:
     """Run to the end, and write the results; raises Deadlock after that."""
     deadlock: Deadlock | None = None
-    with _Interrupts() as interrupts:
+    with _Interrupts() as interrupts, noticed() as unawaited:
         alone = None
         try:
             interrupts.run(simulation)
@@ -91,10 +92,13 @@ def _run(simulation: Simulation, directory: RunDirectory, watcher: Watcher) -> R
         interrupted = interrupts.seen
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
+        summary["warnings"] = unawaited
         if deadlock is not None:
             summary["deadlock"] = str(deadlock)
         _write(directory, simulation, summary)
     if deadlock is not None:
+        for warning in unawaited:
+            deadlock.add_note(f"warning: {warning}")
         deadlock.add_note(f"the results up to then are in {directory.path}")
         raise deadlock
     return RunResult(directory.path, summary, interrupted)

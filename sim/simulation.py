@@ -9,7 +9,7 @@ from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
-from sim.clients import ChurnCounts, Client, Window, with_same_model
+from sim.clients import ChurnCounts, Client, Window, observed, weights_of, with_same_model
 from sim.divergence import Divergence
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
@@ -131,9 +131,7 @@ class Simulation:
 
     def _supervise(self, actor: Actor) -> None:
         assert actor.main_task is not None
-        self.loop.must_finish(
-            actor.main_task, lambda: actor.waiting_for or "nothing that another actor sends"
-        )
+        self.loop.must_finish(actor.main_task, lambda: actor.whereabouts)
 
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
@@ -270,7 +268,8 @@ class Simulation:
                     f"my_{name}"
                 )
             else:
-                window.add(name, value)
+                # Nearly always the first: every message may be a reason to report something.
+                window.add(name, value if type(value) is float else observed(name, value))
 
         return observe
 
@@ -347,14 +346,8 @@ class Simulation:
 
     def _record_graph(self, now: float, up: Sequence[Client]) -> None:
         for client in up:
-            assert client.learner is not None
-            for peer, weight in (client.learner.weights() or {}).items():
-                target = self._by_name.get(peer)
-                if target is None:
-                    raise ValueError(
-                        f"weights() of {client.name} names {peer!r}, which is no client; use names from peers"
-                    )
-                self.metrics.graph(now, client.index, target.index, float(weight))
+            for peer, weight in weights_of(client, self._by_name, self.supervisor).items():
+                self.metrics.graph(now, client.index, self._by_name[peer].index, float(weight))
 
     def _log(self, line: str) -> None:
         if self.on_log is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from actors.supervisor import Failure
+from actors.supervisor import Failure, in_short
 from protocols.learner import AreYouThere
 from sim.results.metrics import (
     ALL,
@@ -78,7 +78,7 @@ def summarise(
         "population": _population(simulation) if is_accuracy else None,
         "non_finite": _non_finite(simulation, up),
         "failed": _failed(failures),
-        "failures": [str(failure) for failure in failures],
+        "failures": in_short(failures),
         "failure_traceback": failures[0].traceback if failures else None,
         "interrupted": interrupted,
         "notices": list(scenario.notices),
@@ -135,7 +135,7 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
     first = (stopped or failures)[0]
     return {
         "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
-        "restarts": len(failures) - len(stopped),
+        "restarts": sum(failure.action == "restart" for failure in failures),
         "errors": len({failure.error for failure in stopped or failures}),
         "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
     }

@@ -21,6 +21,7 @@ from sim.learning.engine import ClientData, Optimizer
 from sim.learning.models import architecture
 from sim.learning.objectives import OBJECTIVES
 from sim.learning.partitions import PARTITIONS, Partition
+from sim.protocol_checks import objective_of
 from sim.scenario import Scenario
 from sim.settings.data import Decoupled, ImageData, QuadraticData
 from sim.settings.sections import FreshStart
@@ -74,7 +75,7 @@ def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.devic
 def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
     """How each client trains; those with the same model share one object."""
     training, protocol = scenario.training, scenario.protocol
-    own_objective = protocol.learner.objective(protocol.settings)
+    own_objective = objective_of(protocol.learner, protocol.settings)
     objective, views = (
         (OBJECTIVES[dataset.task], 1) if own_objective is None else (own_objective, own_objective.views)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.compiled import require_compiler
 from sim.learning.engine.memory import explained
+from sim.protocol_checks import called, made, server_plans
 from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
@@ -46,9 +48,10 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
         require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
-    built = build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu")
-    built.close()
-    return built
+    simulation = build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu")
+    with closing(simulation):
+        simulation.clients[0].fresh()
+    return simulation
 
 
 def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:
@@ -97,6 +100,7 @@ class _Builder:
         servers = [plan.name for plan in self.plans]
         actors = Actors(self.seed, self.names, servers, learning.clusters)
         self.network = SimulatedNetwork(self.loop, self.seed, network_model(scenario, actors, data_dir))
+        self.network.expect(actors.names)
         self._set_server_links()
 
     def simulation(self) -> Simulation:
@@ -117,9 +121,12 @@ class _Builder:
     def _server_plans(self) -> list[ServerPlan]:
         protocol = self.scenario.protocol
         try:
-            return protocol.learner.servers(protocol.settings, self.names, self.learning.clusters)
-        except ValueError as error:
-            raise UserError(str(error)) from None
+            plans = called(protocol.learner, "servers", protocol.settings, self.names, self.learning.clusters)
+        except UserError as error:
+            if type(error.__cause__) is ValueError:  # how a method says what does not fit it
+                raise UserError(str(error.__cause__)) from None
+            raise
+        return server_plans(protocol.learner, plans)
 
     def _refuse_samples_with_servers(self) -> None:
         if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
@@ -188,7 +195,8 @@ class _Builder:
 
         def fresh() -> Learner:
             compute.forget()
-            return protocol.learner(name, surroundings, compute, protocol.settings)
+            kind = protocol.learner
+            return made(kind, lambda: kind(name, surroundings, compute, protocol.settings))
 
         return Client(index, name, compute, membership, fresh, up_at_start=name not in self.absent)
 

@@ -21,7 +21,7 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -30,7 +30,8 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 from sim.world.bare_loop import BareLoop
 from sim.world.deadlock import Deadlock, place
 from sim.world.event import Event, Timer
-from sim.world.random import key, splitmix64
+from sim.world.livelock import ROUNDS_MAX, Breaker
+from sim.world.random import shuffled_numbers
 from sim.world.task import NEVER, VirtualTask
 
 __all__ = ["Deadlock", "VirtualLoop", "run_virtual"]
@@ -39,13 +40,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _PURGE_MIN = 64  # cancelled timers below which a purge is not worth its pass over the heap
-
-
-def _shuffled(seed: int) -> Iterator[int]:
-    """Sequence numbers with random higher digits, so that timers of one time fire in random order."""
-    ties = key(seed, "ties")
-    for number in count():
-        yield splitmix64(ties, number) << 64 | number
 
 
 class VirtualLoop(BareLoop):
@@ -60,7 +54,7 @@ class VirtualLoop(BareLoop):
         super().__init__()
         self.context = copy_context()  # of callbacks that have no other
         self.now_s = 0.0  # what `time()` returns, for those who ask often; to be read only
-        order = count() if shuffle_seed is None else _shuffled(shuffle_seed)
+        order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
         self._ready: deque[Timer] = deque()
         # Two heaps. The second number is unique, so that events themselves are never compared.
@@ -240,9 +234,14 @@ class VirtualLoop(BareLoop):
         ready, timers, observers = self._ready, self._timers, self._observers
         next_ready = ready.popleft
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
+        breaker, rounds, rounds_max = Breaker(), 0, ROUNDS_MAX  # rounds: of this instant
         while not self._stopping and self._failure is None:
             try:
                 if ready:
+                    rounds += 1
+                    if rounds > rounds_max:
+                        rounds -= rounds_max // 100
+                        breaker.strike(ready, self.now_s)
                     # A round: the timers that are due line up behind what is ready, and all of these run, but
                     # not what they make ready.
                     if timers and timers[0][0] <= self.now_s:
@@ -254,15 +253,18 @@ class VirtualLoop(BareLoop):
                     if timer.due != number:
                         self._cancelled -= 1
                         continue
+                    rounds = rounds + 1 if when == self.now_s else 0
                     self.now_s = when
                     timer.due = NEVER
-                    if timers and timers[0][0] <= when:
+                    if rounds > rounds_max or (timers and timers[0][0] <= when):
                         ready.append(timer)
                     else:  # a round of its own
                         timer.fire()
                     del timer  # a task's error holds this frame: it must not hold the task in turn
                 elif not self._next_observer(end_s):
                     return
+                else:
+                    rounds = 0
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:

@@ -17,12 +17,12 @@ class Deadlock(RuntimeError):
     Attributes: `time_s`, the virtual time (seconds); `waiting`, pairs of a task's name and what it waits for.
     """
 
+    problem = "deadlock at {} s of virtual time: nothing is left to happen, and these wait for ever"
+
     def __init__(self, time_s: float, waiting: Iterable[tuple[str, str]]) -> None:
         self.time_s = time_s
         self.waiting = list(waiting)
-        lines = [
-            f"deadlock at {time_s:g} s of virtual time: nothing is left to happen, and these wait for ever"
-        ]
+        lines = [self.problem.format(f"{time_s:g}")]
         lines += [f"  {who}: {what}" for who, what in self.waiting[:_LISTED_MAX]]
         if len(self.waiting) > _LISTED_MAX:
             lines.append(f"  and {len(self.waiting) - _LISTED_MAX} more")

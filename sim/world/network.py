@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from actors.codec import size_behind_head
-from actors.message import Envelope
+from actors.codec import met, size, size_behind_head
+from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
+from actors.values import sealed
 from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
@@ -79,6 +80,7 @@ class SimulatedNetwork(Transport):
         self._partitions = Partitions(model.partitions) if model.partitions else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was ever attached
+        self._names: dict[str, None] | None = None  # every name that there will ever be, if that is known
         self._wires: dict[tuple[str, str], Wire] = {}
         self._latencies = Draws(seed, "latency")  # of all pairs: an object for each would be many
         self._shared = SharedLinks(loop)
@@ -122,21 +124,34 @@ class SimulatedNetwork(Transport):
         for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
+    def expect(self, names: Iterable[str]) -> None:
+        """These are all the names that there will ever be: whoever sends to another one is told so."""
+        self._names = dict.fromkeys(names)
+
+    def require_known(self, name: str) -> None:
+        if self._names is not None and name not in self._names:
+            raise UnknownPeer(name, list(self._names))
+
     # -- The way of a message
 
     def send(self, envelope: Envelope) -> None:
-        """Put a message on its way and return at once.
+        """Put a message on its way and return at once; it arrives as it is now.
 
-        Raises TypeError if it cannot be encoded, and nothing for an unreachable receiver.
+        Raises TypeError if it cannot be encoded, UnknownPeer if nobody ever has the receiver's name, and
+        nothing for an unreachable receiver.
         """
         pair = (envelope.sender, envelope.receiver)
         if pair[0] == pair[1]:
-            self._loop.call_soon(self._deliver_to_self, envelope)  # past the network, and not counted
+            size(envelope)  # refuses what could not be sent to others either
+            self._loop.call_soon(self._deliver_to_self, sealed(envelope))  # past the network, and not counted
             return
         wire = self._wires.get(pair)
         if wire is None:
+            self.require_known(pair[1])
             wire = self._wires[pair] = Wire(pair, self._model.link_of(pair), self._seed)
         size_bytes = size_behind_head(envelope, wire.head_bytes)
+        if met.alterable:
+            envelope = sealed(envelope)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
         self._count_sent(message)
@@ -254,7 +269,8 @@ class SimulatedNetwork(Transport):
             wire.last, wire.arrival_s = message, arrival_s
         self._loop.schedule(arrival_s, message)
         if copy_delay_s is not None:
-            copy = Message(self, wire, message.envelope, message.size_bytes, message.number)
+            # Whoever gets the first one may alter what is in it.
+            copy = Message(self, wire, sealed(message.envelope), message.size_bytes, message.number)
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)

@@ -16,8 +16,9 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
+from itertools import count
 from statistics import NormalDist
 
 import numpy as np
@@ -142,3 +143,10 @@ class Draws:
 
     def __repr__(self) -> str:
         return f"<Draws {self.key:016x}, {self.place} drawn>"
+
+
+def shuffled_numbers(seed: int) -> Iterator[int]:
+    """Sequence numbers with random higher digits, so that timers of one time fire in random order."""
+    ties = key(seed, "ties")
+    for number in count():
+        yield splitmix64(ties, number) << 64 | number

@@ -189,7 +189,7 @@ def test_a_step_without_time_or_definition_is_a_failure_that_explains_itself(kin
         world.run()
         (failure,) = world.supervisor.failures
         since_s = 5.0 if kind == "Stuck" else 0.0
-        assert (failure.name, failure.time_s, failure.where) == ("client-0", since_s, "run")
+        assert (failure.name, failure.time_s, failure.where) == ("client-0", since_s, "step")
         assert failure.error == error
 
 
@@ -275,8 +275,10 @@ def test_a_failing_spawned_task_is_its_clients_failure_and_nobody_elses() -> Non
         world.run()
         (failure,) = world.supervisor.failures
         assert str(failure) == (
-            "client-1 failed at 1.5 s in fail_later: ZeroDivisionError: one over none (stop)"
+            f"client-1 failed at 1.5 s in fail_later ({failure.place}): "
+            "ZeroDivisionError: one over none (stop)"
         )
+        assert str(failure.place).rpartition("/")[2].startswith("test_learner.py:")
         assert [learner(world, index).iterations for index in (0, 2, 3)] == [8, 8, 8]
         assert [client.name for client in world.clients_up] == ["client-0", "client-2", "client-3"]
 

@@ -78,6 +78,11 @@ def own(folder: Path, body: str) -> tuple[str, str]:
     return "--set", "protocol.name=own.py:Own"
 
 
+def number_of(line: str, body: str) -> int:
+    """The number of the line in `own`'s file that contains a text."""
+    return (BEGIN + body).partition(line)[0].count("\n") + 1
+
+
 def results(folder: Path) -> RunDirectory:
     [directory] = (folder / "runs").iterdir()
     return RunDirectory.load(directory)
@@ -121,7 +126,8 @@ def test_a_run_and_its_options(invoke: Callable[..., Result], tmp_path: Path) ->
 def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> None:
     result = invoke(QUADRATIC, *own(tmp_path, FAILS))
     assert result.exit_code == 1
-    first = "client-0 failed at 0.125 s in run: RuntimeError: not today (stop)"
+    place = f"{tmp_path / 'own.py'}:{number_of('raise RuntimeError', FAILS)}"
+    first = f"client-0 and 5 more failed first at 0.125 s in step ({place}): RuntimeError: not today (stop)"
     assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(
         "the run failed: 6 of 6 clients failed: RuntimeError: not today (first: client-0 at 125 ms)\n"
     )
@@ -129,12 +135,14 @@ def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> No
     assert 'raise RuntimeError("not today")' in result.stderr
     summary = check_results(tmp_path)
     assert summary["virtual_seconds"] == 0.125
-    assert len(summary["failures"]) == 6
+    assert summary["failures"] == [first]
+    assert summary["clients"]["failed"] == 6
     assert summary["clients"]["alive"] == 0
 
 
-def test_many_failures_are_not_all_shown(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    result = invoke(QUADRATIC, *own(tmp_path, FAILS), "--set", "clients.count=12")
+def test_failures_that_differ_are_not_all_shown(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    each_its_own = FAILS.replace('"not today"', 'self.name.replace("client", "number")')
+    result = invoke(QUADRATIC, *own(tmp_path, each_its_own), "--set", "clients.count=12")
     assert result.stdout.count("failed: client-") == 10
     assert "and 2 more failures, in summary.json" in result.stdout
 
@@ -147,12 +155,12 @@ def test_a_deadlock_names_who_waits_for_what(invoke: Callable[..., Result], tmp_
     assert lines[-5].endswith(
         "deadlock at 0.125 s of virtual time: nothing is left to happen, and these wait for ever"
     )
-    assert [line.split(": ", 2)[-1] for line in lines[-4:-1]] == [
-        "Word from client-1, client-2",
-        "Word from client-0, client-2",
-        "Word from client-0, client-1",
+    place = f"{tmp_path / 'own.py'}:{number_of('self.collect', WAITS_FOR_EVER)}"
+    assert lines[-4:-1] == [
+        f"  client-0: step: iteration 1, {place}: waits for Word from client-1, client-2",
+        f"  client-1: step: iteration 1, {place}: waits for Word from client-0, client-2",
+        f"  client-2: step: iteration 1, {place}: waits for Word from client-0, client-1",
     ]
-    assert [line.split(":")[0].strip() for line in lines[-4:-1]] == ["client-0", "client-1", "client-2"]
     assert lines[-1] == f"the results up to then are in {results(tmp_path).path}"
     summary = check_results(tmp_path)
     assert "client-1" in summary["deadlock"]

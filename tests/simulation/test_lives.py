@@ -87,7 +87,9 @@ def test_a_failing_client_is_reported_and_takes_nobody_down(tmp_path: Path) -> N
         built.run()
         [failure] = built.supervisor.failures
         assert (
-            said == [str(failure)] == ["client-2 failed at 3 s in run: ValueError: three is too late (stop)"]
+            said
+            == [str(failure)]
+            == [f"client-2 failed at 3 s in step ({failure.place}): ValueError: three is too late (stop)"]
         )
         assert 'raise ValueError("three is too late")' in failure.traceback
         assert iterations(built) == [40, 40, None, 40, 40, 40]

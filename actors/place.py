@@ -1,0 +1,52 @@
+"""Where in its author's own code an actor is, or was when it failed: "mine.py:12"."""
+
+import os
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+Frame = tuple[str, int]
+"""A file and a line of it."""
+
+
+def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
+    """The innermost of `frames` that is in the file of an actor's class, or else of one of its bases.
+
+    `frames` go from the outermost to the innermost. Classes whose own `machinery` is True do not count: their
+    users did not write them. None if no other class has a frame there.
+    """
+    lines = dict(frames)  # of several in one file the innermost
+    for cls in kind.__mro__:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if file in lines and not vars(cls).get("machinery", False):
+            return written(file, lines[file])
+    return None
+
+
+def written(file: str, line: int) -> str:
+    """A place as "file:line", relative to the current folder if it is below it."""
+    near = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+    return f"{near}:{line}"
+
+
+def of_coroutine(coroutine: Any) -> list[Frame]:
+    """Where a suspended coroutine waits."""
+    frames, inner = [], coroutine
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
+        if frame is None:  # a future: the end of the chain
+            break
+        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+    return frames
+
+
+def of_error(error: BaseException) -> list[Frame]:
+    """Where an error was raised."""
+    frames: list[Frame] = []
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        frames.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
+        step = step.tb_next
+    return frames

@@ -1,0 +1,94 @@
+"""A look at foreign msgpack bytes before anything is made of them: whole or not, how deep, how much memory.
+
+A byte of msgpack may become a hundred bytes of objects, and a header of five may claim room for four thousand
+million. What a decoded message takes stays below a fixed multiple of its length.
+"""
+
+_DEPTH_MAX = 64  # levels of maps and arrays, and of extensions in one another
+_BYTES_FREE = 2**20  # of objects, however short the message
+_BYTES_PER_BYTE = 32  # of objects per byte of the message; what holds no other objects takes less by itself
+_ARRAY_BYTES, _MAP_BYTES, _EXTENSION_BYTES = 64, 240, 200  # of an empty one, roughly
+_ITEM_BYTES, _PAIR_BYTES = 8, 80
+
+_INVALID = 0xC1
+# Whole length of what its first byte tells all about; 0 for the others.
+_WHOLE = [1] * 0x80 + [0] * 0x20 + [1 + length for length in range(32)] + [0] * 0x20 + [1] * 0x20
+for _first, _length in {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9}.items():
+    _WHOLE[_first] = _length
+for _power in range(4):
+    _WHOLE[0xCC + _power] = _WHOLE[0xD0 + _power] = 1 + 2**_power
+# Bytes in which a length follows the first byte: of text and bytes, of extensions, of arrays, of maps.
+_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4} | dict.fromkeys(range(0xD4, 0xD9), 0)
+_ARRAYS = {0xDC: 2, 0xDD: 4} | dict.fromkeys(range(0x90, 0xA0), 0)
+_MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
+
+
+class DecodeError(ValueError):
+    """Bytes that are no encoded message."""
+
+
+class Budget:
+    """What may be made of one message, extensions in one another included."""
+
+    def __init__(self, length: int, codes: frozenset[int]) -> None:
+        self._left = _BYTES_FREE + _BYTES_PER_BYTE * length
+        self._codes = codes
+
+    def scan(self, data: bytes, depth: int) -> None:
+        """Refuse, with DecodeError, `data` (the inside of `depth` extensions) that is not one whole object.
+
+        Or that is too deep, would take too much memory, or holds extensions other than those of `codes`.
+        """
+        if depth > _DEPTH_MAX:
+            raise DecodeError(f"messages nested more than {_DEPTH_MAX} deep")
+        self._spend(len(data))
+        place, end = 0, len(data)
+        wanted, all_wanted = [1], 1  # objects still to come: of each array or map that is open, and together
+        while wanted:
+            if not wanted[-1]:
+                wanted.pop()
+                continue
+            if place + all_wanted > end:  # each takes a byte at least
+                raise DecodeError("the bytes end too early")
+            wanted[-1] -= 1
+            first = data[place]
+            place, items = (place + _WHOLE[first], 0) if _WHOLE[first] else self._look_closer(data, place)
+            all_wanted += items - 1
+            if items:
+                wanted.append(items)
+                if len(wanted) > _DEPTH_MAX:
+                    raise DecodeError(f"arrays and maps nested more than {_DEPTH_MAX} deep")
+        if place != end:
+            raise DecodeError("the bytes end too early" if place > end else f"{end - place} bytes too many")
+
+    def _look_closer(self, data: bytes, place: int) -> tuple[int, int]:
+        """Where what begins at `place` goes on behind its head, or ends, and how many objects it holds."""
+        first = data[place]
+        if first in _LENGTHS:
+            width = _LENGTHS[first]
+            return place + 1 + width + _number(data, place, width), 0
+        if first in _EXTENSIONS:
+            width = _EXTENSIONS[first]
+            length = _number(data, place, width) if width else 1 << (first - 0xD4)
+            code = data[place + 1 + width : place + 2 + width]
+            if code and code[0] not in self._codes:
+                raise DecodeError(f"unknown extension of type {code[0]}")
+            self._spend(_EXTENSION_BYTES)
+            return place + 2 + width + length, 0
+        if first == _INVALID:
+            raise DecodeError("no object begins with the byte c1")
+        is_map = first in _MAPS
+        width = _MAPS[first] if is_map else _ARRAYS[first]
+        count = _number(data, place, width) if width else first & 15
+        self._spend(_MAP_BYTES + count * _PAIR_BYTES if is_map else _ARRAY_BYTES + count * _ITEM_BYTES)
+        return place + 1 + width, 2 * count if is_map else count
+
+    def _spend(self, size_bytes: int) -> None:
+        self._left -= size_bytes
+        if self._left < 0:
+            raise DecodeError("what is in it would take too much memory for its length")
+
+
+def _number(data: bytes, place: int, width: int) -> int:
+    return int.from_bytes(data[place + 1 : place + 1 + width], "big")

@@ -1,0 +1,88 @@
+"""What is sent is a value: whatever its sender does afterwards, it arrives as it was sent.
+
+Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and
+travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. What is
+none of these `actors.codec.size` refuses.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from actors.codec import can_be_altered, met
+from actors.message import Envelope
+
+Copier = Callable[[Any], Any]
+"""Returns its argument if that is a value already, else a copy that shares nothing mutable with it."""
+
+
+def sealed(envelope: Envelope) -> Envelope:
+    """The envelope with its message as a value: itself, unless something in the message could be altered.
+
+    A transport need not call it when `size` has not set `met.alterable`; that is taken back.
+    """
+    met.alterable = False
+    message = envelope.message
+    value = _COPIERS[type(message)](message)
+    if value is message:
+        return envelope
+    asks = (envelope.request, envelope.answer_to, envelope.error)
+    return Envelope(envelope.sender, envelope.receiver, value, *asks)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    copies = tuple([_COPIERS[type(item)](item) for item in value])
+    return value if all(map(_is, copies, value)) else copies
+
+
+def _list(value: list[Any]) -> list[Any]:
+    return [_COPIERS[type(item)](item) for item in value]
+
+
+def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    return {_COPIERS[type(key)](key): _COPIERS[type(item)](item) for key, item in value.items()}
+
+
+def _tensor(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+
+
+def _is(first: object, second: object) -> bool:
+    return first is second
+
+
+def _dataclass_copier(cls: type) -> Copier:
+    names = [field.name for field in fields(cls)]
+
+    def dataclass_copy(obj: Any) -> Any:
+        values = [getattr(obj, name) for name in names]
+        copies = [_COPIERS[type(value)](value) for value in values]
+        if all(map(_is, copies, values)):
+            return obj
+        copied: Any = object.__new__(cls)  # copy.copy() would set slots by the frozen class's own __setattr__
+        attributes = {**getattr(obj, "__dict__", {}), **dict(zip(names, copies, strict=True))}
+        for name, value in attributes.items():
+            object.__setattr__(copied, name, value)
+        return copied
+
+    return dataclass_copy
+
+
+class _Copiers(dict[type, Copier]):
+    """How to copy each class; found out when a class is first met."""
+
+    def __missing__(self, cls: type) -> Copier:
+        copier = (
+            _tensor if can_be_altered(cls) else _dataclass_copier(cls) if is_dataclass(cls) else _as_it_is
+        )
+        self[cls] = copier
+        return copier
+
+
+_COPIERS = _Copiers({tuple: _tuple, list: _list, dict: _dict})

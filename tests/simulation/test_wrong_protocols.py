@@ -1,0 +1,266 @@
+"""Protocols that are wrong: what their author is told, and that it points at the author's own line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sim.cli import app
+from sim.results.store import RunDirectory
+from tests.simulation.worlds import QUADRATIC, write
+
+BEGIN = """\
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+
+from protocols.learner import Learner
+from protocols.settings import Duration
+
+
+@dataclass(frozen=True)
+class Note:
+    number: int
+
+
+class Own(Learner):
+"""
+STEP = """
+    async def step(self):
+        await self.sleep(1)
+"""
+
+
+def command(verb: str, folder: Path, body: str, *options: str) -> Result:
+    (folder / "own.py").write_text(BEGIN + body, encoding="utf-8")
+    file = write(folder, QUADRATIC.replace('name = "local"', 'name = "own.py:Own"'))
+    where = ("--out", str(folder / "runs"), "--device", "cpu", "--quiet") if verb == "run" else ()
+    return CliRunner().invoke(app, [verb, str(file), *where, "--set", "run.duration=5 s", *options])
+
+
+def place(folder: Path, body: str) -> str:
+    """The line that ends with a comment saying so."""
+    [line] = [n for n, text in enumerate((BEGIN + body).splitlines(), 1) if text.endswith("# here")]
+    return f"{folder / 'own.py'}:{line}"
+
+
+REFUSED = {
+    "settings of another kind": (
+        "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
+        "Own.Settings must be a class that is written `class Settings(Learner.Settings):`, not the class "
+        "Settings",
+    ),
+    "a default of another type": (
+        "    class Settings(Learner.Settings):  # here\n        x: Duration = 3\n" + STEP,
+        "the default of Own.Settings.x = 3: 3 has no unit; write a number and one of us, ms, s, min, h, day,",
+    ),
+    "no super": (
+        "    def __init__(self, *given):  # here\n        self.x = 3\n" + STEP,
+        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+    ),
+    "before super": (
+        "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
+        "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
+        "name, surroundings, compute, settings) and begins with super().__init__(",
+    ),
+    "other arguments": (
+        "    def __init__(self, name):  # here\n        super().__init__(name)\n" + STEP,
+        "Own.__init__() failed: TypeError: Own.__init__() takes 2 positional arguments but 5 were "
+        "given; it takes",
+    ),
+    "no objective": (
+        "    @classmethod  # here\n    def objective(cls, settings):\n        return lambda *x: 0.0\n" + STEP,
+        "Own.objective() must return None or an instance of a frozen dataclass with a __call__, "
+        "with `views`, 1 or 2, not None",
+    ),
+    "an objective that fails": (
+        "    @classmethod\n    def objective(cls, settings):\n        return settings.nothing  # here\n"
+        + STEP,
+        "Own.objective() failed: AttributeError: 'Settings' object has no attribute 'nothing'",
+    ),
+    "no servers": (
+        "    @classmethod  # here\n    def servers(cls, settings, clients, clusters):\n        return 3\n"
+        + STEP,
+        "Own.servers() must return a list of ServerPlan, not 3",
+    ),
+    "a step that is no coroutine": (
+        "    def step(self):  # here\n        self.sleep(1)\n",
+        "Own.step() must be written `async def step(...)`",
+    ),
+    "weights that are a coroutine": (
+        "    async def weights(self):  # here\n        return {}\n" + STEP,
+        "Own.weights() must be written `def weights(...)`, without async",
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_can_be_no_protocol_is_refused(kind: str, verb: str, tmp_path: Path) -> None:
+    body, text = REFUSED[kind]
+    result = command(verb, tmp_path, body)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{tmp_path / 'world.toml'}: {place(tmp_path, body)}: {text}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_what_is_collected_must_be_classes(tmp_path: Path) -> None:
+    result = command("check", tmp_path, "    collected = Note\n" + STEP)
+    assert result.exit_code == 2
+    assert "Own.collected must be a tuple of message classes, such as (Model,), not <class" in result.stderr
+
+
+FAILS = {
+    "observe": (
+        STEP + "        self.observe('x', [1])  # here\n",
+        "TypeError: observe('x', [1]): the value must be a number, not list",
+    ),
+    "observe text": (
+        STEP + "        self.observe('x', '3')  # here\n",
+        "TypeError: observe('x', '3'): the value must be a number, not str",
+    ),
+    "observe a number's name": (
+        STEP + "        self.observe(3, 3)  # here\n",
+        "TypeError: observe(3, ...): the name must be text, not int",
+    ),
+    "tell nobody": (
+        STEP + "        self.tell('client7', Note(1))  # here\n",
+        "UnknownPeer: nobody in this run is named 'client7', there are client-0, client-1, client-2, "
+        "client-3, client-4, client-5; did you mean 'client-",
+    ),
+    "ask nobody": (
+        STEP + "        await self.ask('client-77', Note(1), timeout=1)  # here\n",
+        "UnknownPeer: nobody in this run is named 'client-77'",
+    ),
+    "collect from nobody": (
+        "    collected = (Note,)\n" + STEP + "        await self.collect(Note, ['me'], timeout=1)  # here\n",
+        "UnknownPeer: nobody in this run is named 'me'",
+    ),
+    "collect from a text": (
+        "    collected = (Note,)\n"
+        + STEP
+        + "        await self.collect(Note, 'client-1', timeout=1)  # here\n",
+        "TypeError: collect() takes several peers, such as ['client-1'], not the text 'client-1'",
+    ),
+    "tell a number": (
+        STEP + "        self.tell(1, Note(1))  # here\n",
+        "TypeError: tell() needs a peer's name, such as 'client-1', not 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAILS)
+def test_what_fails_in_every_client_is_said_once(kind: str, tmp_path: Path) -> None:
+    body, error = FAILS[kind]
+    result = command("run", tmp_path, body)
+    assert result.exit_code == 1
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("failed: ")]
+    begin = f"failed: client-0 and 5 more failed first at 1 s in step ({place(tmp_path, body)}): {error}"
+    assert line.startswith(begin)
+    [directory] = (tmp_path / "runs").iterdir()
+    assert RunDirectory.load(directory).summary()["failures"] == [line.removeprefix("failed: ")]
+
+
+WEIGHTS = {
+    "a list": (
+        "    def weights(self):  # here\n        return [1]\n",
+        "TypeError: weights() must return a mapping",
+    ),
+    "an error": (
+        "    def weights(self):\n        return 1 / 0  # here\n",
+        "ZeroDivisionError: division by zero",
+    ),
+    "text": (
+        "    def weights(self):  # here\n        return dict.fromkeys(self.peers, 'a')\n",
+        "TypeError: weights() must give client-1 a number, not str",
+    ),
+    "nobody": (
+        "    def weights(self):  # here\n        return {'me': 1.0}\n",
+        "ValueError: weights() names 'me', which is no client; use names from self.peers",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_wrong_weights_cost_the_graph_and_not_the_run(kind: str, tmp_path: Path) -> None:
+    body, error = WEIGHTS[kind]
+    result = command("run", tmp_path, body + STEP)
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("failed: ")]
+    assert line.startswith(
+        f"failed: client-0 and 5 more failed first at 0 s in weights ({place(tmp_path, body)}): {error}"
+    )
+    assert line.endswith("(go on)")
+    [directory] = (tmp_path / "runs").iterdir()
+    summary = RunDirectory.load(directory).summary()
+    assert summary["clients"]["alive"] == 6
+    assert summary["virtual_seconds"] == 5.0
+
+
+def test_numpys_choices_among_names_are_names(tmp_path: Path) -> None:
+    body = """
+    collected = (Note,)
+
+    async def step(self):
+        await self.sleep(1)
+        peer = self.rng.choice(self.peers)
+        self.tell(peer, Note(3))
+        await self.ask(self.rng.choice(self.peers), Question(), timeout=1)
+        found = await self.collect(Note, self.rng.choice(self.peers, size=2), timeout=0.1)
+        assert all(type(name) is str for name in found)
+        self.suspect(peer)
+
+    async def on_message(self, message, sender):
+        return Note(1)
+
+
+@dataclass(frozen=True)
+class Question:
+    pass
+"""
+    result = command("run", tmp_path, body)
+    assert result.exit_code == 0, result.output
+    [directory] = (tmp_path / "runs").iterdir()
+    summary = RunDirectory.load(directory).summary()
+    assert summary["failures"] == []
+    assert summary["messages"]["delivered"] > 0
+
+
+def test_to_one_that_is_gone_or_has_yet_to_come_is_no_error(tmp_path: Path) -> None:
+    churn = "churn=[{at='2 s', event='crash', clients=[1]}, {at='4 s', event='join', clients=[2]}]"
+    body = STEP + "        self.tell('client-1', Note(1))\n        self.tell('client-2', Note(2))\n"
+    body += "    async def on_message(self, message, sender):\n        pass\n"
+    result = command("run", tmp_path, body, "--set", churn)
+    assert result.exit_code == 0, result.output
+    [directory] = (tmp_path / "runs").iterdir()
+    summary = RunDirectory.load(directory).summary()
+    assert summary["failures"] == []
+    assert summary["messages"]["dropped"] > 0
+
+
+def test_what_is_never_awaited_is_said_once_with_its_line(tmp_path: Path) -> None:
+    body = """
+    async def step(self):
+        self.sleep(3)
+        self.train()
+        self.ask("client-1", Note(1), timeout=1)
+        await self.sleep(1)
+        helper()
+
+
+async def helper():
+    pass
+"""
+    result = command("run", tmp_path, body)
+    assert result.exit_code == 0
+    first = BEGIN.count("\n") + 3
+    expected = [
+        f"client-0 called {call}() at {tmp_path / 'own.py'}:{first + line} without awaiting it, which does "
+        f"nothing: write `await {call}(...)`"
+        for line, call in enumerate(["self.sleep", "self.train", "self.ask"])
+    ]
+    expected.append(expected[0].replace(f":{first} ", f":{first + 4} ").replace("self.sleep", "helper"))
+    assert result.stderr.splitlines() == [f"warning: {line}" for line in expected]
+    [directory] = (tmp_path / "runs").iterdir()
+    assert RunDirectory.load(directory).summary()["warnings"] == expected
