@@ -36,7 +36,7 @@ class Kind(ABC):
 
     @abstractmethod
     def commands(self, state: Any) -> Commands:
-        """Write what is not written yet; returns the arguments of commands, each for where the last succeeded."""
+        """Write what is not written yet; the arguments of commands, each for where the last succeeded."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Case:
 
     @classmethod
     def drawn(cls, kind: str, seed: int) -> Case:
-        """The case of a seed with all its changes, of which there are few, often one."""
-        count = min(1 + int(Random(f"changes {seed}").expovariate(1.0)), _MOST_CHANGES)
+        """The case of a seed with all its changes, of which there are few, often one, and rarely none."""
+        rng = Random(f"changes {seed}")
+        count = min(1 + int(rng.expovariate(1.0)), _MOST_CHANGES) if rng.random() < 0.97 else 0
         return cls(kind, seed, tuple(range(count)))
 
     @classmethod
@@ -93,7 +94,7 @@ def attempt(case: Case, kind: Kind, data: Path, keep: Path | None = None) -> Ver
         folder, notes = Path(place) / "case", Path(place) / "notes.json"
         folder.mkdir()
         (folder / "data").symlink_to(data)
-        before = isolation.call(lambda: notes.write_text(json.dumps(case.prepare(kind, folder))), folder)
+        before = isolation.watched(lambda: notes.write_text(json.dumps(case.prepare(kind, folder))), folder)
         if before.code != 0:
             return Verdict(case, Fault(f"the fuzzer itself fails at {case.kind}", before.errors[-3000:]))
         words, commands = json.loads(notes.read_text(encoding="utf-8"))
@@ -106,13 +107,17 @@ def attempt(case: Case, kind: Kind, data: Path, keep: Path | None = None) -> Ver
 
 def _meet(case: Case, folder: Path, commands: Commands) -> Verdict:
     """Let the commands meet the input, up to the first fault or refusal."""
-    verdict, checked = Verdict(case, None), False
+    verdict, passed = Verdict(case, None), [""]
     for arguments in commands:
         patience_s = _RUN_FOR_S if arguments[0] == "run" else None
         outcome = isolation.command(arguments, folder, interrupt_after_s=patience_s)
-        fault = judge.fault(arguments, outcome, checked=checked)
+        # A check promises nothing about options that only a run has.
+        promised = passed == [word for word in arguments[1:] if word != "--quiet"]
+        fault = judge.fault(arguments, outcome, checked=promised)
         if fault is None:
-            fault = judge.left_behind(folder, arguments, outcome)
+            fault = judge.left_behind(folder, arguments)
+        if fault is None and not case.changes and outcome.code != 0:
+            fault = Fault(f"{arguments[0]} refuses unspoiled input", outcome.errors[-3000:])
         verdict = replace(
             verdict,
             fault=fault,
@@ -125,7 +130,7 @@ def _meet(case: Case, folder: Path, commands: Commands) -> Verdict:
         )
         if fault is not None or outcome.code != 0:
             break
-        checked = arguments[0] == "check"
+        passed = arguments[1:]
     return verdict
 
 
@@ -151,7 +156,7 @@ def _save(verdict: Verdict, folder: Path, keep: Path) -> None:
     lines.append(f"exit codes {verdict.codes}")
     if verdict.fault is not None:
         lines += [verdict.fault.name, verdict.fault.detail]
-    (keep / "FAULT.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
+    (keep / "CASE.txt").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="replace")
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -79,27 +79,20 @@ def warm_up(folder: Path, command: Sequence[str]) -> None:
 
 def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float | None = None) -> Outcome:
     """Run `coterie` with these arguments in `folder`, in a fork; Ctrl-C after some seconds, if asked for."""
-    return _watched(lambda: _main(arguments), folder, interrupt_after_s)
-
-
-def call(function: Callable[[], object], folder: Path) -> Outcome:
-    """Call a function in a fork."""
-    return _watched(lambda: _returns_none(function), folder, None)
-
-
-def _returns_none(function: Callable[[], object]) -> None:
-    function()
+    return watched(lambda: _main(arguments), folder, interrupt_after_s)
 
 
 def _main(arguments: Sequence[str]) -> None:
     from sim.cli import main
 
     os.environ.pop("COTERIE_DATA", None)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
     sys.argv = ["coterie", *arguments]
     main()
 
 
-def _watched(body: Callable[[], None], folder: Path, interrupt_after_s: float | None) -> Outcome:
+def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
+    """Call a function in a fork; Ctrl-C after some seconds, if asked for."""
     errors, output = folder / ".stderr", folder / ".stdout"
     started = time.monotonic()
     pid = os.fork()
@@ -158,7 +151,7 @@ def _read(path: Path) -> str:
     return text
 
 
-def _child(body: Callable[[], None], folder: Path, output: Path, errors: Path) -> NoReturn:
+def _child(body: Callable[[], object], folder: Path, output: Path, errors: Path) -> NoReturn:
     """The life of a fork: as a process that was started by a shell, without a network."""
     code = 70
     try:
@@ -169,7 +162,6 @@ def _child(body: Callable[[], None], folder: Path, output: Path, errors: Path) -
             os.dup2(os.open(path, flags, 0o644), number)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that a shell put behind
         faulthandler.enable(sys.stderr)
         faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=False)
@@ -181,7 +173,7 @@ def _child(body: Callable[[], None], folder: Path, output: Path, errors: Path) -
         os._exit(code)
 
 
-def _exit_code(body: Callable[[], None]) -> int:
+def _exit_code(body: Callable[[], object]) -> int:
     """What the interpreter would exit with."""
     try:
         body()

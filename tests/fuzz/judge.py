@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.fuzz.isolation import Outcome
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+_WARNING = re.compile(r"^(\S+):\d+: (\w*Warning: .*)$", re.MULTILINE)
 _OURS = ("actors", "protocols", "sim")
 _ROOT = Path(__file__).parents[2]
 
@@ -42,18 +43,16 @@ def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) 
         return Fault("check uses the network", _tail(said))
     if checked and outcome.code == 2:
         return Fault(f"check passes, {command} refuses: {_gist(outcome.errors)}", _tail(said))
-    if warning := re.search(r"^\S+:\d+: (\w*Warning: .*)$", outcome.errors, re.MULTILINE):
-        return Fault(f"warning {command} {warning[0][-120:]}", _tail(said))
+    if warning := _WARNING.search(outcome.errors):
+        return Fault(f"warning {command} {Path(warning[1]).name}: {warning[2][:80]}", _tail(said))
     return None
 
 
-def left_behind(folder: Path, arguments: Sequence[str], outcome: Outcome) -> Fault | None:
-    """Hidden folders, which only a killed run may leave, and result directories that are not whole."""
-    for results in {folder / "runs", folder}:
-        if not results.is_dir():
-            continue
-        for path in sorted(results.iterdir()):
-            if path.name.startswith("."):
+def left_behind(folder: Path, arguments: Sequence[str]) -> Fault | None:
+    """Hidden folders, which only a killed run may leave."""
+    for results in (folder, folder / "runs"):
+        for path in sorted(results.iterdir()) if results.is_dir() else ():
+            if path.name.startswith(".") and path.is_dir():
                 return Fault(f"{arguments[0]} leaves a hidden folder behind", path.name)
     return None
 

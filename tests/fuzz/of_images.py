@@ -41,7 +41,7 @@ downlink = "unlimited"
 step_time = "100 ms"
 """
 Content = Any
-"""What a file holds: an array, a table of arrays, a pickled batch, or bytes that are none of these any more."""
+"""What a file holds: an array, a table of arrays, a pickled batch, or bytes that are none of these."""
 
 
 @dataclass

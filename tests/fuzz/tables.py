@@ -27,7 +27,7 @@ def places(table: Any, above: Place = ()) -> Iterator[Place]:
 def get(table: Any, place: Place) -> Any:
     """What stands there; LookupError where nothing does."""
     for key in place:
-        if not isinstance(table, dict | list) or (isinstance(table, list) and isinstance(key, str)):
+        if not isinstance(table, dict if isinstance(key, str) else list):
             raise KeyError(key)
         table = table[key]  # type: ignore[index]
     return table
@@ -46,7 +46,7 @@ def put(table: Any, place: Place, value: Any) -> bool:
     """Set a place or append to a list, with the tables above made as needed; whether that was possible."""
     *above, last = place
     for key in above:
-        if isinstance(table, dict):
+        if isinstance(table, dict) and isinstance(key, str):
             table = table.setdefault(key, {})
         elif isinstance(table, list) and isinstance(key, int) and key < len(table):
             table = table[key]
@@ -54,11 +54,11 @@ def put(table: Any, place: Place, value: Any) -> bool:
             return False
     if isinstance(table, list) and last == len(table):
         table.append(value)
-    elif isinstance(table, dict) or (isinstance(table, list) and isinstance(last, int) and last < len(table)):
+        return True
+    fits = isinstance(last, str) if isinstance(table, dict) else has(table, (last,))
+    if fits:
         table[last] = value
-    else:
-        return False
-    return True
+    return fits
 
 
 def words(place: Place) -> str:
