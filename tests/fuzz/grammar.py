@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocols.settings import Settings
 from sim.protocol_loader import find_protocol, list_protocols
 from sim.settings.sections import Sections
-from tests.fuzz.tables import Place, has, put, shown, words
+from tests.fuzz.tables import Place, find, put, shown, words
 from tests.fuzz.values import odd_value
 
 Schema = dict[str, Any]
 _DEEPEST = 6
 _TIMES = ("0 s", "1 ms", "50 ms", "1 s", "20 s")
+_WHOLE = (0, -1, 1, 2, 13, 100, 10**4, 10**6, 10**9, 10**12, 2**31, 2**53, 2**63 - 1, 2**63, 10**30)
+_REAL = (0.0, -1.0, 1e-300, 1e-12, 1e-3, 0.5, 0.999999999999, 1.0, 1.5, 50.0, 1e3, 1e6, 1e15, 1e100, 1e308)
+_COUNTS = ("0", "-1", "1e-300", "1e-9", "0.001", "1", "1000", "1e6", "1e9", "1e15", "1e100", "1e300")
 # Compiling takes up to minutes, as documented, and measuring all ways may take long as well.
 _NOT_TRIED = ("compiled", "fastest")
+
+
+class Key(NamedTuple):
+    """A key: its place in a scenario, its schema, and that of the table or list that it belongs to."""
+
+    place: Place
+    schema: Schema
+    owner: Schema
 
 
 class Grammar:
@@ -27,9 +38,9 @@ class Grammar:
         self._root = settings.model_json_schema()
         self._definitions: Schema = self._root.get("$defs", {})
 
-    def places(self) -> Iterator[tuple[Place, Schema]]:
-        """Every key with its schema, of every kind of its tables; of lists only the first item."""
-        yield from self._places(self._root, (), 0)
+    def all_keys(self) -> Iterator[Key]:
+        """Every key of every kind of table; of lists only the first item."""
+        yield from self._keys(self._root, (), 0)
 
     def value(self, schema: Schema, rng: Random, depth: int = 0) -> Any:
         """A random value of a schema, nearly always valid; None where there is none to be written."""
@@ -53,6 +64,28 @@ class Grammar:
         example = rng.choice(schema.get("examples") or ["x"])
         return rng.choice(_TIMES) if example == "20 s" else example
 
+    def extreme(self, schema: Schema, rng: Random) -> Any:
+        """A value of the right type, and with the right unit, but at the end of what could be meant."""
+        schema = self._resolve(schema)
+        options = [option for option in _options(schema) if option.get("type") != "null"]
+        if options:
+            return self.extreme(rng.choice(options), rng)
+        match schema.get("type"):
+            case "integer":
+                return rng.choice(_WHOLE)
+            case "number":
+                return rng.choice(_REAL)
+            case "array":
+                items = schema.get("prefixItems") or [schema["items"]] * rng.choice((1, 2, 5, 50))
+                return [self.extreme(item, rng) for item in items]
+            case "object" if schema.get("properties"):
+                table = self._table(schema, rng, 0)
+                key = rng.choice(list(schema["properties"]))
+                return table | {key: self.extreme(schema["properties"][key], rng)}
+        example = str(schema.get("examples", [""])[0])
+        _, _, unit = example.partition(" ")
+        return f"{rng.choice(_COUNTS)} {unit}" if unit else self.value(schema, rng)
+
     def _table(self, schema: Schema, rng: Random, depth: int) -> dict[str, Any]:
         required = schema.get("required", ())
         table = {}
@@ -69,18 +102,18 @@ class Grammar:
         count = max(schema.get("minItems", 0), rng.choice((0, 1, 1, 2, 3)))
         return [self.value(schema["items"], rng, depth + 1) for _ in range(count)]
 
-    def _places(self, schema: Schema, above: Place, depth: int) -> Iterator[tuple[Place, Schema]]:
+    def _keys(self, schema: Schema, above: Place, depth: int) -> Iterator[Key]:
         if depth > _DEEPEST:
             return
         schema = self._resolve(schema)
         for option in _options(schema):
-            yield from self._places(option, above, depth)
+            yield from self._keys(option, above, depth)
         if isinstance(items := schema.get("items"), dict):
-            yield (*above, 0), items
-            yield from self._places(items, (*above, 0), depth + 1)
+            yield Key((*above, 0), items, schema)
+            yield from self._keys(items, (*above, 0), depth + 1)
         for key, own in schema.get("properties", {}).items():
-            yield (*above, key), own
-            yield from self._places(own, (*above, key), depth + 1)
+            yield Key((*above, key), own, schema)
+            yield from self._keys(own, (*above, key), depth + 1)
 
     def _resolve(self, schema: Schema) -> Schema:
         while "$ref" in schema:
@@ -103,17 +136,17 @@ def _number(schema: Schema, rng: Random) -> float:
 
 
 @cache
-def sections() -> tuple[Grammar, tuple[tuple[Place, Schema], ...]]:
-    """The whole scenario but for the protocols' own settings: its grammar and its places."""
+def sections() -> tuple[Grammar, tuple[Key, ...]]:
+    """The whole scenario but for the protocols' own settings: its grammar and its keys."""
     grammar = Grammar(Sections)
-    return grammar, tuple(grammar.places())
+    return grammar, tuple(grammar.all_keys())
 
 
 @cache
-def protocol(name: str) -> tuple[Grammar, tuple[tuple[Place, Schema], ...]]:
+def protocol(name: str) -> tuple[Grammar, tuple[Key, ...]]:
     """A protocol's settings, with their places in a scenario."""
     grammar = Grammar(find_protocol(name).Settings)
-    return grammar, tuple((("protocol", *place), schema) for place, schema in grammar.places())
+    return grammar, tuple(Key(("protocol", *key.place), key.schema, {}) for key in grammar.all_keys())
 
 
 @cache
@@ -128,13 +161,30 @@ def change(table: dict[str, Any], rng: Random) -> str:
         return _set(table, ("protocol", "name"), rng.choice(protocols()))
     section = table.get("protocol")
     name = section.get("name") if isinstance(section, dict) else None
-    grammar, found = protocol(name) if name in protocols() and rng.random() < 0.25 else sections()
-    place, schema = rng.choice(found)
-    for depth in range(1, len(place)):
-        if not has(table, place[:depth]):  # what is required beside the key
-            above = [own for other, own in found if other == place[:depth]]
-            _set(table, place[:depth], grammar.value(rng.choice(above), rng) if above else {})
-    return _set(table, place, grammar.value(schema, rng) if rng.random() < 0.7 else odd_value(rng))
+    grammar, keys = protocol(name) if name in protocols() and rng.random() < 0.25 else sections()
+    key = rng.choice(keys)
+    _make_room(table, key, grammar, keys, rng)
+    make = rng.choice((grammar.value, grammar.extreme, grammar.extreme))
+    return _set(table, key.place, make(key.schema, rng) if rng.random() < 0.85 else odd_value(rng))
+
+
+def _make_room(table: dict[str, Any], key: Key, grammar: Grammar, keys: Sequence[Key], rng: Random) -> None:
+    """See that there is a table, or a list, of the kind that has this key, with what it requires."""
+    *above, last = key.place
+    for depth in range(1, len(above)):
+        if not isinstance(find(table, above[:depth]), dict | list):
+            owners = [other.schema for other in keys if list(other.place) == above[:depth]]
+            _set(table, tuple(above[:depth]), grammar.value(rng.choice(owners), rng) if owners else {})
+    if not key.owner or not above:
+        return
+    there = find(table, above)
+    if isinstance(last, int):
+        fits = isinstance(there, list)
+    else:
+        tags = {name: own["const"] for name, own in key.owner.get("properties", {}).items() if "const" in own}
+        fits = isinstance(there, dict) and all(there.get(name) == tag for name, tag in tags.items())
+    if not fits:
+        _set(table, tuple(above), grammar.value(key.owner, rng))
 
 
 def _set(table: dict[str, Any], place: Place, value: Any) -> str:

@@ -114,9 +114,9 @@ def _override(scenario: dict[str, Any], rng: Random) -> str:
     place = rng.choice(list(tables.places(scenario)))
     value: Any = rng.choice((odd_value(rng), near(tables.get(scenario, place), rng)))
     if rng.random() < 0.4:
-        found = grammar.sections()
-        place, schema = rng.choice(found[1])
-        value = rng.choice((odd_value(rng), found[0].value(schema, rng)))
+        found, keys = grammar.sections()
+        place, schema, _ = rng.choice(keys)
+        value = rng.choice((odd_value(rng), found.value(schema, rng), found.extreme(schema, rng)))
     key = ".".join(map(str, place))
     spoil = rng.random()
     if spoil < 0.1:

@@ -21,7 +21,7 @@ class Scenarios(Kind):
         return worlds.short(rng.choice(list(worlds.SHORT)))
 
     def change(self, state: dict[str, Any], rng: Random) -> str:
-        return rng.choice((grammar.change, tables.change))(state, rng)
+        return rng.choice((grammar.change, grammar.change, grammar.change, tables.change))(state, rng)
 
     def commands(self, state: dict[str, Any]) -> Commands:
         Path("scenario.toml").write_text(tomli_w.dumps(state), encoding="utf-8", errors="replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -31,6 +31,11 @@ def get(table: Any, place: Place) -> Any:
             raise KeyError(key)
         table = table[key]  # type: ignore[index]
     return table
+
+
+def find(table: Any, place: Sequence[str | int]) -> Any:
+    """What stands there; None where nothing does."""
+    return get(table, tuple(place)) if has(table, tuple(place)) else None
 
 
 def has(table: Any, place: Place) -> bool:
