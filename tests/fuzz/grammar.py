@@ -162,7 +162,8 @@ def change(table: dict[str, Any], rng: Random) -> str:
     section = table.get("protocol")
     name = section.get("name") if isinstance(section, dict) else None
     grammar, keys = protocol(name) if name in protocols() and rng.random() < 0.25 else sections()
-    key = rng.choice(keys)
+    deepest = rng.choice((2, 2, 3, 4, _DEEPEST))  # most keys are deep in rare tables
+    key = rng.choice([key for key in keys if len(key.place) <= deepest] or keys)
     _make_room(table, key, grammar, keys, rng)
     make = rng.choice((grammar.value, grammar.extreme, grammar.extreme))
     return _set(table, key.place, make(key.schema, rng) if rng.random() < 0.85 else odd_value(rng))

@@ -41,7 +41,7 @@ def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) 
         return Fault(f"{command} prints {len(said):,} characters", said[:2000])
     if command == "check" and outcome.network:
         return Fault("check uses the network", _tail(said))
-    if checked and outcome.code == 2:
+    if checked and outcome.code == 2 and not outcome.network:  # what can't be downloaded is nobody's fault
         return Fault(f"check passes, {command} refuses: {_gist(outcome.errors)}", _tail(said))
     if warning := _WARNING.search(outcome.errors):
         return Fault(f"warning {command} {Path(warning[1]).name}: {warning[2][:80]}", _tail(said))

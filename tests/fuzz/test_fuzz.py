@@ -16,7 +16,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from sim.cli import app
-from tests.fuzz import data, isolation, worlds
+from tests.fuzz import data, grammar, isolation, tables, worlds
 from tests.fuzz.case import Case, Kind, attempt, minimised
 from tests.fuzz.isolation import Outcome
 from tests.fuzz.judge import fault
@@ -92,6 +92,19 @@ def test_unspoiled_input_is_accepted(
 
 def test_every_shipped_scenario_has_a_short_form() -> None:
     assert set(worlds.SHORT) == {path.stem for path in worlds.SCENARIOS.glob("*.toml")}
+
+
+@pytest.mark.parametrize("name", worlds.SHORT)
+def test_the_grammar_has_the_keys_of_the_shipped_scenarios(name: str) -> None:
+    table = worlds.short(name)
+    known = {
+        key.place
+        for found in (grammar.sections(), grammar.protocol(table["protocol"]["name"]))
+        for key in found[1]
+    }
+    stated = {tuple(0 if isinstance(part, int) else part for part in place) for place in tables.places(table)}
+    in_values = {place for place in stated if place[:-1] in known and place[-1] == 0}
+    assert stated - known - in_values <= {("protocol", "name")}
 
 
 def test_a_case_is_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
