@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from tests.fuzz.judge import Fault
 
 _RUN_FOR_S = 4.0  # then a run is interrupted, as a person would who finds it too long
 _MOST_CHANGES = 4
+_LARGEST_COPY_BYTES = 50_000_000
 
 Commands = list[list[str]]
 
@@ -160,14 +160,15 @@ def _save(verdict: Verdict, folder: Path, keep: Path) -> None:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy a folder with links as links and without what can't be read, such as named pipes."""
+    """Copy a folder with links as links, and without pipes and files of many gigabytes full of nothing."""
 
     def ignored(folder: str, names: list[str]) -> list[str]:
-        paths = {name: os.path.join(folder, name) for name in names}
-        return [
-            name
-            for name, path in paths.items()
-            if not (os.path.islink(path) or os.path.isfile(path) or os.path.isdir(path))
-        ]
+        return [name for name in names if not _can_be_copied(Path(folder, name))]
 
     shutil.copytree(source, target, symlinks=True, ignore=ignored)
+
+
+def _can_be_copied(path: Path) -> bool:
+    return (
+        path.is_symlink() or path.is_dir() or (path.is_file() and path.stat().st_size < _LARGEST_COPY_BYTES)
+    )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -181,6 +182,9 @@ class Numbers(Kind):
 
     def commands(self, state: list[str]) -> list[list[str]]:
         Path("numbers.txt").write_text(" ".join(state), encoding="utf-8")
+        os.mkfifo("pipe")
+        with open("empty", "wb") as file:  # 100 GB that take no room, until somebody copies them
+            os.truncate(file.fileno(), 100_000_000_000)
         return [["check", "numbers.txt"]]
 
 
@@ -199,6 +203,7 @@ def test_a_fault_is_kept_with_no_more_changes_than_it_needs(
     assert least == Case("numbers", 1, (2,))
     kept = tmp_path / "kept"
     attempt(least, Numbers(), tmp_path, kept)
+    assert sorted(path.name for path in kept.iterdir()) == ["CASE.txt", "data", "numbers.txt"]
     assert (kept / "numbers.txt").read_text(encoding="utf-8") == wrong
     written = (kept / "CASE.txt").read_text(encoding="utf-8").splitlines()
     assert written[:4] == [
