@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -169,7 +169,10 @@ def _tried(case: Case, folder: Path) -> Verdict:
     keep = folder / "faults" / re.sub(r"[^A-Za-z0-9_.-]+", "-", verdict.fault.name)[:100]
     if keep.exists():
         return verdict
-    return attempt(minimised(verdict, kind, valid).case, kind, valid, keep)
+    again = attempt(minimised(verdict, kind, valid).case, kind, valid, keep)
+    if again.fault is None:  # a busy machine can make a command take too long once
+        return replace(verdict, fault=replace(verdict.fault, name=f"{verdict.fault.name} (only once)"))
+    return again
 
 
 if __name__ == "__main__":
