@@ -97,7 +97,9 @@ def described(verdict: Verdict) -> str:
         lines.append(f"  coterie {' '.join(shown)}: exit {code}")
     if verdict.fault is None:
         return "\n".join([*lines, "  no fault", verdict.errors])
-    detail = "\n".join(f"    {line}" for line in verdict.fault.detail.splitlines()[-12:])
+    told = verdict.fault.detail.splitlines()
+    innermost_first = "most recent call first" in verdict.fault.detail
+    detail = "\n".join(f"    {line}" for line in (told[:12] if innermost_first else told[-12:]))
     return "\n".join([*lines, f"  fault: {verdict.fault.name}", detail])
 
 

@@ -83,4 +83,5 @@ def _gist(text: str) -> str:
 
 
 def _tail(text: str) -> str:
-    return text[-3000:].strip()
+    """The end of a text, or its beginning where that says more."""
+    return (text[:3000] if "most recent call first" in text else text[-3000:]).strip()
