@@ -16,9 +16,11 @@ _PER_CLASS = 6  # of CIFAR-100
 
 
 def idx(array: np.ndarray) -> bytes:
-    """An idx file of unsigned bytes, whatever the array's type is."""
+    """An idx file of unsigned bytes, whatever the array's type is; zeros for what are no numbers."""
+    numbers = array if array.dtype.kind in "biuf" else np.zeros(array.shape, np.uint8)
     head = bytes((0, 0, 8, array.ndim)) + b"".join(int(length).to_bytes(4, "big") for length in array.shape)
-    return head + array.astype(np.uint8).tobytes()
+    with np.errstate(invalid="ignore"):
+        return head + numbers.astype(np.uint8).tobytes()
 
 
 def npy(array: np.ndarray) -> bytes:
