@@ -45,6 +45,8 @@ class ResultDirectories(Kind):
         return Results(directory, rng.random() < 0.1)
 
     def change(self, state: Results, rng: Random) -> str:
+        if not state.directory.is_dir():
+            return "nothing is left to change"
         match rng.choice(("table",) * 4 + ("summary",) * 3 + ("bytes", "file", "swap")):
             case "table":
                 return _spoil_table(state.directory / f"{rng.choice(_TABLES)}.parquet", rng)
@@ -53,7 +55,7 @@ class ResultDirectories(Kind):
             case "swap":
                 return _swap(state.directory, rng)
             case how:
-                path = rng.choice(sorted(state.directory.iterdir()) or [state.directory / "summary.json"])
+                path = rng.choice([*sorted(state.directory.iterdir()), state.directory])
                 if how == "file" or not path.is_file():
                     return damage.of_file(path, rng)
                 if path.is_symlink():
