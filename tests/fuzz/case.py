@@ -116,7 +116,7 @@ def _meet(case: Case, folder: Path, commands: Commands) -> Verdict:
         fault = judge.fault(arguments, outcome, checked=promised)
         if fault is None:
             fault = judge.left_behind(folder, arguments)
-        if fault is None and not case.changes and outcome.code != 0:
+        if fault is None and not case.changes and outcome.code != 0 and not outcome.interrupted:
             fault = Fault(f"{arguments[0]} refuses unspoiled input", outcome.errors[-3000:])
         verdict = replace(
             verdict,

@@ -60,15 +60,16 @@ _NUMBERS = (
 
 @dataclass
 class CommandLine:
-    """A scenario, and the options after its name; some belong to `run` only."""
+    """A scenario, the file that is named, and the options; some belong to `run` only."""
 
     scenario: dict[str, Any]
+    file: str = "scenario.toml"
     shared: list[str] = field(default_factory=list)
     of_run: list[str] = field(default_factory=list)
 
 
 class Overrides(Kind):
-    """A shipped scenario with odd things after --set, --seed, --data-dir, --out and --device."""
+    """A shipped scenario with odd overrides, seeds, folders and devices, or another file's name."""
 
     name = "override"
 
@@ -80,9 +81,18 @@ class Overrides(Kind):
         return CommandLine(worlds.short(rng.choice(list(worlds.SHORT))))
 
     def change(self, state: CommandLine, rng: Random) -> str:
-        match rng.choice(("set",) * 8 + ("seed", "data-dir", "out", "device")):
+        match rng.choice(("set",) * 8 + ("unset", "seed", "data-dir", "out", "device", "file", "no-code")):
             case "set":
                 added = ["--set", _override(state.scenario, rng)]
+            case "unset":
+                added = ["--unset", _key(rng.choice(list(tables.places(state.scenario))), rng)]
+            case "no-code":
+                added = ["--no-code"]
+            case "file":
+                state.file = rng.choice(
+                    (*_PLACES, "quickstart", "scenario", "scenarios/gossip", "scenario.tom")
+                )
+                return tables.shown(state.file)
             case "seed":
                 added = ["--seed", rng.choice(_NUMBERS)]
             case "data-dir":
@@ -103,9 +113,10 @@ class Overrides(Kind):
         shared, of_run = (
             [word.replace("\0", "\\0") for word in words] for words in (state.shared, state.of_run)
         )
+        # What begins with a dash is an option, unless it comes after two.
         return [
-            ["check", "scenario.toml", *shared],
-            ["run", "scenario.toml", "--quiet", *shared, *of_run],
+            ["check", *shared, "--", state.file],
+            ["run", "--quiet", *shared, *of_run, "--", state.file],
         ]
 
 
@@ -129,6 +140,19 @@ def _override(scenario: dict[str, Any], rng: Random) -> str:
         )
     text = rng.choice((*_RAW, *TEXTS)) if rng.random() < 0.2 else _inline(value)
     return rng.choice((f"{key}={text}",) * 9 + (key,))
+
+
+def _key(place: tables.Place, rng: Random) -> str:
+    """The place as a dotted key, sometimes another."""
+    key, spoil = ".".join(map(str, place)), rng.random()
+    if spoil < 0.1:
+        return rng.choice(
+            (f"{key}.", f".{key}", f"{key}.0", f"{key}.-1", f"{key}.x.y", key.upper(), f" {key} ")
+        )
+    if spoil < 0.15:
+        odd = (odd_key(rng), "", ".", "run", ".".join("a" * 3000), f"{key}.999999999999", "run..seed")
+        return rng.choice(odd)
+    return key
 
 
 def _inline(value: Any) -> str:
