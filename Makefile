@@ -15,7 +15,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-slow check bench reference clean
+.PHONY: run test test-slow check fuzz bench reference clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -33,6 +33,12 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case runs one case again, as it was printed.
+fuzz: export OMP_NUM_THREADS ?= 1
+
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,141 @@
+"""Small data folders that pass all checks: images, and measured traces of networks, devices and churn."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+_IMAGES = {"train": 400, "t10k": 100}
+_PER_CLASS = 6  # of CIFAR-100
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An idx file of unsigned bytes, whatever the array's type is; zeros for what are no numbers."""
+    numbers = array if array.dtype.kind in "biuf" else np.zeros(array.shape, np.uint8)
+    head = bytes((0, 0, 8, array.ndim)) + b"".join(int(length).to_bytes(4, "big") for length in array.shape)
+    with np.errstate(invalid="ignore"):
+        return head + numbers.astype(np.uint8).tobytes()
+
+
+def npy(array: np.ndarray) -> bytes:
+    """An .npy file; objects are pickled."""
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """An .npz file, compressed."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def packed(content: bytes, suffix: str) -> bytes:
+    """The bytes as they stand in a file with this suffix."""
+    pack: Mapping[str, Callable[[bytes], bytes]] = {
+        ".gz": lambda bytes_: gzip.compress(bytes_, 1, mtime=0),
+        ".xz": lambda bytes_: lzma.compress(bytes_, preset=0),
+    }
+    return pack.get(suffix, lambda bytes_: bytes_)(content)
+
+
+def _labels(count: int, classes: int) -> np.ndarray:
+    return np.arange(count) % classes
+
+
+def _pixels(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Eight different images again and again, which are packed fast."""
+    return np.resize(rng.integers(0, 256, (8, *shape[1:]), dtype=np.uint8), shape)
+
+
+def grey_images(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The four arrays of MNIST or Fashion-MNIST, by the names of their idx files."""
+    arrays = {}
+    for part, count in _IMAGES.items():
+        arrays[f"{part}-images-idx3-ubyte"] = _pixels(rng, count, 28, 28)
+        arrays[f"{part}-labels-idx1-ubyte"] = _labels(count, 10).astype(np.uint8)
+    return arrays
+
+
+def cifar_batches(rng: np.random.Generator, *, fine: bool) -> dict[str, dict[bytes, object]]:
+    """CIFAR's batches, as they are pickled, by the names of their files."""
+    counts = {"train": 100 * _PER_CLASS, "test": 200} if fine else {"data_batch_1": 300, "test_batch": 100}
+    key, classes = (b"fine_labels", 100) if fine else (b"labels", 10)
+    return {
+        file: {b"data": _pixels(rng, count, 3072), key: _labels(count, classes).tolist()}
+        for file, count in counts.items()
+    }
+
+
+def cifar_arrays(rng: np.random.Generator) -> dict[str, np.ndarray | dict[str, np.ndarray]]:
+    """The arrays of the subset of CIFAR-100, by the names of their files."""
+    train, test = 100 * _PER_CLASS, 200
+    labels = {"y_train": _labels(train, 100).astype(np.uint8), "y_test": _labels(test, 100).astype(np.uint8)}
+    return {
+        "x_train.npy": _pixels(rng, train, 3, 32, 32),
+        "x_test.npy": _pixels(rng, test, 3, 32, 32),
+        "labels.npz": labels,
+    }
+
+
+def round_trips(rng: np.random.Generator, source: str) -> dict[str, np.ndarray]:
+    """The arrays of a latency trace of 60 nodes, in the file's own units."""
+    nodes, slices = 60, 3
+    seconds = rng.lognormal(-3, 0.5, (slices, nodes, nodes))
+    seconds[:, range(nodes), range(nodes)] = 0
+    median = np.median(seconds, axis=0)
+    if source == "planetlab":
+        return {
+            "rtt_ms_median": (median * 1e3).astype(np.float32),
+            "rtt_ms_slices": (seconds * 1e3).astype(np.float32),
+        }
+    return {
+        "rtt_s_median": median.astype(np.float32),
+        "rtt_centiseconds": np.ceil(seconds * 100).astype(np.uint16),
+    }
+
+
+def tables(rng: np.random.Generator) -> dict[str, str]:
+    """The traces that are tables, by their files."""
+    phones = "".join(f"{n},{2000 + 100 * n}.5,300.25,{1000 + 50 * n}.5,200.75\n" for n in range(19))
+    scores = "".join(f'{70000 - 900 * n},"Phone {n}, large",Chip {n},8GB\n' for n in range(60))
+    sessions = []
+    for run in ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04"):
+        for number in range(40):
+            start = int(rng.integers(0, 20000))
+            end = start + int(rng.integers(60, 20000))
+            row = f"{run},i-{number},us-east-1b,v100,1,{start},{end},{number % 2}"
+            sessions.append(row + "\n")
+    curve = "".join(f"{time},{size}\n" for time, size in ((0, 0), (900, 0), (900, 4), (5000, 2), (9000.5, 7)))
+    sizes = ("g4dn_us-east-1c_2020-11-20", "g4dn_us-east-1d_2020-11-23", "p2_2020-11-20")
+    return {
+        "device-traces/phone_bandwidth.csv": f"device,down_mean,down_std,up_mean,up_std\n{phones}",
+        "device-traces/ai_benchmark_2020.csv": f"ai_score,Model,CPU,RAM\n{scores}",
+        "spot-churn/spot_sessions_2020.csv": "run,instance,zone,gpu,n_gpus,start_s,end_s,censored\n"
+        + "".join(sessions),
+    } | {f"spot-churn/spot_cluster_size_{name}.csv": curve for name in sizes}
+
+
+def write_all(folder: Path) -> None:
+    """A data folder with everything that a shipped scenario, or a variation of it, may ask for."""
+    rng = np.random.default_rng(1)
+    files: dict[str, bytes] = {name: text.encode() for name, text in tables(rng).items()}
+    for place in ("MNIST/raw", "FashionMNIST/raw"):
+        files |= {f"{place}/{name}.gz": packed(idx(array), ".gz") for name, array in grey_images(rng).items()}
+    for name, batch in cifar_batches(rng, fine=False).items():
+        files[f"cifar-10-batches-py/{name}"] = pickle.dumps(batch, protocol=2)
+    for name, array in cifar_arrays(rng).items():
+        files[f"cifar-100-subset/{name}"] = npz(array) if isinstance(array, dict) else npy(array)
+    files["net-latency/planetlab_rtt_ms.npz"] = npz(round_trips(rng, "planetlab"))
+    files["net-latency/seattle_rtt_s.npz"] = npz(round_trips(rng, "seattle"))
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -1,0 +1,201 @@
+"""Commands in processes of their own that need not import anything: forks of one that has it all.
+
+What must hold of a command is watched from outside: its time, its memory, and that it ends.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+MOST_S = 30.0
+MOST_BYTES = 2_000_000_000
+_MOST_OUTPUT_BYTES = 1_000_000
+_LARGEST_FILE_BYTES = 1_000_000_000
+_LOOK_EVERY_S = 0.02
+_NETWORK_NOTE = "network-was-used"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    code: its exit code, minus the signal's number if one ended it. stopped: what made us end it ("time" or
+    "memory"), None if it ended by itself. interrupted: whether it was sent Ctrl-C. network: whether it tried
+    to connect to anything.
+    """
+
+    code: int
+    output: str
+    errors: str
+    wall_s: float
+    peak_bytes: int
+    stopped: str | None = None
+    interrupted: bool = False
+    network: bool = False
+
+
+def warm_up(folder: Path, command: Sequence[str]) -> None:
+    """Import all that `command` imports when it is run in `folder`, which a process of its own finds out.
+
+    Nothing but importing is done here: a process that has computed with several threads can't be forked.
+    """
+    script = (
+        "import json, sys; from sim.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "open('modules.json', 'w').write(json.dumps([name for name in sys.modules if name != '__main__']))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, *command],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    for name in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
+        try:
+            importlib.import_module(name)
+        except Exception:  # some modules can only be imported by others
+            continue
+    gc.collect()
+    gc.freeze()  # so that the forks' collectors do not touch, and so copy, every page
+
+
+def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float | None = None) -> Outcome:
+    """Run `coterie` with these arguments in `folder`, in a fork; Ctrl-C after some seconds, if asked for."""
+    return watched(lambda: _main(arguments), folder, interrupt_after_s)
+
+
+def _main(arguments: Sequence[str]) -> None:
+    from sim.cli import main
+
+    os.environ.pop("COTERIE_DATA", None)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
+    sys.argv = ["coterie", *arguments]
+    main()
+
+
+def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
+    """Call a function in a fork; Ctrl-C after some seconds, if asked for."""
+    errors, output = folder / ".stderr", folder / ".stdout"
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _child(body, folder, output, errors)
+    stopped, interrupted = None, False
+    ended = os.pidfd_open(pid)
+    try:
+        while not select.select([ended], [], [], _LOOK_EVERY_S)[0]:
+            passed_s = time.monotonic() - started
+            stopped = "time" if passed_s > MOST_S else "memory" if _resident_bytes(pid) > MOST_BYTES else None
+            if stopped is not None:
+                os.kill(pid, signal.SIGUSR1)  # it says where it is
+                select.select([ended], [], [], 0.5)
+                break
+            if interrupt_after_s is not None and not interrupted and passed_s > interrupt_after_s:
+                interrupted = True
+                os.kill(pid, signal.SIGINT)
+    finally:
+        os.close(ended)
+        _kill_group(pid)
+    _, status, used = os.wait4(pid, 0)
+    return Outcome(
+        os.waitstatus_to_exitcode(status),
+        _read(output),
+        _read(errors),
+        time.monotonic() - started,
+        used.ru_maxrss * 1024,
+        stopped,
+        interrupted,
+        (folder / _NETWORK_NOTE).exists(),
+    )
+
+
+def _kill_group(pid: int) -> None:
+    """End the fork, if it has not ended, and whatever it started; it is not yet waited for, so it exists."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return int(pages[1]) * resource.getpagesize() if len(pages) > 1 else 0
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        text = file.read(_MOST_OUTPUT_BYTES).decode("utf-8", "replace")
+    path.unlink()
+    return text
+
+
+def _child(body: Callable[[], object], folder: Path, output: Path, errors: Path) -> NoReturn:
+    """The life of a fork: as a process that was started by a shell, without a network."""
+    code = 70
+    try:
+        os.setsid()
+        os.chdir(folder)
+        for number, path in ((0, "/dev/null"), (1, output), (2, errors)):
+            flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            os.dup2(os.open(path, flags, 0o644), number)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that a shell put behind
+        faulthandler.enable(sys.stderr)
+        faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=False)
+        _forbid_network(folder / _NETWORK_NOTE)
+        code = _exit_code(body)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _exit_code(body: Callable[[], object]) -> int:
+    """What the interpreter would exit with."""
+    try:
+        body()
+    except SystemExit as ending:
+        if isinstance(ending.code, str):
+            print(ending.code, file=sys.stderr)
+            return 1
+        return ending.code or 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _forbid_network(note: Path) -> None:
+    def refuse(self: socket.socket, address: Any) -> NoReturn:
+        note.touch()
+        raise ConnectionRefusedError(f"no network in here, so not {address}")
+
+    def resolve(*arguments: Any, **options: Any) -> NoReturn:
+        note.touch()
+        raise socket.gaierror(socket.EAI_NONAME, "no network in here")
+
+    socket.socket.connect = refuse  # type: ignore[assignment, method-assign]
+    socket.getaddrinfo = resolve

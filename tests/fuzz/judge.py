@@ -1,0 +1,87 @@
+"""What is wrong with how a command ended; most of the time nothing is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.isolation import Outcome
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+_WARNING = re.compile(r"^(\S+):\d+: (\w*Warning: .*)$", re.MULTILINE)
+_OURS = ("actors", "protocols", "sim")
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault; those of one `name` have the same cause, as far as can be told from outside."""
+
+    name: str
+    detail: str
+
+
+def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) -> Fault | None:
+    """What is wrong, if anything. `checked`: a check of the same input has said that it is well."""
+    command, said = arguments[0], f"{outcome.output}\n{outcome.errors}"
+    if outcome.stopped is not None:
+        return Fault(f"{outcome.stopped} {command} {_place(outcome.errors)}", _tail(outcome.errors))
+    if outcome.code < 0:
+        return Fault(f"signal {-outcome.code} {command} {_place(outcome.errors)}", _tail(outcome.errors))
+    if "Traceback (most recent call last)" in said:
+        return Fault(f"traceback {_exception(said)} {_place(said)}", _tail(said))
+    expected = (0, 1, 2, 130) if outcome.interrupted else (0, 1, 2)
+    if outcome.code not in expected:
+        return Fault(f"exit {outcome.code} of {command}", _tail(said))
+    if outcome.code and not outcome.errors.strip():
+        return Fault(f"exit {outcome.code} of {command} without a message", _tail(said))
+    if len(said) > 100_000:
+        return Fault(f"{command} prints {len(said):,} characters", said[:2000])
+    if command == "check" and outcome.network:
+        return Fault("check uses the network", _tail(said))
+    if checked and outcome.code == 2 and not outcome.network:  # what can't be downloaded is nobody's fault
+        return Fault(f"check passes, {command} refuses: {_gist(outcome.errors)}", _tail(said))
+    if warning := _WARNING.search(outcome.errors):
+        return Fault(f"warning {command} {Path(warning[1]).name}: {warning[2][:80]}", _tail(said))
+    return None
+
+
+def left_behind(folder: Path, arguments: Sequence[str]) -> Fault | None:
+    """Hidden folders, which only a killed run may leave."""
+    for results in (folder, folder / "runs"):
+        for path in sorted(results.iterdir()) if results.is_dir() else ():
+            if path.name.startswith(".") and path.is_dir():
+                return Fault(f"{arguments[0]} leaves a hidden folder behind", path.name)
+    return None
+
+
+def _exception(text: str) -> str:
+    """The type of the last exception of the first traceback."""
+    after = text.partition("Traceback (most recent call last)")[2]
+    found = re.findall(r"^([A-Za-z_][\w.]*)(?::|$)", after, re.MULTILINE)
+    return found[0].rpartition(".")[2] if found else "?"
+
+
+def _place(text: str) -> str:
+    """The innermost frame of our own in a traceback or in a dump of where a process is."""
+    frames = [
+        f"{path.relative_to(_ROOT)}:{match['function']}"
+        for match in _FRAME.finditer(text)
+        if (path := Path(match["file"])).is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS
+    ]
+    innermost_first = "most recent call first" in text
+    return frames[0 if innermost_first else -1] if frames else "outside our code"
+
+
+def _gist(text: str) -> str:
+    """A message without the values and the places that differ from case to case."""
+    first = text.strip().partition("\n")[0]
+    words = re.sub(r"'[^']*'|\"[^\"]*\"|[\d.e+-]*\d|/\S+|\S+\.toml:", "_", first)
+    return " ".join(words.split())[:100]
+
+
+def _tail(text: str) -> str:
+    """The end of a text, or its beginning where that says more."""
+    return (text[:3000] if "most recent call first" in text else text[-3000:]).strip()

@@ -1,0 +1,66 @@
+"""Short forms of the shipped scenarios, each of which takes about a second."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+_SECONDS = {"run.duration": "2 s", "run.evaluate_every": "500 ms"}
+_STEPS = {"run.iterations": 2, "run.evaluate_every": "1 iterations"}
+_MAPL = _STEPS | {
+    "clients.count": 4,
+    "data.partition.images_per_class": 4,
+    "data.partition.test_images_per_class": 2,
+    "model.backbones": ["small-cnn", "small-mlp"],
+    "model.features": 8,
+    "model.projection_hidden": 8,
+    "training.batch_size": 4,
+}
+SHORT: Mapping[str, Mapping[str, Any]] = {
+    "cobo_cross_device": _STEPS
+    | {
+        "clients.count": 10,
+        "data.partition.sizes": [1] * 10,
+        "model.width": 8,
+        "model.groups": 4,
+        "training.batch_size": 4,
+    },
+    "cobo_cross_silo": _STEPS | {"data.partition.samples_per_client": 20, "data.test_samples": 10},
+    "cobo_quadratics": _STEPS | {"run.iterations": 10, "run.evaluate_every": "5 iterations"},
+    "dpsgd_asynchronous": _SECONDS,
+    "dpsgd_synchronous": _SECONDS,
+    "fedavg": _SECONDS
+    | {"churn.0.at": "500 ms", "churn.1.at": "700 ms", "churn.2.at": "1 s", "churn.3.at": "1.5 s"}
+    | {"protocol.local_steps": 2, "protocol.patience": "500 ms"},
+    "gossip": _SECONDS | {"clients.count": 12},
+    "mapl": _MAPL,
+    "mapl_churn": _SECONDS
+    | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.warm_up": 2}
+    | {"data.partition.images_per_class": 5, "model.features": 8, "model.projection_hidden": 8},
+    "mapl_full": _MAPL,
+    "quickstart": _SECONDS | {"churn.0.at": "500 ms", "churn.1.at": "1 s"},
+    "world_flapping": _SECONDS
+    | {"network.partition.0.start": "500 ms", "network.partition.0.end": "2 s"}
+    | {"network.partition.0.flapping.period": "1 s"},
+    "world_flash_crowd": _SECONDS | {"churn.0.at": "500 ms", "churn.0.spread": "1 s"},
+    "world_phones": _SECONDS | {"clients.count": 12, "devices.periodic.period": "1 s"},
+    "world_planet": _SECONDS | {"clients.count": 10},
+    "world_spot": _SECONDS | {"churn_process.0.speedup": 7200},
+}
+"""What is changed in each scenario; a new one needs an entry."""
+
+
+def short(name: str) -> dict[str, Any]:
+    """The contents of the short form of a shipped scenario."""
+    table = tomllib.loads((SCENARIOS / f"{name}.toml").read_text(encoding="utf-8"))
+    for key, value in SHORT[name].items():
+        *above, last = key.split(".")
+        owner: Any = table
+        for part in above:
+            owner = owner[int(part)] if isinstance(owner, list) else owner[part]
+        owner[last] = value
+    return table
