@@ -41,9 +41,7 @@ def write_report(directory: RunDirectory) -> Path:
     view = RunView(directory)
     sections = (_progress, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
     body = _head(view) + "".join(section(view) for section in sections)
-    path = directory.path / "report.html"
-    path.write_text(document(str(view.get("scenario")), body, get_plotlyjs()), encoding="utf-8")
-    return path
+    return directory.write_report(document(str(view.get("scenario")), body, get_plotlyjs()))
 
 
 def _head(view: RunView) -> str:
