@@ -66,11 +66,11 @@ def run_scenario(
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
-    Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told, or
-    with `overwrite` in their place, if the run comes to its end. A signal (Ctrl-C, SIGTERM, SIGHUP) ends the
-    run early and leaves a valid directory; a second one ends it at once, by `Interrupted`. Raises UserError for
-    what can't be run, and Deadlock when every client waits for ever; the directory is written before that, too,
-    and named in a note.
+    Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
+    or with `overwrite` in their place, if the run comes to its end. A signal (Ctrl-C, SIGTERM, SIGHUP) ends
+    the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`. Raises
+    UserError for what can't be run, and Deadlock when every client waits for ever; the directory is written
+    before that, too, and named in a note.
     """
     started = time.perf_counter()
     # Read now: whoever edits the protocol while this runs changes neither what is run nor what is kept of it.

@@ -1,4 +1,4 @@
-"""Writing the results of a run: what describes it before it starts, then what came of it, if the disk allows."""
+"""Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
 
 from __future__ import annotations
 

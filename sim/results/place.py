@@ -1,8 +1,8 @@
 """The place of a run's results: they are written into a hidden folder beside it, and put there in one step.
 
 `.<name>.<8 hexadecimal digits>` is the hidden folder of `<name>`. Its process holds a lock on it, which ends
-with the process however that ends: a hidden folder that can be locked is one that a dead process left, and the
-next run clears it away. What was complete is not lost by that, it gets a place.
+with the process however that ends: a hidden folder that can be locked is one that a dead process left, and
+the next run clears it away. What was complete is not lost by that, it gets a place.
 """
 
 import ctypes
