@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -66,6 +67,9 @@ def fitting_together(directory: RunDirectory) -> Iterator[None]:
     """Refuse results whose files are each in order, but contradict each other or themselves."""
     try:
         yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{directory.path}: one of the tables is damaged: {reason}") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"{directory.path}: the files do not fit together; were some changed, or taken from another run? "

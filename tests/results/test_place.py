@@ -186,7 +186,9 @@ def test_an_impossible_place_is_refused(base):
 
 
 def test_without_room_it_is_refused_and_leaves_nothing(base):
-    program = f"from tests.results.test_place import create; from pathlib import Path; create(Path({str(base)!r}))"
+    program = (
+        f"from tests.results.test_place import create; from pathlib import Path; create(Path({str(base)!r}))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10)),
