@@ -32,14 +32,15 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
     means than `import`. Those of coterie come last.
     """
     root, own = (file.parent, "") if file is not None else _package(learner)
+    start = [file] if file is not None else _files(root, learner.__module__)
     found: dict[Path, Source] = {}
-    todo = [(file or _file(learner), root)]
+    todo = [(path, root) for path in start]
     while todo:
-        path, start = todo.pop()
+        path, base = todo.pop()
         if path in found:
             continue
-        name = path.relative_to(start)
-        is_ours = start == _PRODUCT and name.parts[0] in _OURS
+        name = path.relative_to(base)
+        is_ours = base == _PRODUCT and name.parts[0] in _OURS
         found[path] = Source(name.as_posix(), path.read_bytes(), is_ours)
         for imported in _imports(found[path].content, name.parent.parts):
             top = imported.partition(".")[0]
@@ -50,13 +51,10 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
     return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
 
 
-def _file(learner: type) -> Path:
-    return Path(sys.modules[learner.__module__].__file__ or "")
-
-
 def _package(learner: type) -> tuple[Path, str]:
     """Where the imports of a class's module start from, and the name of the package that is its own."""
-    file, package = _file(learner), sys.modules[learner.__module__].__package__ or ""
+    module = sys.modules[learner.__module__]
+    file, package = Path(module.__file__ or ""), module.__package__ or ""
     root = file.parents[len(package.split(".")) if package else 0]
     if not package and root.name not in _INSTALLED:
         return root, ""  # a module beside others, all of which are its own

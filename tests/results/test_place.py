@@ -1,4 +1,4 @@
-"""Where results go: beside those that are there or in their place, and what a dead process left is cleared away."""
+"""Where results go: beside those that are there, or in their place; and what dead processes left."""
 
 import os
 import resource
@@ -187,7 +187,9 @@ def test_an_impossible_place_is_refused(base):
 
 def test_without_room_it_is_refused_and_leaves_nothing(base):
     program = (
-        f"from tests.results.test_place import create; from pathlib import Path; create(Path({str(base)!r}))"
+        "from pathlib import Path\n"
+        "from tests.results.test_place import create\n"
+        f"create(Path({str(base)!r}))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
