@@ -87,22 +87,14 @@ class Killer:
             time.sleep(0.001)
 
 
-def kill(folder: Path, count: int) -> None:
+@pytest.mark.slow
+def test_kills_at_random_moments(tmp_path: Path) -> None:
     seed = int(os.environ.get("COTERIE_TEST_SEED") or secrets.randbelow(2**32))
     print(f"COTERIE_TEST_SEED={seed}")
-    killer = Killer(folder, seed)
-    for number in range(count):
+    killer = Killer(tmp_path, seed)
+    for number in range(int(os.environ.get("COTERIE_TEST_KILLS") or 100)):
         killer.kill_one(number)
     for fate, times in sorted(killer.fates.items()):
         print(f"{times:4} {fate}")
     assert killer._start(killer.finished).wait(100) == 0
     killer.check(killer.finished)
-
-
-def test_a_few_kills(tmp_path: Path) -> None:
-    kill(tmp_path, 3)
-
-
-@pytest.mark.slow
-def test_a_hundred_kills(tmp_path: Path) -> None:
-    kill(tmp_path, 100)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at every stage of the command: what is finished is kept, nothing else is left."""
+"""Ctrl-C, SIGTERM and SIGHUP at every stage of the command: what is finished stays, nothing else does."""
 
 from __future__ import annotations
 
