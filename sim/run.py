@@ -74,7 +74,7 @@ def run_scenario(
     """
     started = time.perf_counter()
     # Read now: whoever edits the protocol while this runs changes neither what is run nor what is kept of it.
-    assert scenario.protocol.sources
+    _ = scenario.protocol.sources
     interrupts = Interrupts()
     with (
         interrupts.answered(),
