@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,9 +58,26 @@ def answer(handler: Callable[[int], None]) -> dict[int, Any]:
         return {}
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     before = {number: old for number, old in before.items() if old not in (None, signal.SIG_IGN)}
+
+    def called(number: int, frame: object) -> None:
+        _let_go_of_a_closed_terminal()
+        handler(number)
+
     for number in before:
-        signal.signal(number, lambda number, frame: handler(number))
+        signal.signal(number, called)
     return before
+
+
+def _let_go_of_a_closed_terminal() -> None:
+    """Have what is still to be said go nowhere, instead of failing, where the terminal has been closed."""
+    for stream in (1, 2):
+        try:
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
+        except OSError:
+            continue  # it is closed altogether
 
 
 @contextmanager

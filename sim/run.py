@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -209,14 +209,15 @@ def _watch(
         accuracy = simulation.metrics.mean("accuracy").values
         updates = simulation.engine.statistics.updates
         assert progress is not None
-        progress(
-            simulation.loop.time(),
-            duration_s or 0.0,
-            float(accuracy[-1]) if len(accuracy) else None,
-            len(simulation.clients_up),
-            simulation.network.counts.sent,
-            updates / (time.perf_counter() - started),
-        )
+        with suppress(OSError):  # the terminal has been closed; the run is worth more
+            progress(
+                simulation.loop.time(),
+                duration_s or 0.0,
+                float(accuracy[-1]) if len(accuracy) else None,
+                len(simulation.clients_up),
+                simulation.network.counts.sent,
+                updates / (time.perf_counter() - started),
+            )
 
     if duration_s is None:
 

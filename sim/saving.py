@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -56,13 +57,26 @@ def save(
     if saved.path is not None:
         return saved
     directory.discard()
-    device = str(simulation.engine.device)
-    try:
-        elsewhere = create_directory(simulation.scenario, Path(tempfile.mkdtemp(prefix="coterie-")), device)
-    except (OSError, UserError):
-        return saved
-    again = _save(elsewhere, simulation, summary, overwrite=False)
+    again = _save_elsewhere(simulation, summary)
     return replace(again, unwritten=saved.unwritten + again.unwritten)
+
+
+def _save_elsewhere(simulation: Simulation, summary: dict[str, Any]) -> Saved:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="coterie-"))
+    except OSError:
+        return Saved(None)
+    try:
+        directory = create_directory(simulation.scenario, folder, str(simulation.engine.device))
+        saved = _save(directory, simulation, summary, overwrite=False)
+        if saved.path is None:
+            directory.discard()
+    except UserError:
+        saved = Saved(None)
+    if saved.path is None:
+        with suppress(OSError):
+            folder.rmdir()
+    return saved
 
 
 def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:

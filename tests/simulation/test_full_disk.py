@@ -122,7 +122,7 @@ def test_where_nothing_fits_anywhere_the_outcome_is_shown(
     monkeypatch.setattr(RunDirectory, "write_summary", full)
     again = "summary.json: No space left on device"
     check_said(invoke("--verify"), "nothing could be kept", again, again)
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_half_a_table_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

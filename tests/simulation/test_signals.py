@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +163,40 @@ def test_while_modules_are_imported(tmp_path: Path, number: int, code: int) -> N
         timeout=50,
     )
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "interrupted\n")
+
+
+def test_a_terminal_that_is_closed_does_not_cost_the_results(tmp_path: Path) -> None:
+    file = write(tmp_path, QUADRATIC)
+    terminal, process_side = os.openpty()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "sim",
+            "run",
+            str(file),
+            "--set",
+            "run.duration=100000 h",
+            "--out",
+            str(tmp_path),
+        ],
+        stdin=process_side,
+        stdout=process_side,
+        stderr=process_side,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # it is told when its terminal goes
+    )
+    os.close(process_side)
+    try:
+        shown = b""
+        while b"updates/s" not in shown:
+            shown += os.read(terminal, 1000)
+        os.close(terminal)
+        assert process.wait(60) == 129
+    finally:
+        process.kill()
+    [directory] = tmp_path.glob("world-1-*")
+    assert RunDirectory.load(directory).summary()["interrupted"] is True
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS[1:2])
