@@ -1,10 +1,13 @@
-"""What each client would have reached alone: the reference for `better_than_alone`."""
+"""What is found out when a run is over: above all what each client would have reached alone."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from sim.clients import with_same_model
 from sim.learning.engine import Engine
 from sim.learning.evaluation import measure_models
+from sim.results.metrics import ALONE
 from sim.simulation import Simulation
 
 
@@ -26,3 +29,15 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
         values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
+
+
+def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
+    """Record what is known of the clients only when a run is over, as metrics of that time.
+
+    Every client's training steps over all its lives, and, where this was computed, what it reaches alone.
+    """
+    now, clients = simulation.loop.time(), simulation.clients
+    steps = [client.compute.steps_taken for client in clients]
+    simulation.metrics.add_all(now, [client.name for client in clients], "training_steps", steps)
+    if alone:
+        simulation.metrics.add_all(now, list(alone), simulation.measure + ALONE, list(alone.values()))

@@ -1,5 +1,7 @@
 """The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 128 + n ended by signal n.
 
+A run with results has failed where clients failed for good, or no model at its end is finite.
+
 Modules that import torch are imported inside the commands that need them, so that the others start at once.
 """
 
@@ -17,6 +19,7 @@ from rich.console import Console
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
 from sim.interrupts import answering, exit_code, raise_interrupted
+from sim.results.outcome import why_failed
 
 if TYPE_CHECKING:
     from sim.run import RunResult
@@ -101,8 +104,8 @@ def run(
         typer.echo("the run did not come to its end: it has replaced nothing", err=True)
     if verify:
         _verify(scenario, result, settings, quiet)
-    if (failures := result.summary.get("failures")) and not result.summary["clients"]["alive"]:
-        _stop(f"no client survived; the first failure: {failures[0]}", FAILED)
+    if (reason := why_failed(result.summary)) is not None:
+        _stop(f"the run failed: {reason}", FAILED)
 
 
 @app.command()

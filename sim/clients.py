@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from protocols.learner import Learner
-from protocols.vectors import Vector
 from sim.compute import DeviceCompute
+from sim.learning.engine import Vector
 from sim.world.churn import State
 from sim.world.devices import Device
 from sim.world.membership import Membership
@@ -58,6 +58,18 @@ class Client:
         learner.params = backup
         learner.late = True
         return learner
+
+    @property
+    def params(self) -> Vector:
+        """The present learner's model."""
+        assert self.learner is not None and isinstance(self.learner.params, Vector)
+        return self.learner.params
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that the present learner has done; one that starts afresh starts at 0."""
+        assert self.learner is not None
+        return self.learner.iterations
 
     @property
     def device(self) -> Device:

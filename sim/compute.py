@@ -114,6 +114,11 @@ class DeviceCompute(learner.Compute):
         _, features = self.settings.architecture.shape_of("head.weight")
         return self.engine.intern(ClassMeans(self.kernel, self.engine.data.train, self.classes, features))
 
+    @property
+    def steps_taken(self) -> int:
+        """Training steps and gradients so far, over all lives of the client."""
+        return self._drawn["train"] + self._drawn["gradient"]
+
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
         self._state, self._steps_done = None, 0

@@ -1,32 +1,34 @@
 """What the command line shows: a line of progress during a run, and the table of results at its end."""
 
-import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Column, Table
 
-from sim.results import text
+from sim.progress import RUNNING, Progress
+from sim.results import outcome, text
 
-_PLAIN_EVERY_S = 10.0
+_PLAIN_EVERY_S = 60.0
 
 
 class ProgressLine:
-    """A callable that shows how far a run is: a bar on a terminal, elsewhere a line every ten seconds."""
+    """A callable that shows how far a run is: a bar on a terminal, elsewhere a line a minute."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bar: Progress | None = None
-        self._printed_s = time.monotonic()
+        self._bar: Bar | None = None
+        self._phase = RUNNING
+        self._printed_s = 0.0
         if console.is_terminal:
-            self._bar = Progress(
-                BarColumn(24), TextColumn("{task.description}"), console=console, transient=True
-            )
-            self._task = self._bar.add_task("starting")
+            rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # one line, however narrow the terminal
+            columns = BarColumn(16), TimeElapsedColumn(), TextColumn("{task.description}", table_column=rest)
+            self._bar = Bar(*columns, console=console, transient=True, expand=True)
+            self._task = self._bar.add_task("starting", total=None)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -43,30 +45,43 @@ class ProgressLine:
         """Show a line that stays."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def __call__(
-        self,
-        virtual_s: float,
-        duration_s: float | None,
-        mean_accuracy: float | None,
-        clients_up: int,
-        messages: int,
-        updates_per_wall_s: float,
-    ) -> None:
-        """Show the state at `virtual_s`; `duration_s` is None for a run that ends by iterations."""
-        line = ", ".join(
-            (
-                text.duration(virtual_s) + (f" of {text.duration(duration_s)}" if duration_s else ""),
-                *([f"accuracy {text.share(mean_accuracy)}"] if mean_accuracy is not None else ()),
-                f"{clients_up} clients up",
-                f"{messages:,} messages",
-                f"{updates_per_wall_s:,.0f} updates/s",
-            )
-        )
+    def __call__(self, progress: Progress) -> None:
+        """Show how far it is."""
+        line = ", ".join(_parts(progress))
         if self._bar is not None:
-            self._bar.update(self._task, description=line, completed=virtual_s, total=duration_s)
-        elif time.monotonic() - self._printed_s >= _PLAIN_EVERY_S:
-            self._printed_s = time.monotonic()
-            self._console.print(line, highlight=False, soft_wrap=True)
+            share = max([share for share in progress.shares if share is not None], default=None)
+            if progress.phase != RUNNING:  # how far that is nobody knows
+                self._bar.update(self._task, description=line, completed=0, total=None)
+            else:
+                self._bar.update(self._task, description=line, completed=share or 0, total=1)
+            return
+        # What takes long is said when it begins, but not in a run that is over before the first line is due.
+        is_new_phase = progress.phase != self._phase and self._printed_s > 0
+        if progress.elapsed_s - self._printed_s >= _PLAIN_EVERY_S or is_new_phase:
+            self._printed_s, self._phase = progress.elapsed_s, progress.phase
+            elapsed = f"{text.duration(round(progress.elapsed_s))} elapsed"
+            self._console.print(f"{elapsed}, {line}", highlight=False, soft_wrap=True)
+
+
+def _parts(progress: Progress) -> list[str]:
+    """What there is to say, the most important first, without the time that has elapsed."""
+    if progress.phase != RUNNING:
+        return [progress.phase]
+    parts = []
+    if progress.remaining_s is not None:
+        parts.append(f"about {text.duration(round(progress.remaining_s))} left")
+    limit = f" of {text.duration(progress.duration_s)}" if progress.duration_s is not None else ""
+    parts.append(f"virtual time {text.duration(progress.virtual_s)}{limit}")
+    if progress.iterations is not None:
+        parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
+    if progress.accuracy is not None:
+        parts.append(f"accuracy {text.share(progress.accuracy)}")
+    if progress.diverged:
+        parts.append(f"{progress.diverged:,} models not finite")
+    parts.append(f"{progress.clients_up:,} clients up")
+    parts.append(f"{progress.messages:,} messages")
+    parts.append(f"{progress.updates_per_s:,.0f} updates/s")
+    return parts
 
 
 def results_table(summary: Mapping[str, Any]) -> Table:
@@ -76,6 +91,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     )
     table.add_column(style="bold")
     table.add_column()
+    for line in outcome.headlines(summary):
+        table.add_row("went wrong", escape(line), style="red")
     for name, value in _rows(summary):
         table.add_row(name, escape(value))
     return table
@@ -86,14 +103,18 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages, wall_s = summary["messages"], summary["wall_seconds"]
     rows = [("protocol", str(summary["protocol"]))]
     if accuracy["mean"] is not None:
-        spread = f"± {text.share(accuracy['std'])}, worst 10 %: {text.share(accuracy['worst_decile'])}"
-        rows.append(("accuracy", f"{text.share(accuracy['mean'])} {spread}"))
+        rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
+    if (settled := summary["settled"]) is not None:
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
+        rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
     if summary["better_than_alone"] is not None:
         rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
+    if summary.get("help") is not None:
+        rows.append(("gained by help", _gained(summary["help"], is_share=accuracy["mean"] is not None)))
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
-    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed") if clients[move]]
+    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed", "failed") if clients[move]]
     rows.append(
         ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
     )
@@ -117,16 +138,30 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+def _accuracy(values: Mapping[str, Any]) -> str:
+    spread = f"± {text.share(values['std'])}, worst 10 %: {text.share(values['worst_decile'])}"
+    return f"{text.share(values['mean'])} {spread}"
+
+
+def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
+    """By how much help helped: on average, and whom least and most."""
+
+    def shown(value: float) -> str:
+        return text.points(value) if is_share else f"{value:+,.4g}"
+
+    unit = " points" if is_share else ""
+    mean = f"{shown(gained['mean_gain'])}{unit} on average"
+    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (gained["least"], gained["most"])]
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']} worse off"
+
+
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """How newcomers caught up and how the others fared; nothing where nobody came or went."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
     if population["newcomers"]:
-        times = population["catch_up_seconds"]
-        took = f" after {text.duration(times['median'])} (median)" if times["median"] is not None else ""
-        caught_up = f"{population['caught_up']} of {population['newcomers']}"
-        rows.append(("newcomers", f"{caught_up} reached 90 % of the others' accuracy{took}"))
+        rows.append(("newcomers", outcome.catching_up(population)))
     if population["departures"]:
         times = population["recovery_seconds"]
         took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""

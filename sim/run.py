@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
-from sim.alone import train_alone
+from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
 from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
+from sim.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.saving import create_directory, save
@@ -28,11 +30,6 @@ from sim.scenario import Scenario
 from sim.simulation import Simulation
 from sim.summary import summarise
 from sim.world.clock import Deadlock
-
-Progress = Callable[[float, float, float | None, int, int, float], object]
-"""progress(virtual_s, duration_s, mean_accuracy, clients_up, messages, updates_per_wall_s)."""
-
-_PROGRESS_STEPS = 200
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def run_scenario(
     overwrite: bool = False,
     device: str = "auto",
     data_dir: Path | None = None,
-    progress: Progress | None = None,
+    progress: Show | None = None,
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> RunResult:
@@ -90,9 +87,9 @@ def run_scenario(
         try:
             if notice is not None:
                 _announce(directory, overwrite, notice)
-            _watch(simulation, progress, started, log)
+            watcher = _watch(simulation, progress, started, log)
             with explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, started)
+                result = _run(simulation, directory, overwrite, interrupts, watcher)
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
@@ -109,7 +106,7 @@ def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], 
 
 
 def _run(
-    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, started: float
+    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
 ) -> RunResult:
     """Run to the end, and write the results; raises Deadlock after that."""
     deadlock: Deadlock | None = None
@@ -117,14 +114,17 @@ def _run(
     try:
         interrupts.run(simulation)
         if simulation.scenario.run.compare_alone and interrupts.number is None:
+            watcher.enter(ALONE)
             alone = interrupts.attempt(train_alone, simulation)
     except Deadlock as error:
         deadlock = error
+    record_ending(simulation, alone)
     interrupted = interrupts.number is not None
-    summary = summarise(simulation, alone, time.perf_counter() - started, interrupted)
+    watcher.enter(WRITING)
+    summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     if deadlock is not None:
         summary["deadlock"] = str(deadlock)
-    summary["finished"] = _is_finished(simulation.scenario, summary)
+    summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None
     saved = save(directory, simulation, summary, overwrite=overwrite and summary["finished"])
     if deadlock is not None:
         deadlock.add_note(f"the results up to then are in {saved.path}")
@@ -132,12 +132,6 @@ def _run(
             deadlock.add_note(f"not written: {reason}")
         raise deadlock
     return RunResult(saved.path, summary, saved.unwritten)
-
-
-def _is_finished(scenario: Scenario, summary: dict[str, Any]) -> bool:
-    """Whether the run came to its end, and no client failed that the scenario did not have restarted."""
-    failed = summary["failures"] and scenario.supervision.on_failure == "stop"
-    return not (summary["interrupted"] or "deadlock" in summary or failed)
 
 
 def verify(
@@ -196,39 +190,24 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
 
 
 def _watch(
-    simulation: Simulation, progress: Progress | None, started: float, log: Callable[[str], None] | None
-) -> None:
-    """Collect garbage at evaluations, and report progress at regular virtual times."""
-    simulation.on_log = log
-    simulation.on_evaluated = gc.collect
-    duration_s = simulation.scenario.run.duration
-    if progress is None:
-        return
+    simulation: Simulation, show: Show | None, started: float, log: Callable[[str], None] | None
+) -> Watcher:
+    """Collect garbage at evaluations, and show how far the run is."""
 
-    def report() -> None:
-        accuracy = simulation.metrics.mean("accuracy").values
-        updates = simulation.engine.statistics.updates
-        assert progress is not None
+    def shown(progress: Progress) -> None:
+        assert show is not None
         with suppress(OSError):  # the terminal has been closed; the run is worth more
-            progress(
-                simulation.loop.time(),
-                duration_s or 0.0,
-                float(accuracy[-1]) if len(accuracy) else None,
-                len(simulation.clients_up),
-                simulation.network.counts.sent,
-                updates / (time.perf_counter() - started),
-            )
+            show(progress)
 
-    if duration_s is None:
+    watcher = Watcher(simulation, None if show is None else shown, started)
 
-        def evaluated() -> None:
-            gc.collect()
-            report()
+    def evaluated() -> None:
+        gc.collect()
+        watcher.evaluated()
 
-        simulation.on_evaluated = evaluated
-        return
-    for step in range(_PROGRESS_STEPS + 1):
-        simulation.loop.call_at_observer(duration_s * step / _PROGRESS_STEPS, report)
+    simulation.on_log = log
+    simulation.on_evaluated = evaluated
+    return watcher
 
 
 @contextmanager

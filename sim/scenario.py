@@ -57,7 +57,7 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A validated scenario. Two are equal if everything but the file that they came from is."""
+    """A validated scenario. Two are equal if every setting is: where they came from makes no difference."""
 
     question: str
     """The file's first comment: which question it answers, and what to expect."""
@@ -74,6 +74,8 @@ class Scenario:
     churn_process: tuple[ChurnProcess, ...]
     engine: Engine
     supervision: Supervision
+    overrides: tuple[str, ...] = field(default=(), compare=False)
+    """What was stated beside the file, as given: ``"section.key=value"`` of each ``--set``, then the seed."""
 
     @property
     def name(self) -> str:
@@ -116,7 +118,8 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = (), seed: int | N
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in misfits(sections)]:
         raise _refusal(path, unfit, stated)
-    return Scenario(question=_question(text), path=path, **{**dict(sections), "protocol": protocol})
+    settings = {**dict(sections), "protocol": protocol}
+    return Scenario(question=_question(text), path=path, overrides=tuple(overrides), **settings)
 
 
 def to_toml(scenario: Scenario) -> str:

@@ -10,17 +10,16 @@ from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
 from sim.clients import ChurnCounts, Client, Window, with_same_model
-from sim.learning.engine import Engine, Vector, checksums
+from sim.divergence import Divergence
+from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALL, Metrics
+from sim.results.metrics import ALL, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
-
-_OWN_METRICS = frozenset(("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent"))
 
 
 class Simulation:
@@ -50,6 +49,7 @@ class Simulation:
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.metrics = Metrics()
         self.churn = ChurnCounts()
+        self.divergence = Divergence()
         self.on_evaluated: Callable[[], object] | None = None
         self.on_log: Callable[[str], None] | None = None
         self.supervisor = Supervisor(
@@ -146,7 +146,7 @@ class Simulation:
 
         def save() -> None:
             if client.up and client.learner is not None:
-                client.backup = client.learner.params
+                client.backup = client.params
             self._back_up_every(every_s, client, number + 1)
 
         self.loop.call_at_observer(number * every_s, save)
@@ -264,7 +264,7 @@ class Simulation:
             if name == "iterations":
                 if value == self._next_evaluation or value == self._last_iteration:
                     self._check_iterations()
-            elif name in _OWN_METRICS:
+            elif name in OWN_METRICS:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
                     f"my_{name}"
@@ -279,7 +279,7 @@ class Simulation:
         limit = self.scenario.run.iterations
         every = self.scenario.run.evaluate_every.iterations
         if every is not None and self._all_have_done(self._next_evaluation):
-            least = min([_iterations(client) for client in self.clients_up])
+            least = min([client.iterations for client in self.clients_up])
             self._next_evaluation = (least // every + 1) * every
             self.loop.call_at_observer(self.loop.time(), self.evaluate)
         if limit is not None and self._all_have_done(limit):
@@ -293,7 +293,7 @@ class Simulation:
             client = self.clients[number % count]
             if client.up:
                 someone = True
-                if _iterations(client) < iterations:
+                if client.iterations < iterations:
                     self._laggard = client.index
                     return False
         return someone
@@ -325,7 +325,7 @@ class Simulation:
         for actor, window in self._windows.items():
             for name, mean in window.drain():
                 self.metrics.add(now, actor, name, mean)
-        iterations = [_iterations(client) for client in up]
+        iterations = [client.iterations for client in up]
         self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
         self.metrics.add(now, ALL, "alive", len(up))
         self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
@@ -335,12 +335,13 @@ class Simulation:
 
     def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
         for clients in with_same_model(up):
-            rows = self.engine.rows([_vector(client) for client in clients])
+            rows = self.engine.rows([client.params for client in clients])
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self.trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
             measured = measure_models(clients[0].compute.kernel, rows, self.engine.data.test, numbers)
             names = [client.name for client in clients]
+            self.divergence.look(now, names, rows, measured, self.engine.data.test.counts[numbers] > 0)
             for name, values in measured.items():
                 self.metrics.add_all(now, names, name, values.tolist())
 
@@ -387,14 +388,3 @@ class Simulation:
             for client in self.clients
             for start, end, state in client.device.intervals()
         ]
-
-
-def _vector(client: Client) -> Vector:
-    assert client.learner is not None and isinstance(client.learner.params, Vector)
-    return client.learner.params
-
-
-def _iterations(client: Client) -> int:
-    """Iterations that the client's present learner has done; one that starts afresh starts at 0."""
-    assert client.learner is not None
-    return client.learner.iterations

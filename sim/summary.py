@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from actors.supervisor import Failure
 from protocols.learner import AreYouThere
 from sim.results.metrics import (
     ALL,
@@ -14,10 +17,18 @@ from sim.results.metrics import (
     accuracy_summary,
     bytes_to_target,
     graph_summary,
+    help_summary,
     share_better,
     time_to_target,
 )
-from sim.results.population import ARRIVALS, DEPARTURES, Happening, Population, panel_of
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    Happening,
+    Population,
+    panel_of,
+    settled_summary,
+)
 from sim.simulation import Simulation
 from sim.world.membership import MembershipMessage
 from sim.world.network import Counts
@@ -30,18 +41,22 @@ def summarise(
     scenario, metrics, counts = simulation.scenario, simulation.metrics, simulation.network.counts
     up = [client.name for client in simulation.clients_up]
     measured = {name: value for name, value in metrics.latest(simulation.measure).items() if name in up}
+    finite = {name: value for name, value in measured.items() if math.isfinite(value)}
     is_accuracy = simulation.measure == "accuracy"
     failures = simulation.supervisor.failures
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
         "seed": scenario.run.seed,
+        "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
         "clients": _client_counts(simulation),
-        "accuracy": accuracy_summary(measured.values() if is_accuracy else []),
+        "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "settled": _settled(simulation, finite) if is_accuracy else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "graph": _graph(simulation),
         "messages": {
             "sent": counts.sent,
@@ -61,12 +76,15 @@ def summarise(
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
         "population": _population(simulation) if is_accuracy else None,
+        "non_finite": _non_finite(simulation, up),
+        "failed": _failed(failures),
         "failures": [str(failure) for failure in failures],
         "failure_traceback": failures[0].traceback if failures else None,
         "interrupted": interrupted,
     }
     if not is_accuracy:
-        summary["distance"] = {"mean": float(np.mean(list(measured.values()))) if measured else None}
+        mean = float(np.mean(list(finite.values()))) if finite else None
+        summary["distance"] = {"mean": mean, "clients": len(finite)}
     if scenario.run.target_accuracy is not None:
         accuracy, target = metrics.mean("accuracy"), scenario.run.target_accuracy
         summary["target"] = {
@@ -108,6 +126,29 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
     }
 
 
+def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
+    """Who failed for good, and how many failures restarts made up for; None in a run without a failure."""
+    if not failures:
+        return None
+    stopped = [failure for failure in failures if failure.action == "stop"]
+    first = (stopped or failures)[0]
+    return {
+        "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
+        "restarts": len(failures) - len(stopped),
+        "errors": len({failure.error for failure in stopped or failures}),
+        "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
+    }
+
+
+def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:
+    """The first model that was not finite, and who is up with such a model; None if there was none."""
+    divergence = simulation.divergence
+    if (first := divergence.first) is None:
+        return None
+    at_end = [client for client in up if client in divergence.present]
+    return {"client": first.client, "seconds": first.time_s, "found": first.found, "at_end": at_end}
+
+
 def _membership_traffic(counts: Counts) -> dict[str, int]:
     """The part of the messages by which clients learn of each other."""
     # A set: a dataclass with slots is made twice, and both are subclasses.
@@ -129,6 +170,16 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
         if actor in names and event in ARRIVALS + DEPARTURES
     ]
     return Population(panel, moves).summary()
+
+
+def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[str, float | None] | None:
+    """The accuracy of those that are up for long enough; None in a run in which nobody came."""
+    came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
+    if not any(client.name in came for client in simulation.clients):
+        return None
+    iterations = {client.name: client.iterations for client in simulation.clients_up}
+    stayed = [name for name in iterations if name not in came]
+    return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
 
 
 def _graph(simulation: Simulation) -> dict[str, float | None]:

@@ -25,7 +25,8 @@ def accuracy_and_loss(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Accuracy and mean cross-entropy [N] of each client's model `rows[n]` on its own samples in `subset`.
 
-    A client without samples gets nan.
+    A client without samples gets nan. So does the accuracy of one whose loss is not finite: which class is
+    the largest of numbers that are none says nothing of what was learned.
     """
     accuracy, loss = np.full(len(clients), np.nan), np.full(len(clients), np.nan)
     numbers = np.asarray(clients, dtype=np.int64)
@@ -39,6 +40,7 @@ def accuracy_and_loss(
             spans = [np.arange(start, min(start + samples, count)) for start in range(0, count, samples)]
             correct, entropy = _sums(kernel, models, subset, numbers[block], spans)
             accuracy[block], loss[block] = correct / count, entropy / count
+    accuracy[~np.isfinite(loss)] = np.nan
     return accuracy, loss
 
 
@@ -73,6 +75,15 @@ def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) ->
     numbers = np.asarray(clients, dtype=np.int64)
     x, _ = subset.gather(numbers, np.zeros((len(numbers), 1), dtype=np.int64))
     return (rows - x[:, 0, 1:]).norm(dim=1).double().cpu().numpy()
+
+
+def finite_rows(rows: Tensor) -> np.ndarray:
+    """Which rows [N] of [N, P] consist of finite numbers only; costs one sum."""
+    finite = torch.isfinite(rows.sum(dim=1))  # which nan and infinity survive
+    doubtful = torch.nonzero(~finite)[:, 0]
+    if len(doubtful):  # the sum of large numbers may be infinite, too
+        finite[doubtful] = torch.isfinite(rows[doubtful]).all(dim=1)
+    return finite.cpu().numpy()
 
 
 def measure_models(

@@ -1,4 +1,4 @@
-"""The report's curves and bars. Each builder gives a figure, or None where the run has no data for it."""
+"""The report's curves. Each builder gives a figure, or None where the run has no data for it."""
 
 from functools import partial
 
@@ -7,19 +7,19 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.metrics import Series, value_at, worst_decile
+from sim.results.metrics import ALONE, Series, value_at, worst_decile
 from sim.results.population import ARRIVALS, Panel
-from sim.results.style import BLUE, FAINT, GREEN, RED, blank, line
+from sim.results.style import BLUE, EDGE, FAINT, GREEN, ORANGE, blank, colour, line
 from sim.results.view import Measure, RunView, evenly
 
 MOST_POINTS = 600  # of a line
+MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
 MOST_CLIENT_LINES = 100
 MOST_MOVE_LINES = 40
 MOST_SNAPSHOTS = 120
 MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
 
-_BAND = "rgba(31,92,153,0.15)"
-_THIN = "rgba(107,113,120,0.55)"
+_UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -30,15 +30,10 @@ def progress_over_time(view: RunView) -> go.Figure | None:
     measure, panel = view.measure
     unit_s = _time_axis(figure := blank(390), view, panel.times)
     _draw_progress(figure, measure, panel, panel.times / unit_s, [text.duration(t) for t in panel.times])
-    _draw_each_client(figure, measure, panel, unit_s, view.clients)
-    if measure.name == "accuracy" and (alone := view.panel("accuracy_alone")) is not None:
-        mean = alone.mean_of(np.full(len(view.clients), True))
-        hover = "Mean if everyone trained alone <b>%{y:.1%}</b>"
-        figure.add_trace(line(Series(mean.times / unit_s, mean.values), "alone", FAINT, hover, dash="dot"))
+    _draw_each_client(figure, view, measure, panel, unit_s)
+    _draw_alone(figure, view, measure, unit_s)
     if len(view.moves) <= MOST_MOVE_LINES:
-        for move in view.moves:
-            colour = GREEN if move.event in ARRIVALS else RED
-            figure.add_vline(move.time_s / unit_s, line={"color": colour, "width": 1.2, "dash": "dot"})
+        _draw_moves(figure, view, unit_s)
     return figure
 
 
@@ -65,9 +60,9 @@ def weights_over_time(view: RunView) -> go.Figure | None:
     means = np.array([_mean_weights(view, clusters, time_s) for time_s in times])
     unit_s = _time_axis(figure := blank(300), view, times)
     hints = [text.duration(time_s) for time_s in times]
-    for column, name, colour in ((0, "same cluster", BLUE), (1, "different clusters", RED)):
+    for column, name, hue in ((0, "same cluster", BLUE), (1, "different clusters", ORANGE)):
         hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
-        figure.add_trace(line(Series(times / unit_s, means[:, column]), name, colour, hover, hints=hints))
+        figure.add_trace(line(Series(times / unit_s, means[:, column]), name, hue, hover, hints=hints))
     figure.update_yaxes(title_text="mean weight of a pair", rangemode="tozero")
     return figure
 
@@ -96,40 +91,31 @@ def staleness(view: RunView) -> go.Figure | None:
     unit_s = _time_axis(figure := blank(300), view, times)
     lines = (
         ("mean", np.nanmean(values, axis=1), BLUE),
-        ("90th percentile", np.nanpercentile(values, 90, axis=1), RED),
+        ("90th percentile", np.nanpercentile(values, 90, axis=1), ORANGE),
     )
-    for name, ages, colour in lines:
+    for name, ages, hue in lines:
         hints = [[text.duration(a), text.duration(t)] for a, t in zip(ages.tolist(), times, strict=True)]
         hover = f"{name.capitalize()} <b>%{{customdata[0]}}</b><br>at %{{customdata[1]}}"
-        figure.add_trace(line(Series(times / unit_s, ages), name, colour, hover, hints=hints))
+        figure.add_trace(line(Series(times / unit_s, ages), name, hue, hover, hints=hints))
     figure.update_yaxes(title_text="age when used (s)", rangemode="tozero")
     return figure
 
 
-def bytes_by_type(view: RunView) -> go.Figure | None:
-    """Bytes sent, by message type."""
-    totals = view.get("bytes_by_type")
-    if not totals:
+def clients_up(view: RunView) -> go.Figure | None:
+    """How many clients were up, over virtual time; None if nobody came or went."""
+    if not view.moves:
         return None
-    rows = sorted(((size, count, name) for name, (count, size) in totals.items()))
-    factor, unit = text.scale_of_size(rows[-1][0])
-    figure = blank(max(300, 110 + 34 * len(rows)))
-    figure.add_trace(
-        go.Bar(
-            x=[size / factor for size, _, _ in rows],
-            y=[name for _, _, name in rows],
-            orientation="h",
-            marker_color=BLUE,
-            width=0.55,
-            text=[f"{text.size(size)} in {count:,} messages" for size, count, _ in rows],
-            # "auto" would leave out the text of the shortest bars.
-            textposition=["inside" if 2 * size > rows[-1][0] else "outside" for size, _, _ in rows],
-            insidetextanchor="start",
-            hovertemplate="%{y}: <b>%{text}</b><extra></extra>",
-        )
-    )
-    figure.update_xaxes(title_text=f"sent ({unit})", rangemode="tozero")
-    figure.update_yaxes(showgrid=False, ticks="")
+    spans = [span for spans in view.presence for span in spans]
+    starts, ends = (np.sort([span[end] for span in spans]) for end in (0, 1))
+    times = np.unique(np.concatenate([[0.0], starts, ends[ends < view.end_s], [view.end_s]]))
+    up = np.searchsorted(starts, times, "right") - np.searchsorted(ends[ends < view.end_s], times, "right")
+    chosen = evenly(len(times), MOST_STEPS)
+    unit_s = _time_axis(figure := blank(220), view, times)
+    hints = [text.duration(time_s) for time_s in times[chosen]]
+    hover = "<b>%{y}</b> clients up<br>at %{customdata}"
+    curve = line(Series(times[chosen] / unit_s, up[chosen].astype(float)), "up", BLUE, hover, hints=hints)
+    figure.add_trace(curve.update(line_shape="hv", showlegend=False))
+    figure.update_yaxes(title_text="clients up", rangemode="tozero")
     return figure
 
 
@@ -153,7 +139,7 @@ def _draw_progress(
         [readable(s), int(n), positions[i]]
         for s, n, i in zip(std.tolist(), (~np.isnan(values)).sum(axis=1), chosen, strict=True)
     ]
-    shown = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"
+    shown = _shown(measure)
     several = values.shape[1] > 1
     if several:
         _draw_band(figure, x, values, mean, std)
@@ -162,7 +148,7 @@ def _draw_progress(
     figure.add_trace(line(Series(x, mean), "mean", BLUE, hover, hints=hints))
     if several:
         hover = f"Worst 10% <b>{shown}</b><br>%{{customdata[2]}}"
-        figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", RED, hover, hints=hints))
+        figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", ORANGE, hover, hints=hints))
     figure.update_yaxes(title_text=measure.label)
     if measure.is_share:
         figure.update_yaxes(tickformat=".0%", rangemode="tozero")
@@ -184,28 +170,64 @@ def _draw_band(
     edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
     figure.add_trace(edge(y=low, showlegend=False))
     name = f"{_PLUS_MINUS} std. dev."
-    figure.add_trace(edge(y=high, fill="tonexty", fillcolor=_BAND, name=name))
+    figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
 
 
 def _draw_each_client(
-    figure: go.Figure, measure: Measure, panel: Panel, unit_s: float, names: tuple[str, ...]
+    figure: go.Figure, view: RunView, measure: Measure, panel: Panel, unit_s: float
 ) -> None:
-    """One thin line per client, in one trace that the legend switches on."""
-    if not 1 < len(names) <= MOST_CLIENT_LINES:
+    """One thin line per client, of very many the worst, in one trace that the legend switches on."""
+    if len(view.clients) < 2:
         return
+    shown = view.worst_first[:MOST_CLIENT_LINES]
     chosen = evenly(len(panel.times), MOST_POINTS // 3)
     times = np.append(panel.times[chosen] / unit_s, np.nan)  # the gap between two clients
-    values = np.vstack([panel.values[chosen], np.full(len(names), np.nan)])
-    shown = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"
+    values = np.vstack([panel.values[chosen][:, shown], np.full(len(shown), np.nan)])
+    names = np.array([view.clients[client] for client in shown], dtype=object)
     figure.add_trace(
         go.Scatter(
-            x=np.tile(times, len(names)).astype(np.float32),  # half the bytes in the page
+            x=np.tile(times, len(shown)).astype(np.float32),  # half the bytes in the page
             y=values.T.ravel().astype(np.float32),
-            text=np.repeat(np.array(names, dtype=object), len(times)),
+            text=np.repeat(names, len(times)),
             mode="lines",
-            line={"color": _THIN, "width": 1},
-            name="each client",
+            line={"color": colour("thin"), "width": 1},
+            name="each client" if len(shown) == len(view.clients) else f"the worst {len(shown)} clients",
             visible="legendonly",
-            hovertemplate=f"%{{text}} <b>{shown}</b><extra></extra>",
+            hovertemplate=f"%{{text}} <b>{_shown(measure)}</b><extra></extra>",
         )
     )
+
+
+def _draw_alone(figure: go.Figure, view: RunView, measure: Measure, unit_s: float) -> None:
+    """What training alone would have led to, as a level to compare the end with: it has no course in time."""
+    alone = view.last(measure.name + ALONE)
+    if alone is None or np.isnan(alone).all():
+        return
+    times, level = np.array([0.0, view.end_s]) / unit_s, float(np.nanmean(alone))
+    hover = f"Mean after as many steps alone <b>{_shown(measure)}</b>"
+    figure.add_trace(line(Series(times, np.full(2, level)), "alone, at the end", FAINT, hover, dash="dot"))
+
+
+def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:
+    """A line for each arrival, with a triangle that points up, and for each departure, pointing down."""
+    for move in view.moves:
+        arrives = move.event in ARRIVALS
+        figure.add_vline(
+            move.time_s / unit_s,
+            line={"color": EDGE, "width": 1, "dash": "dot"},
+            annotation={
+                "text": _UP if arrives else _DOWN,
+                "hovertext": f"{view.clients[move.client]}: {move.event} at {text.duration(move.time_s)}",
+                "font": {"color": GREEN if arrives else ORANGE, "size": 13},
+                "x": move.time_s / unit_s,
+                "xanchor": "center",
+                "y": 0,
+                "yanchor": "bottom",
+                "showarrow": False,
+            },
+        )
+
+
+def _shown(measure: Measure) -> str:
+    """How plotly is to write a value."""
+    return "%{y:.1%}" if measure.is_share else "%{y:.4~g}"

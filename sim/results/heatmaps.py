@@ -1,4 +1,4 @@
-"""The report's heat maps: the learned graph beside the true clusters, and the clients' timeline."""
+"""The report's heat maps: the learned graph, beside the true clusters where these are known."""
 
 from itertools import pairwise
 from typing import Any
@@ -9,17 +9,13 @@ from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
 from sim.results import text
-from sim.results.population import ARRIVALS, DEPARTURES
-from sim.results.style import ABSENT, BLUE, FAINT, GREEN, GREY, RED, SAND, TEMPLATE, blank
+from sim.results.style import BLUE, EDGE, FAINT, TEMPLATE, colour
 from sim.results.view import RunView
 
 MOST_GRAPH_ROWS = 120
 MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the report
 MOST_GRAPH_SNAPSHOTS = 60
 MOST_OUTLINES = 40
-MOST_TIMELINE_CLIENTS = 200
-MOST_TIMELINE_CELLS = 90_000
-MOST_TIMELINE_BINS = 300
 
 _ARROW = "\N{RIGHTWARDS ARROW}"
 _DOTS = "\N{HORIZONTAL ELLIPSIS}"
@@ -96,7 +92,7 @@ def learned_graph(view: RunView) -> go.Figure | None:
     figure.update_layout(
         template=TEMPLATE,
         height=620,
-        plot_bgcolor=ABSENT,
+        plot_bgcolor=colour("unknown"),
         sliders=[_slider(times)] if len(times) > 1 else [],
         margin={"l": 64, "r": 24, "t": 36, "b": 24},
     )
@@ -113,7 +109,7 @@ def _heat_map(
         y=cells.labels,
         zmin=0,
         zmax=largest,
-        colorscale=[[0.0, "#ffffff"], [0.5, "#8fb4d6"], [1.0, BLUE]],
+        colorscale=[[0.0, colour("no-weight")], [0.5, colour("half-weight")], [1.0, colour("full-weight")]],
         xgap=gap,
         ygap=gap,
         colorbar={
@@ -176,105 +172,8 @@ def _slider(times: NDArray[np.float64]) -> dict[str, Any]:
         "pad": {"t": 72, "b": 8},
         "bgcolor": BLUE,
         "activebgcolor": BLUE,
-        "bordercolor": "white",
-        "tickcolor": GREY,
+        "bordercolor": colour("page"),
+        "tickcolor": EDGE,
         "ticklen": 4,
         "font": {"color": FAINT, "size": 11},
     }
-
-
-def timeline(view: RunView) -> go.Figure | None:
-    """One bar per client: training, waiting or down, with arrivals and departures marked."""
-    shown = range(min(len(view.clients), MOST_TIMELINE_CLIENTS))
-    if not shown or view.end_s <= 0 or (view.busy_s is None and not view.moves):
-        return None
-    bins = min(MOST_TIMELINE_BINS, MOST_TIMELINE_CELLS // len(shown))
-    edges = np.linspace(0, view.end_s, bins + 1)
-    width_s = view.end_s / bins
-    busy = np.array([covered(spans, edges) for spans in view.intervals("busy", shown)]) / width_s
-    out = np.array([covered(spans, edges) for spans in view.intervals("down", shown)]) / width_s
-    up = (
-        np.array([covered(np.array(view.presence[client]).reshape(-1, 2), edges) for client in shown])
-        / width_s
-    )
-    down = (up - out < 0.5) & (busy < 0.5)
-    unit_s, unit = text.scale_of_time(view.end_s)
-    row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
-    figure = blank(130 + row_px * len(shown))
-    layers = (
-        (
-            np.where(down, np.nan, busy.clip(0, 1)),
-            SAND,
-            BLUE,
-            f"training <b>%{{z:.0%}}</b> of {text.duration(width_s)}",
-        ),
-        (np.where(down, 1.0, np.nan), ABSENT, ABSENT, "down"),
-    )
-    for z, least, most, what in layers:
-        figure.add_trace(
-            go.Heatmap(
-                z=z.round(3).astype(np.float32),
-                x=(edges[:-1] + edges[1:]) / 2 / unit_s,
-                y=view.clients[: len(shown)],
-                zmin=0,
-                zmax=1,
-                colorscale=[[0, least], [1, most]],
-                showscale=False,
-                ygap=row_px // 5,
-                hovertemplate=f"%{{y}} at %{{x:.4~g}} {unit}<br>{what}<extra></extra>",
-            )
-        )
-    _mark_moves(figure, view, len(shown), unit_s)
-    _finish_timeline(figure, view.clients[: len(shown)], row_px, view.end_s / unit_s, unit)
-    return figure
-
-
-def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds of each bin [B] between the `edges` [B+1] that disjoint, ascending `spans` [K, 2] cover."""
-    if len(spans) == 0:
-        return np.zeros(len(edges) - 1)
-    totals = np.concatenate([[0.0], np.cumsum(spans[:, 1] - spans[:, 0])])
-    at_knots = np.column_stack([totals[:-1], totals[1:]]).ravel()
-    return np.diff(np.interp(edges, spans.ravel(), at_knots))
-
-
-def _mark_moves(figure: go.Figure, view: RunView, shown: int, unit_s: float) -> None:
-    kinds = (("joins", ARRIVALS, GREEN, "triangle-up"), ("departs", DEPARTURES, RED, "x"))
-    for name, events, colour, symbol in kinds:
-        moves = [move for move in view.moves if move.event in events and move.client < shown]
-        if not moves:
-            continue
-        figure.add_trace(
-            go.Scatter(
-                x=[move.time_s / unit_s for move in moves],
-                y=[view.clients[move.client] for move in moves],
-                text=[f"{view.clients[m.client]}: {m.event} at {text.duration(m.time_s)}" for m in moves],
-                mode="markers",
-                name=name,
-                marker={
-                    "symbol": symbol,
-                    "size": 12,
-                    "color": colour,
-                    "line": {"color": "white", "width": 1.5},
-                },
-                hovertemplate="<b>%{text}</b><extra></extra>",
-                cliponaxis=False,
-            )
-        )
-
-
-def _finish_timeline(figure: go.Figure, names: tuple[str, ...], row_px: int, end: float, unit: str) -> None:
-    for name, colour, edge in (("training", BLUE, BLUE), ("waiting", SAND, GREY), ("down", ABSENT, GREY)):
-        mark = {"symbol": "square", "size": 12, "color": colour, "line": {"color": edge, "width": 1}}
-        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=mark, name=name))
-    every = -(-16 // row_px)  # a label is 16 pixels high
-    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, end], showgrid=False)
-    figure.update_yaxes(
-        range=[len(names) - 0.5, -0.5],  # the first client on top
-        showgrid=False,
-        showline=False,
-        ticks="",
-        tickmode="array",
-        tickvals=names[::every],
-    )
-    figure.update_layout(legend={"y": 1, "itemclick": False, "itemdoubleclick": False})

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,11 @@ GRAPH_SCHEMA = pa.schema(
     [("time", pa.float64()), ("source", pa.int32()), ("target", pa.int32()), ("weight", pa.float64())]
 )
 ALL = "all"  # the actor of totals such as bytes_sent
+ALONE = "_alone"  # ends the name of a measure of models that were trained on one client's data only
+OWN_METRICS = frozenset(
+    ("accuracy", "loss", "distance", "alive", "bytes_sent", "messages_sent", "training_steps")
+) | {f"{measure}{ALONE}" for measure in ("accuracy", "distance")}
+"""What only the observer itself records under these names."""
 EDGE_THRESHOLD = 0.5
 
 
@@ -146,11 +151,12 @@ def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
 
 
 def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
-    """Mean, population standard deviation and worst decile over clients; all None without clients."""
+    """Number of clients, mean, population standard deviation and worst decile; these are None without any."""
     if not values:
-        return {"mean": None, "std": None, "worst_decile": None}
+        return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     array_of_values = np.array(list(values), dtype=float)
     return {
+        "clients": len(values),
         "mean": float(array_of_values.mean()),
         "std": float(array_of_values.std()),
         "worst_decile": worst_decile(array_of_values),
@@ -200,9 +206,40 @@ def share_better(
     own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
 ) -> float | None:
     """Share of the clients known in both that ended strictly better than alone; None if there are none."""
-    sign = 1 if higher_is_better else -1
-    gains = [sign * (value - alone[client]) for client, value in own.items() if client in alone]
+    gains = _gains(own, alone, higher_is_better).values()
     return sum(gain > 0 for gain in gains) / len(gains) if gains else None
+
+
+def help_summary(
+    own: Mapping[str, float], alone: Mapping[str, float], *, higher_is_better: bool = True
+) -> dict[str, Any] | None:
+    """By how much, and for whom, help helped, over the clients known in both; None if there are none.
+
+    A gain is the difference to what the same client reaches alone: above 0 it is better off with its peers.
+
+    - better, worse: how many clients are strictly better off with their peers, or alone.
+    - mean_alone: mean of what they reach alone; mean_gain: mean over clients.
+    - least, most: the client that gained least or most, and how much.
+    """
+    gains = _gains(own, alone, higher_is_better)
+    if not gains:
+        return None
+    least, most = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+    return {
+        "better": sum(gain > 0 for gain in gains.values()),
+        "worse": sum(gain < 0 for gain in gains.values()),
+        "mean_alone": float(np.mean([alone[client] for client in gains])),
+        "mean_gain": float(np.mean(list(gains.values()))),
+        "least": {"client": least, "gain": gains[least]},
+        "most": {"client": most, "gain": gains[most]},
+    }
+
+
+def _gains(own: Mapping[str, float], alone: Mapping[str, float], higher_is_better: bool) -> dict[str, float]:
+    """Of the clients whose models are both numbers."""
+    sign = 1 if higher_is_better else -1
+    gains = {client: sign * (value - alone[client]) for client, value in own.items() if client in alone}
+    return {client: gain for client, gain in gains.items() if math.isfinite(gain)}
 
 
 def time_to_target(accuracy: Series, target: float) -> float | None:

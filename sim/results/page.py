@@ -1,67 +1,65 @@
-"""The frame of report.html: document, style sheet and plotly, all in one file that needs no network."""
+"""The frame of report.html: document, style sheet and scripts, all in one file that needs no network."""
 
+from collections.abc import Iterable, Mapping
 from html import escape
+from importlib.resources import files
 
-from sim.results.style import ABSENT, BLUE, FAINT, FONT, GRID, INK, RED
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
-STYLE_SHEET = f"""
-:root {{ color-scheme: light; }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0; background: white; color: {INK}; font: 16px/1.5 {FONT}; }}
-main {{ max-width: 1160px; margin: 0 auto; padding: 48px 32px 96px; }}
-h1 {{ font-size: 32px; line-height: 1.2; font-weight: 650; letter-spacing: -0.015em; margin: 0; }}
-h2 {{ font-size: 20px; font-weight: 650; margin: 0 0 4px; }}
-h3 {{ font-size: 15px; font-weight: 600; margin: 20px 0 4px; }}
-p {{ max-width: 46em; margin: 4px 0 12px; }}
-section > p {{ color: {FAINT}; }}
-section {{ margin-top: 40px; padding-top: 24px; border-top: 1px solid {GRID}; }}
-.question {{ font-size: 19px; line-height: 1.4; margin: 10px 0; }}
-.facts {{ max-width: none; color: {FAINT}; font-size: 14px; margin: 10px 0 0; }}
-.facts b {{ color: {INK}; font-weight: 600; }}
-code, pre {{ font-family: ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace; }}
-code, pre {{ font-size: 13px; }}
-pre {{ background: #f8f7f4; padding: 16px 20px; overflow-x: auto; line-height: 1.45; }}
-.warning {{ max-width: none; border-left: 3px solid {RED}; background: #fbf3f1; }}
-.warning {{ padding: 10px 16px; margin: 20px 0; }}
-.warning p {{ margin: 0; }}
-.warning ul {{ margin: 4px 0; padding-left: 20px; }}
-.tiles {{ display: grid; gap: 12px; margin-top: 28px; }}
-.tiles {{ grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)); }}
-.tile {{ background: #f8f7f4; padding: 12px 14px; border-radius: 4px; }}
-.tile .label {{ font-size: 13px; color: {FAINT}; }}
-.tile .value {{ font-size: 22px; font-weight: 600; line-height: 1.5; font-variant-numeric: tabular-nums; }}
-.tile .note {{ font-size: 13px; line-height: 1.35; color: {FAINT}; }}
-.pair {{ display: grid; gap: 8px 32px; }}
-.pair {{ grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); }}
-.pair > div {{ min-width: 0; }}
-.lists {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 8px 40px; }}
-.lists table {{ width: 100%; }}
-.scroll {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }}
-th {{ text-align: left; font-weight: 600; color: {FAINT}; border-bottom: 1px solid {FAINT}; }}
-th, td {{ padding: 4px 24px 4px 0; white-space: nowrap; }}
-td {{ border-bottom: 1px solid {ABSENT}; }}
-.number {{ text-align: right; }}
-th:last-child, td:last-child {{ padding-right: 0; }}
-summary {{ cursor: pointer; color: {BLUE}; margin: 6px 0 10px; }}
-@media (max-width: 640px) {{ main {{ padding: 24px 16px 64px; }} h1 {{ font-size: 26px; }} }}
-@media print {{ section {{ break-inside: avoid; }} .modebar {{ display: none; }} }}
-"""
-
-# Each picture is drawn as soon as the browser has read it, before the page has its final widths.
-_FIT = """
-addEventListener("load", () => {
-  document.querySelectorAll(".plotly-graph-div").forEach(div => Plotly.Plots.resize(div));
-});
-"""
+from sim.results.style import DARK, FONT, LIGHT
 
 
-def document(title: str, body: str, script: str) -> str:
-    """A whole HTML page; `body` and `script` are trusted, `title` is escaped."""
+def document(title: str, body: str) -> str:
+    """A whole HTML page; `body` is trusted, `title` is escaped."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)} \N{MIDDLE DOT} coterie</title>\n"
-        f"<style>{STYLE_SHEET}</style>\n<script>{script}</script>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n<script>{_FIT}</script>\n</body>\n</html>\n"
+        f"<style>\n{_style_sheet()}</style>\n<script>{get_plotlyjs()}</script>\n</head>\n"
+        "<body>\n<main>\n"
+        "<noscript><p>Pictures, sorting and searching need JavaScript, of which this page brings its own.</p>"
+        f"</noscript>\n{body}\n</main>\n<script>\n{_resource('report.js')}</script>\n</body>\n</html>\n"
     )
+
+
+def section(title: str, content: str) -> str:
+    """A part of the page under its title; both are trusted."""
+    return f"<section><h2>{title}</h2>{content}</section>"
+
+
+def picture(figure: go.Figure | None, name: str, *, least_px: int = 0) -> str:
+    """A figure under a fixed name, so that the same run gives the same page; nothing for None.
+
+    least_px: its least width; on a smaller screen it scrolls by itself.
+    """
+    if figure is None:
+        return ""
+    style = f"height:{figure.layout.height}px" + (f";min-width:{least_px}px" if least_px else "")
+    content = figure.to_json().replace("<", "\\u003c")  # nothing in it can end the script
+    return (
+        f'<div class="scroll"><div id="{name}" class="plotly-graph-div" style="{style}"></div></div>'
+        f'<script type="application/json" id="{name}-figure">{content}</script>'
+    )
+
+
+def side_by_side(parts: Iterable[str]) -> str:
+    """Parts beside each other where there is room; empty ones take none."""
+    return '<div class="pair">' + "".join(f"<div>{part}</div>" for part in parts if part) + "</div>"
+
+
+def _style_sheet() -> str:
+    light, dark = _variables(LIGHT), _variables(DARK)
+    return (
+        f":root {{ color-scheme: light dark; --font: {FONT}; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        f"{_resource('report.css')}"
+    )
+
+
+def _variables(colours: Mapping[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+
+
+def _resource(name: str) -> str:
+    return files("sim.results").joinpath(name).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ Pure functions of what the observer recorded; the summary and the report both sh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +12,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.metrics import Series, value_at
+from sim.results.metrics import Series, accuracy_summary, value_at
 
 ARRIVALS = ("join", "rejoin", "restarted")
 DEPARTURES = ("leave", "crash", "failed")
 CAUGHT_UP_SHARE = 0.9
 """A newcomer has caught up at this share of the incumbents' mean accuracy."""
+SETTLED_SHARE = 0.1
+"""A client has settled after this share of the iterations of those that were there all along."""
 
 
 class Happening(NamedTuple):
@@ -112,6 +114,38 @@ def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
     return Dip(float(before - values[:until].min()), seconds)
 
 
+def time_to_half(reached_s: Sequence[float], watched_s: Sequence[float]) -> float | None:
+    """By when half have reached something, by Kaplan and Meier's estimate; None if that says not half have.
+
+    reached_s: the times of those that reached it. watched_s: how long those were watched that had not when
+    they were seen last; leaving them out would count only the successes.
+    """
+    from scipy.stats import CensoredData, ecdf  # takes half a second to import; few runs need it
+
+    waiting = ecdf(CensoredData(uncensored=reached_s, right=watched_s)).sf
+    # A product of fractions may miss a half by a rounding.
+    half = np.flatnonzero(waiting.probabilities <= 0.5 + 1e-9)
+    return float(waiting.quantiles[half[0]]) if half.size else None
+
+
+def settled_summary(
+    accuracies: Mapping[str, float],
+    iterations: Mapping[str, int],
+    stayed: Collection[str],
+    least: int | None = None,
+) -> dict[str, float | None]:
+    """Accuracy of those that have done `least` iterations in their present life.
+
+    By default that is `SETTLED_SHARE` of the median of those that `stayed` all along, or of all if nobody
+    did; at least one.
+    """
+    if least is None:
+        usual = [iterations[client] for client in stayed] or list(iterations.values()) or [0]
+        least = max(1, round(SETTLED_SHARE * float(np.median(usual))))
+    settled = [value for client, value in accuracies.items() if iterations[client] >= least]
+    return {"iterations": least, **accuracy_summary(settled)}
+
+
 class Population:
     """Newcomers and survivors of one run, by the accuracies in `panel` and all its `moves`, in their order.
 
@@ -138,8 +172,15 @@ class Population:
         incumbents = self._incumbents(*self._place(arrival))
         if incumbents is None:
             return None
-        gone_s = float(self._ends_s(arrival.time_s)[arrival.client])
-        return catch_up_time(self._panel.of(arrival.client), incumbents, arrival.time_s, gone_s)
+        return catch_up_time(
+            self._panel.of(arrival.client), incumbents, arrival.time_s, self._gone_s(arrival)
+        )
+
+    def watched(self, arrival: Happening) -> float:
+        """Seconds from an arrival to the last evaluation of the life that began with it; 0 without any."""
+        times = self._panel.of(arrival.client).times
+        seen = times[(times >= arrival.time_s) & (times <= self._gone_s(arrival))]
+        return float(seen[-1] - arrival.time_s) if seen.size else 0.0
 
     def dip(self, departed_s: float) -> Dip | None:
         """What the departures between two evaluations, the first at `departed_s`, cost those who stayed."""
@@ -156,7 +197,10 @@ class Population:
     def summary(self) -> dict[str, Any]:
         """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
         newcomers = [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
-        catch_ups = [seconds for move in newcomers if (seconds := self.catch_up(move)) is not None]
+        waits = [(move, self.catch_up(move)) for move in newcomers]
+        catch_ups = [seconds for _, seconds in waits if seconds is not None]
+        behind = [move for move, seconds in waits if seconds is None]
+        half_s = time_to_half(catch_ups, [self.watched(move) for move in behind]) if waits else None
         first_s: dict[int, float] = {}  # of the departures between two evaluations, which are one event
         for departed_s in self._departed_s.tolist():
             first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
@@ -165,7 +209,9 @@ class Population:
         return {
             "newcomers": len(newcomers),
             "caught_up": len(catch_ups),
-            "catch_up_seconds": _median_and_max(catch_ups),
+            "went_before": sum(self._gone_s(move) < math.inf for move in behind),
+            "still_behind": sum(self._gone_s(move) == math.inf for move in behind),
+            "catch_up_seconds": {"median": half_s, "max": max(catch_ups, default=None)},
             "departures": len(dips),
             "recovered": len(recoveries),
             "recovery_seconds": _median_and_max(recoveries),
@@ -178,6 +224,10 @@ class Population:
         later = self._departed_s > since_s
         np.minimum.at(ends_s, self._departed[later], self._departed_s[later])
         return ends_s
+
+    def _gone_s(self, arrival: Happening) -> float:
+        """When the life that began with an arrival ended; infinite if it did not."""
+        return float(self._ends_s(arrival.time_s)[arrival.client])
 
     def _place(self, arrival: Happening) -> tuple[int, int | None]:
         """The last evaluation before the arrival, and the newcomer where that evaluation still saw it."""

@@ -1,36 +1,38 @@
 """report.html: one self-contained page about a run, built from nothing but its result directory."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
-from sim.results import text
+from sim.results import outcome, text
+from sim.results.bars import SLOW, bytes_by_type, gains, least_px, work_done
+from sim.results.client_table import clients, help_table
 from sim.results.figures import (
-    bytes_by_type,
+    MOST_MOVE_LINES,
+    clients_up,
     progress_over_bytes,
     progress_over_time,
     staleness,
     weights_over_time,
 )
-from sim.results.heatmaps import MOST_TIMELINE_CLIENTS, learned_graph, timeline
-from sim.results.page import document
-from sim.results.population import ARRIVALS, Happening, Panel, Population
+from sim.results.heatmaps import learned_graph
+from sim.results.page import document, picture, section, side_by_side
+from sim.results.population import ARRIVALS, Happening, Population
 from sim.results.store import RunDirectory
+from sim.results.table import Cell, plain_table, seconds, share, table
+from sim.results.timeline import clients_shown, timeline
 from sim.results.view import RunView
 
-MOST_TABLE_ROWS = 200
-MOST_OPEN_ROWS = 30
-
-_PLOTLY_CONFIG = {
-    "responsive": True,
-    "displaylogo": False,
-    "modeBarButtons": [["toImage", "resetScale2d"]],  # zooming is dragging
-}
+MOST_FAILURES = 200
+_LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
+_LEAST_TIMELINE_PX = 560
+_NOTHING = Cell(text.NOTHING, None)
+_UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 
 
 def write_report(directory: RunDirectory) -> Path:
@@ -39,9 +41,9 @@ def write_report(directory: RunDirectory) -> Path:
     The same directory always gives the same page.
     """
     view = RunView(directory)
-    sections = (_progress, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
-    body = _head(view) + "".join(section(view) for section in sections)
-    return directory.write_report(document(str(view.get("scenario")), body, get_plotlyjs()))
+    parts = (_progress, _help, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
+    body = _head(view) + "".join(part(view) for part in parts)
+    return directory.write_report(document(str(view.get("scenario")), body))
 
 
 def _head(view: RunView) -> str:
@@ -59,19 +61,32 @@ def _head(view: RunView) -> str:
         for label, value, note in _tiles(view)
     )
     return (
-        f"<header><h1>{escape(str(view.get('scenario')))}</h1>{question}"
+        f"<header><h1>{escape(str(view.get('scenario')))}</h1>{question}{_overrides(view)}"
         f'<p class="facts">{" · ".join(facts)}</p></header>{_warnings(view)}<div class="tiles">{tiles}</div>'
     )
+
+
+def _overrides(view: RunView) -> str:
+    """What was stated beside the file: what its comment says holds without."""
+    overrides = view.get("overrides") or []
+    if not overrides:
+        return ""
+    stated = " ".join(f"<code>--set {escape(str(override))}</code>" for override in overrides)
+    means = "The text above is about the file as it is; this run is" if view.question else "The file was run"
+    return f'<p class="overrides">{means} with {stated}</p>'
 
 
 def _warnings(view: RunView) -> str:
     warnings = ""
     if view.get("interrupted"):
         warnings += f'<p class="warning">Interrupted after {text.duration(view.end_s)} of virtual time.</p>'
+    for line in outcome.headlines(view.summary):
+        warnings += f'<p class="warning"><b>{escape(line[0].upper() + line[1:])}.</b></p>'
     failures = view.get("failures") or []
     if failures:
-        items = "".join(f"<li>{escape(str(failure))}</li>" for failure in failures[:MOST_TABLE_ROWS])
-        more = _more(len(failures), "failures")
+        items = "".join(f"<li>{escape(str(failure))}</li>" for failure in failures[:MOST_FAILURES])
+        count = len(failures)
+        more = f"<p>The first {MOST_FAILURES} of {count:,} failures.</p>" if count > MOST_FAILURES else ""
         warnings += f'<div class="warning"><p>Clients failed:</p><ul>{items}</ul>{more}</div>'
     return warnings
 
@@ -80,17 +95,27 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     """The headline numbers that this run has: (label, value, note)."""
     tiles = []
     if view.get("accuracy", "mean") is not None:
-        spread = f"\N{PLUS-MINUS SIGN} {text.share(view.get('accuracy', 'std'))} over clients"
+        spread = (
+            f"\N{PLUS-MINUS SIGN} {text.share(view.get('accuracy', 'std'))} over {outcome.whom(view.summary)}"
+        )
         tiles.append(("Mean accuracy", text.share(view.get("accuracy", "mean")), spread))
         tiles.append(
             ("Worst 10%", text.share(view.get("accuracy", "worst_decile")), "mean of the worst clients")
         )
+        if view.get("settled", "mean") is not None:
+            iterations = text.number(view.get("settled", "iterations"))
+            since = (
+                f"{text.number(view.get('settled', 'clients'))} clients with {iterations} iterations or more"
+            )
+            tiles.append(("Settled clients", text.share(view.get("settled", "mean")), since))
     elif view.measure is not None:
         measure, panel = view.measure
         final = panel.values[-1]
-        tiles.append((f"Mean {measure.label}", text.number(float(np.nanmean(final))), "at the end"))
+        # The last time at which anything was finite may be long before the end.
+        mean = float(np.nanmean(final)) if panel.times[-1] >= view.end_s else None
+        tiles.append((f"Mean {measure.label}", text.number(mean), "at the end"))
     if view.get("better_than_alone") is not None:
-        tiles.append(("Better than alone", text.share(view.get("better_than_alone")), "of the clients"))
+        tiles.append(("Better than alone", text.share(view.get("better_than_alone")), _help_note(view)))
     if view.get("graph", "edge_recall") is not None:
         pair = " / ".join(_ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall"))
         tiles.append(("Precision / recall", pair, "of the learned edges"))
@@ -104,7 +129,7 @@ def _arrivals_and_departures(view: RunView) -> str:
     initial = text.number(view.get("clients", "initial"))
     changes = [
         f"{text.number(view.get('clients', event))} {event}"
-        for event in ("joined", "left", "crashed")
+        for event in ("joined", "left", "crashed", "failed")
         if view.get("clients", event)
     ]
     return ", ".join([f"{initial} at the start", *changes])
@@ -112,22 +137,45 @@ def _arrivals_and_departures(view: RunView) -> str:
 
 def _progress(view: RunView) -> str:
     if view.measure is None:
-        return _section("Progress", "<p>Nothing was evaluated in this run.</p>")
+        return section("Progress", "<p>Nothing was evaluated in this run.</p>")
     measure = view.measure[0]
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
-    if view.moves:
-        lead += " Dotted lines mark arrivals (green) and departures (red)."
+    if 0 < len(view.moves) <= MOST_MOVE_LINES:
+        lead += f" Dotted lines mark arrivals ({_UP}) and departures ({_DOWN})."
     pictures = [
-        _picture(progress_over_time(view), "progress-over-time"),
-        _picture(progress_over_bytes(view), "progress-over-bytes"),
+        picture(progress_over_time(view), "progress-over-time"),
+        picture(progress_over_bytes(view), "progress-over-bytes"),
     ]
-    return _section(measure.label.capitalize(), f"<p>{lead}</p>{_side_by_side(pictures)}")
+    return section(measure.label.capitalize(), f"<p>{lead}</p>{side_by_side(pictures)}")
+
+
+def _help(view: RunView) -> str:
+    """By how much, and for whom, help helped; needs run.compare_alone."""
+    if not view.gains:
+        return ""
+    lead = (
+        "Each client that was up at the end beside the same client alone: as many steps, from the same "
+        f"start, on its own data only. Better with peers: {_help_note(view)}."
+    )
+    bars = gains(view)
+    content = f"<p>{lead}</p>{picture(bars, 'gains', least_px=least_px(bars))}{help_table(view)}"
+    return section("With peers and alone", content)
+
+
+def _help_note(view: RunView) -> str:
+    """How many clients are better off than alone, and by how much on average."""
+    if view.measure is None or not view.gains:
+        return "of the clients"
+    differences = [gain.difference for gain in view.gains]
+    better, mean = sum(value > 0 for value in differences), float(np.mean(differences))
+    by = f"{text.points(mean)} points" if view.measure[0].is_share else f"{mean:+,.4g}"
+    return f"{better:,} of {len(differences):,} clients; {by} on average"
 
 
 def _graph(view: RunView) -> str:
     figure = learned_graph(view)
     if figure is None:
-        return _section("Collaboration graph", "<p>This protocol learned no collaboration graph.</p>")
+        return section("Collaboration graph", "<p>This protocol learned no collaboration graph.</p>")
     lead = "Row i, column j: the weight that client i gives to client j. "
     lead += "Grey: the client itself, or a client that is not up."
     if len(view.clients) > len(figure.data[0].x):
@@ -135,56 +183,71 @@ def _graph(view: RunView) -> str:
     if view.clusters is not None:
         lead += " Clients are ordered by their true cluster"
         lead += ", which the outlines mark." if figure.layout.shapes else "."
-    content = f"<p>{lead}</p>{_picture(figure, 'learned-graph')}"
+    content = f"<p>{lead}</p>{picture(figure, 'learned-graph', least_px=_LEAST_HEAT_MAP_PX)}"
     over_time = weights_over_time(view)
     if over_time is not None:
         content += "<h3>Mean weight inside and across the true clusters</h3>"
-        content += _picture(over_time, "weights-over-time")
-    return _section("Collaboration graph", content)
+        content += picture(over_time, "weights-over-time")
+    return section("Collaboration graph", content)
 
 
 def _timeline(view: RunView) -> str:
     figure = timeline(view)
     if figure is None:
-        return _section("Timeline", "<p>No device was used in this run.</p>")
-    lead = "What each client's device did. The deeper the blue, the more of that moment went into training."
-    if len(view.clients) > MOST_TIMELINE_CLIENTS:
-        lead += f" The first {MOST_TIMELINE_CLIENTS} of {len(view.clients):,} clients are shown."
-    return _section("Timeline", f"<p>{lead}</p>{_picture(figure, 'timeline')}")
+        return section("Timeline", "<p>No device was used in this run.</p>")
+    lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
+    shown = len(clients_shown(view))
+    if shown < len(view.clients):
+        lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
+    content = f"<p>{lead}</p>{picture(figure, 'timeline', least_px=_LEAST_TIMELINE_PX)}"
+    bars = work_done(view)
+    if bars is not None:
+        lead = "The fewest first."
+        if view.device_s_per_step is not None:
+            lead += f" Slow is a device that takes more than {SLOW:g} times the median one's time for a step."
+        content += (
+            f"<h3>Iterations done</h3><p>{lead}</p>{picture(bars, 'work-done', least_px=least_px(bars))}"
+        )
+    return section("Timeline", content)
 
 
 def _moves(view: RunView) -> str:
-    """What each arrival and departure meant for those concerned; needs accuracies."""
-    if not view.moves or view.measure is None or not view.measure[0].is_share:
+    """What each arrival and departure meant for those concerned."""
+    if not view.moves:
         return ""
-    population = Population(view.measure[1], view.moves)
-    rows = []
-    for move in view.moves[:MOST_TABLE_ROWS]:
-        describe = _newcomer if move.event in ARRIVALS else _survivors
-        consequence = describe(population, move)
-        rows.append([view.clients[move.client], move.event, text.duration(move.time_s), *consequence])
-    heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
-    lead = (
-        "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
-        "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
-    )
-    more = _more(len(view.moves), "events")
-    return _section("Arrivals and departures", f"<p>{lead}</p>{_table(heads, rows, words=2)}{more}")
+    content = picture(clients_up(view), "clients-up")
+    if view.measure is not None and view.measure[0].is_share:
+        population = Population(view.measure[1], view.moves)
+        rows: list[list[str | Cell]] = []
+        for move in view.moves:
+            describe = _newcomer if move.event in ARRIVALS else _survivors
+            consequence = describe(population, move)
+            rows.append([view.clients[move.client], move.event, seconds(move.time_s), *consequence])
+        lead = (
+            "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
+            "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
+        )
+        # Summaries of earlier versions do not say what became of the others.
+        if view.get("population", "newcomers") and view.get("population", "went_before") is not None:
+            lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
+        heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
+        content += f"<p>{lead}</p>{table(heads, rows, 'arrivals and departures')}"
+    return section("Arrivals and departures", content)
 
 
-def _newcomer(population: Population, move: Happening) -> list[str]:
+def _newcomer(population: Population, move: Happening) -> list[Cell]:
     if not (move.is_newcomer and population.has_incumbents(move)):
-        return [text.NOTHING] * 3
-    seconds = population.catch_up(move)
-    return ["not reached" if seconds is None else text.duration(seconds), text.NOTHING, text.NOTHING]
+        return [_NOTHING] * 3
+    return [_reached(population.catch_up(move)), _NOTHING, _NOTHING]
 
 
-def _survivors(population: Population, move: Happening) -> list[str]:
+def _survivors(population: Population, move: Happening) -> list[Cell]:
     dip = population.dip(move.time_s)
-    if dip is None:
-        return [text.NOTHING] * 3
-    back = "not reached" if dip.seconds is None else text.duration(dip.seconds)
-    return [text.NOTHING, text.share(dip.depth), back]
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), _reached(dip.seconds)]
+
+
+def _reached(after_s: float | None) -> Cell:
+    return Cell("not reached", math.inf) if after_s is None else seconds(after_s)
 
 
 def _traffic(view: RunView) -> str:
@@ -197,53 +260,17 @@ def _traffic(view: RunView) -> str:
             "No peer's model was used, so none was stale.",
         ),
     ]
-    return _section(
+    return section(
         "Communication",
-        _side_by_side(
-            f"<h3>{title}</h3>{_picture(figure, name) if figure is not None else f'<p>{otherwise}</p>'}"
+        side_by_side(
+            f"<h3>{title}</h3>{picture(figure, name) if figure is not None else f'<p>{otherwise}</p>'}"
             for title, figure, name, otherwise in parts
         ),
     )
 
 
 def _clients(view: RunView) -> str:
-    """One row per client, with the columns that this run has."""
-    shown = range(min(len(view.clients), MOST_TABLE_ROWS))
-    columns: list[tuple[str, Callable[[int], str]]] = [("client", lambda c: view.clients[c])]
-    words = 1
-    if view.happenings:
-        last = {happening.client: happening for happening in view.happenings if happening.event != "stop"}
-        columns.append(("last event", lambda c: _last_event(last.get(c))))
-        words = 2
-    if (clusters := view.clusters) is not None:
-        columns.append(("cluster", lambda c: str(clusters[c])))
-    if view.measure is not None:
-        measure, panel = view.measure
-        readable = text.share if measure.is_share else text.number
-        columns.append((measure.label, lambda c: readable(_final(panel, c))))
-    if (iterations := view.panel("iterations")) is not None:
-        columns.append(("iterations", lambda c: _whole(_final(iterations, c))))
-    if (busy := view.busy_s) is not None:
-        up = [sum(end - start for start, end in spans) for spans in view.presence]
-        columns.append(("up", lambda c: text.duration(up[c])))
-        columns.append(("training", lambda c: text.share(float(busy[c] / up[c]) if up[c] else None)))
-    rows = [[value(client) for _, value in columns] for client in shown]
-    table = _table([name for name, _ in columns], rows, words=words) + _more(len(view.clients), "clients")
-    state = " open" if len(view.clients) <= MOST_OPEN_ROWS else ""
-    return _section("Clients", f"<details{state}><summary>Table of the clients</summary>{table}</details>")
-
-
-def _last_event(happening: Happening | None) -> str:
-    return text.NOTHING if happening is None else f"{happening.event} at {text.duration(happening.time_s)}"
-
-
-def _final(panel: Panel, client: int) -> float | None:
-    values = panel.of(client).values
-    return float(values[-1]) if values.size else None
-
-
-def _whole(value: float | None) -> str:
-    return text.number(None if value is None else round(value))
+    return section("Clients", clients(view))
 
 
 def _details(view: RunView) -> str:
@@ -251,6 +278,7 @@ def _details(view: RunView) -> str:
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
         ("accuracy", text.share),
+        ("settled", text.share),
         ("distance", text.number),
         ("target", text.number),
         ("graph", _ratio),
@@ -267,6 +295,8 @@ def _details(view: RunView) -> str:
         "device": str,
         "ways": ", ".join,
         "accuracy": text.share,
+        "clients": text.number,
+        "iterations": text.number,
     }
     lists = []
     for group, readable in by_group:
@@ -274,12 +304,12 @@ def _details(view: RunView) -> str:
         if all(value is None for value in numbers.values()):
             continue
         rows = [[_words(key), by_key.get(key, readable)(value)] for key, value in numbers.items()]
-        lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{_table(None, rows, words=1)}</div>")
+        lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{plain_table(rows)}</div>")
     content = f'<div class="lists">{"".join(lists)}</div>'
     threshold = view.get("graph", "edge_threshold")
     if threshold is not None:
         content += f"<p>An edge is a weight of more than {threshold:g} times the largest possible one.</p>"
-    return _section("All numbers", content)
+    return section("All numbers", content)
 
 
 def _words(key: str) -> str:
@@ -290,40 +320,7 @@ def _scenario(view: RunView) -> str:
     if not view.scenario_text:
         return ""
     code = f"<pre>{escape(view.scenario_text)}</pre>"
-    return _section("Scenario", f"<details><summary>scenario.toml, as resolved</summary>{code}</details>")
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>{content}</section>"
-
-
-def _picture(figure: go.Figure | None, name: str) -> str:
-    # A fixed name instead of plotly's random one: the same run gives the same page.
-    if figure is None:
-        return ""
-    return figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=_PLOTLY_CONFIG)
-
-
-def _side_by_side(parts: Iterable[str]) -> str:
-    return '<div class="pair">' + "".join(f"<div>{part}</div>" for part in parts if part) + "</div>"
-
-
-def _table(heads: Sequence[str] | None, rows: Sequence[Sequence[str]], *, words: int) -> str:
-    """A table whose first `words` columns hold words; the others hold numbers and are aligned right."""
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "".join(
-            f"<{tag}{'' if position < words else ' class=number'}>{escape(cell)}</{tag}>"
-            for position, cell in enumerate(cells)
-        )
-
-    head = f"<thead><tr>{line(heads, 'th')}</tr></thead>" if heads else ""
-    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
-
-
-def _more(count: int, what: str) -> str:
-    return f"<p>The first {MOST_TABLE_ROWS} of {count:,} {what}.</p>" if count > MOST_TABLE_ROWS else ""
+    return section("Scenario", f"<details><summary>scenario.toml, as resolved</summary>{code}</details>")
 
 
 def _ratio(value: float | None, digits: int = 3) -> str:

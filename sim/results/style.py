@@ -1,7 +1,10 @@
-"""One look for all of the report's pictures.
+"""One look for all of the report's pictures, in light and dark.
 
-A colour means one thing everywhere: blue is collaboration and what it reaches, red the clients that fare
-worst and departures, green arrivals, sand idle time, grey absence.
+A colour means one thing everywhere: blue is collaboration and what it reaches, orange the clients that fare
+worst and departures, green arrivals, grey what waits or has no value. The hues are those of Okabe and Ito,
+which people with any colour vision tell apart; states differ in lightness, too.
+
+Pictures name a colour by its CSS variable. The page's script puts in its value in light or dark.
 """
 
 from collections.abc import Sequence
@@ -10,16 +13,68 @@ import plotly.graph_objects as go
 
 from sim.results.metrics import Series
 
-BLUE, RED, GREEN, SAND, GREY = "#1f5c99", "#c0452f", "#2c8a57", "#e7dfcd", "#c3c7cd"
-INK, FAINT, GRID, ABSENT = "#22262b", "#6b7178", "#ebe9e4", "#eeeeec"
+LIGHT = {
+    "page": "#ffffff",
+    "panel": "#f6f5f2",
+    "warning": "#fcf1ea",
+    "ink": "#22262b",
+    "faint": "#62686f",
+    "edge": "#b4b9bf",
+    "grid": "#e9e7e2",
+    "blue": "#0072b2",
+    "orange": "#d55e00",
+    "green": "#009e73",
+    "training": "#003f66",
+    "waiting": "#93908b",
+    "down": "#ffffff",
+    "no-weight": "#ffffff",
+    "half-weight": "#78a3c4",
+    "full-weight": "#003f66",
+    "unknown": "#93908b",
+    "band": "rgba(0,114,178,0.15)",
+    "thin": "rgba(98,104,111,0.55)",
+}
+DARK = {
+    "page": "#16191d",
+    "panel": "#1f242a",
+    "warning": "#36251a",
+    "ink": "#e4e7ea",
+    "faint": "#a2a9b1",
+    "edge": "#555c64",
+    "grid": "#2b3138",
+    "blue": "#56b4e9",
+    "orange": "#f0913f",
+    "green": "#2fc69b",
+    "training": "#a8dafc",
+    "waiting": "#716e6a",
+    "down": "#16191d",
+    "no-weight": "#16191d",
+    "half-weight": "#35688c",
+    "full-weight": "#a8dafc",
+    "unknown": "#716e6a",
+    "band": "rgba(86,180,233,0.2)",
+    "thin": "rgba(162,169,177,0.5)",
+}
+
+
+def colour(name: str) -> str:
+    """A colour of the two schemes, as a picture names it."""
+    if name not in LIGHT:
+        raise KeyError(name)
+    return f"var(--{name})"
+
+
+INK, FAINT, EDGE = colour("ink"), colour("faint"), colour("edge")
+BLUE, ORANGE, GREEN = colour("blue"), colour("orange"), colour("green")
+ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"  # by shape, too
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 
 _AXIS = {
-    "gridcolor": GRID,
+    "gridcolor": colour("grid"),
     "zeroline": False,
-    "linecolor": GREY,
+    "linecolor": EDGE,
     "ticks": "outside",
-    "tickcolor": GREY,
+    "tickcolor": EDGE,
     "automargin": True,
     "ticklabelstandoff": 4,
     "title": {"font": {"color": FAINT, "size": 13}, "standoff": 12},
@@ -27,17 +82,18 @@ _AXIS = {
 TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": FONT, "size": 13, "color": INK},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
+        "paper_bgcolor": colour("page"),
+        "plot_bgcolor": colour("page"),
         "xaxis": _AXIS,
         "yaxis": _AXIS,
         "hoverlabel": {
-            "bgcolor": "white",
-            "bordercolor": GREY,
+            "bgcolor": colour("page"),
+            "bordercolor": EDGE,
             "font": {"family": FONT, "size": 13, "color": INK},
             "align": "left",
         },
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": EDGE, "activecolor": INK},
         "margin": {"l": 64, "r": 24, "t": 40, "b": 56},
         "hovermode": "closest",
     }

@@ -41,6 +41,16 @@ def share(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.1f}%"
 
 
+def points(value: float | None) -> str:
+    """A difference of two shares in percentage points, with its sign, one decimal."""
+    return NOTHING if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def message_type(name: str) -> str:
+    """What to call the messages filed under a name: answers without a class of their own have none."""
+    return {"None": "answer without content", "error": "answer with an error"}.get(name, name)
+
+
 def number(value: float | None) -> str:
     """A count with thousands separators, or a measurement with four significant digits."""
     if value is None:

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sim.results.metrics import ALL, Series
+from sim.results.metrics import ALL, ALONE, Series
 from sim.results.population import ARRIVALS, DEPARTURES, Happening, Panel, panel_of
 from sim.results.store import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
@@ -39,6 +40,15 @@ class Snapshot(NamedTuple):
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     weight: NDArray[np.float64]
+
+
+class Gain(NamedTuple):
+    """What help was worth to a client; `difference` is above 0 where it is better off with its peers."""
+
+    client: int
+    with_peers: float
+    alone: float
+    difference: float
 
 
 class RunView:
@@ -98,6 +108,59 @@ class RunView:
         """One metric of all clients; None if it was never recorded."""
         return panel_of(self._directory.scan("metrics"), name, self.clients)
 
+    def last(self, name: str) -> NDArray[np.float64] | None:
+        """Each client's last value [N] of one metric, NaN without any; None if it was never recorded."""
+        panel = self.panel(name)
+        if panel is None:
+            return None
+        series = [panel.of(client).values for client in range(len(self.clients))]
+        return np.array([values[-1] if values.size else np.nan for values in series])
+
+    @cached_property
+    def iterations(self) -> NDArray[np.float64] | None:
+        """Iterations [N] of each client over all its lives, as far as evaluations saw; None without any."""
+        panel = self.panel("iterations")
+        if panel is None:
+            return None
+        return np.array([_over_all_lives(panel.of(client).values) for client in range(len(self.clients))])
+
+    @cached_property
+    def worst_first(self) -> list[int]:
+        """The clients by what they reached last, the worst first, then those never measured."""
+        count = len(self.clients)
+        measured = np.full(count, np.nan)
+        if self.measure is not None:
+            last = self.last(self.measure[0].name)
+            assert last is not None
+            measured = last if self.measure[0].higher_is_better else -last
+        done = np.zeros(count) if self.iterations is None else self.iterations
+        return np.lexsort((np.arange(count), done, measured)).tolist()
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What help was worth to each client that was up at the end, the least helped first."""
+        if self.measure is None:
+            return []
+        measure, panel = self.measure
+        alone = self.last(measure.name + ALONE)
+        if alone is None:
+            return []
+        sign = 1 if measure.higher_is_better else -1
+        found = [
+            Gain(client, with_peers, by_itself, sign * (with_peers - by_itself))
+            for client, (with_peers, by_itself) in enumerate(
+                zip(panel.values[-1].tolist(), alone.tolist(), strict=True)
+            )
+        ]
+        return sorted(
+            (gain for gain in found if gain.difference == gain.difference), key=lambda g: g.difference
+        )
+
+    @cached_property
+    def up_s(self) -> NDArray[np.float64]:
+        """Seconds [N] that each client was up."""
+        return np.array([sum(end - start for start, end in spans) for spans in self.presence])
+
     @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
@@ -145,11 +208,17 @@ class RunView:
         """Which clients [N] were up at a time."""
         return np.array([any(start <= time_s <= end for start, end in spans) for spans in self.presence])
 
-    def intervals(self, state: str, clients: range) -> list[NDArray[np.float64]]:
+    @cached_property
+    def has_intervals(self) -> bool:
+        """Whether it is known what any device did."""
+        rows = self._directory.scan("intervals").filter(pl.col("actor").is_in(list(self.clients)))
+        return not rows.head(1).collect().is_empty()
+
+    def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
-        names = self.clients[clients.start : clients.stop]
+        names = [self.clients[client] for client in clients]
         rows = self._directory.scan("intervals").filter(
-            (pl.col("state") == state) & pl.col("actor").is_in(list(names))
+            (pl.col("state") == state) & pl.col("actor").is_in(names)
         )
         frame = rows.sort("start").collect()
         by_actor = {name: part for (name,), part in frame.partition_by("actor", as_dict=True).items()}
@@ -172,6 +241,14 @@ class RunView:
         busy[self._indices(frame["actor"])] = frame["busy"].to_numpy()
         return busy
 
+    @cached_property
+    def device_s_per_step(self) -> NDArray[np.float64] | None:
+        """Device seconds [N] of each client per training step, NaN without a step; None where unknown."""
+        steps = self.last("training_steps")
+        if steps is None or self.busy_s is None or not steps.any():
+            return None
+        return np.divide(self.busy_s, steps, out=np.full(len(steps), np.nan), where=steps > 0)
+
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
         """Up to `most` of the times at which the graph was recorded, evenly chosen, with both ends."""
         rows = self._directory.scan("graph").select(pl.col("time").unique().sort())
@@ -187,6 +264,12 @@ class RunView:
     def _indices(self, names: pl.Series) -> NDArray[np.int64]:
         index = {name: position for position, name in enumerate(self.clients)}
         return np.array([index[name] for name in names], dtype=np.int64)
+
+
+def _over_all_lives(counts: NDArray[np.float64]) -> float:
+    """Sum of the last count of each life: where a count falls, a new life began from 0."""
+    ended = counts[:-1][np.diff(counts) < 0]
+    return float(ended.sum() + counts[-1]) if counts.size else 0.0
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:

@@ -101,6 +101,9 @@ class Run(Settings):
     """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Mean accuracy for which the time and the bytes needed are reported."""
+    settled_iterations: PositiveInt | None = None
+    """Iterations in its present life from which on a client counts as settled, where clients come during the
+    run; by default a tenth of the median of those that were there all along."""
 
     @model_validator(mode="after")
     def _ends(self) -> "Run":

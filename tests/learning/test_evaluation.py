@@ -12,7 +12,7 @@ from torch import Tensor
 from sim.learning import evaluation
 from sim.learning.engine import ClientData
 from sim.learning.engine.kernels import Kernel
-from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum
+from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum, finite_rows
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
     CLASSES,
@@ -177,3 +177,24 @@ def test_distance_to_the_optimum() -> None:
     )
     rows = torch.tensor([[4.0, 5.0], [3.0, 1.0], [0.0, -3.0]])
     assert distance_to_optimum(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
+
+
+@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
+def test_a_model_that_is_no_number_has_no_accuracy(model: str, way: str) -> None:
+    rows = models(model, 3)
+    rows[1] = math.nan
+    clients = [0, 1, 3]
+    accuracy, loss = accuracy_and_loss(
+        Kernel(small(model), cross_entropy, way), rows, data_for(model).test, clients
+    )
+    assert np.isnan(accuracy).tolist() == np.isnan(loss).tolist() == [False, True, False]
+
+
+def test_rows_are_finite_however_large_their_sum() -> None:
+    largest = torch.finfo(torch.float32).max
+    rows = torch.ones(6, 5)
+    rows[1, 2], rows[2, 4], rows[4, 0] = math.nan, math.inf, -math.inf
+    rows[3] = largest
+    rows[5, :2] = torch.tensor([math.inf, -math.inf])
+    assert finite_rows(rows).tolist() == [True, False, False, True, False, False]
+    assert finite_rows(rows[[0, 3]]).tolist() == [True, True]

@@ -15,7 +15,7 @@ OURS = {"actors", "protocols", "sim"}
 
 # Wall time is for statistics and progress; nothing that is simulated depends on it.
 WALL_CLOCK = {
-    "sim/console.py": {""},
+    "sim/progress.py": {""},
     "sim/run.py": {""},
     "sim/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/learning/engine/engine.py": {"Engine.flush"},

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from sim.results.metrics import Metrics, accuracy_summary, graph_summary
 from sim.results.store import RunDirectory
@@ -37,6 +38,7 @@ def write_run(
     messages: bool = True,
     devices: bool = True,
     interrupted: bool = False,
+    alone: bool = True,
     evaluations: int = 41,
     steps: int = 200,
 ) -> RunDirectory:
@@ -60,6 +62,11 @@ def write_run(
         metrics.add(time_s, "all", "bytes_sent", BYTES_PER_S * time_s * clients * messages)
         if graph:
             _weigh(metrics, time_s, truth, clients, reach or clients, random)
+    for i, name in enumerate(names):
+        metrics.add(END_S, name, "training_steps", steps / (5 if i == SLOW else 1))
+    if alone and measure is not None:
+        for name, level in metrics.latest(measure).items():
+            metrics.add(END_S, name, f"{measure}_alone", level * float(random.uniform(0.8, 1.02)))
     run = RunDirectory.create(folder, "quickstart", 1, "9f3a1c20")
     run.write_scenario(SCENARIO)
     run.write_metrics(metrics)
@@ -127,6 +134,9 @@ def _training(
                 start_s, end_s, max(1, round(steps * (end_s - start_s) / END_S)), endpoint=False, retstep=True
             )
             rows += [(name, at, min(at + share * length, end_s), "busy") for at in starts.tolist()]
+        edges = [0.0, *[edge for span in spans[i] for edge in span], END_S]
+        gaps = zip(edges[::2], edges[1::2], strict=True)
+        rows += [(name, start_s, end_s, "down") for start_s, end_s in gaps if start_s < end_s]
     return rows
 
 
@@ -172,3 +182,10 @@ def _summary(
         "clusters": truth,
         "client_names": names,
     }
+
+
+def seconds_within(intervals: pl.DataFrame, actor: str, state: str, low_s: float, high_s: float) -> float:
+    """Seconds between two times that a device was in a state, by the rows of intervals.parquet."""
+    rows = intervals.filter((pl.col("actor") == actor) & (pl.col("state") == state))
+    lengths = rows["end"].clip(upper_bound=high_s) - rows["start"].clip(lower_bound=low_s)
+    return float(lengths.clip(lower_bound=0).sum())

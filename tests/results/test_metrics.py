@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from sim.results.metrics import (
     accuracy_summary,
     bytes_to_target,
     graph_summary,
+    help_summary,
     share_better,
     time_to_target,
     worst_decile,
@@ -116,8 +119,8 @@ def test_worst_decile_rounds_the_number_of_clients_up():
 
 
 def test_accuracy_summary():
-    assert accuracy_summary([0.25, 0.75]) == {"mean": 0.5, "std": 0.25, "worst_decile": 0.25}
-    assert accuracy_summary([]) == {"mean": None, "std": None, "worst_decile": None}
+    assert accuracy_summary([0.25, 0.75]) == {"clients": 2, "mean": 0.5, "std": 0.25, "worst_decile": 0.25}
+    assert accuracy_summary([]) == {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     assert accuracy_summary({"a": 1.0}.values())["mean"] == 1.0
 
 
@@ -188,6 +191,21 @@ def test_share_better():
     assert share_better(own, {}) is None
 
 
+def test_help_says_by_how_much_and_for_whom():
+    own = {"a": 0.75, "b": 0.5, "c": 0.25, "new": 1.0}
+    alone = {"a": 0.25, "b": 0.5, "c": 0.5, "gone": 0.5}
+    assert help_summary(own, alone) == {
+        "better": 1,
+        "worse": 1,
+        "mean_alone": 1.25 / 3,
+        "mean_gain": 0.25 / 3,
+        "least": {"client": "c", "gain": -0.25},
+        "most": {"client": "a", "gain": 0.5},
+    }
+    assert help_summary(own, alone, higher_is_better=False)["most"] == {"client": "c", "gain": 0.25}
+    assert help_summary(own, {}) is None
+
+
 def test_targets():
     accuracy = series((0, 0.1), (10, 0.5), (20, 0.4), (30, 0.6))
     sent = series((0, 0), (5, 100), (25, 300))
@@ -197,3 +215,10 @@ def test_targets():
     assert bytes_to_target(accuracy, sent, 0.55) == 300.0
     assert bytes_to_target(accuracy, sent, 0.05) == 0.0
     assert bytes_to_target(accuracy, sent, 0.7) is None
+
+
+def test_models_that_are_no_numbers_are_not_compared():
+    own, alone = {"a": 0.5, "b": math.nan, "c": 0.7}, {"a": 0.4, "b": 0.5, "c": math.nan}
+    assert share_better(own, alone) == 1.0
+    assert help_summary(own, alone)["mean_gain"] == pytest.approx(0.1)
+    assert help_summary({"b": math.nan}, alone) is None

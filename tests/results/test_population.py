@@ -12,6 +12,8 @@ from sim.results.population import (
     catch_up_time,
     dip_and_recovery,
     panel_of,
+    settled_summary,
+    time_to_half,
 )
 
 NAN = np.nan
@@ -41,6 +43,41 @@ def test_dip_and_recovery() -> None:
     assert dip_and_recovery(survivors, -1.0) is None
 
 
+@pytest.mark.parametrize(
+    ("reached", "watched", "half"),
+    [
+        ([1, 2, 3], [], 2),  # two thirds, one third
+        ([10, 5], [], 5),
+        ([2, 4], [1, 3, 5], 4),  # 3/4 of 4 at 2; half of the 2 that are still watched at 4: 3/8
+        ([1, 2, 3], [10, 10, 10], 3),  # 5/6, 4/5 and 3/4 of that: exactly half
+        ([2], [2], 2),  # watched until then, so at risk then
+        ([1], [2, 2, 2], None),
+        ([1], [0, 0, 0], 1),  # never watched: nothing is known of them
+        ([], [1, 2], None),
+        # Remission under 6-MP in weeks (Freireich et al. 1963), whose median is in every textbook.
+        ([6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35], 23),
+    ],
+)
+def test_the_time_to_half_counts_those_that_never_did(
+    reached: list[float], watched: list[float], half: float | None
+) -> None:
+    assert time_to_half(reached, watched) == half
+
+
+def test_who_has_settled() -> None:
+    accuracies = {"a": 0.9, "b": 0.8, "new": 0.1, "older": 0.7}
+    iterations = {"a": 300, "b": 100, "new": 19, "older": 20}
+    summary = settled_summary(accuracies, iterations, ["a", "b"])
+    assert (summary["iterations"], summary["clients"]) == (20, 3), "a tenth of the median of a and b"
+    assert summary["mean"] == pytest.approx(0.8)
+    assert summary["worst_decile"] == 0.7
+    assert settled_summary(accuracies, iterations, ["a", "b"], least=100)["clients"] == 2
+    assert settled_summary(accuracies, iterations, [])["iterations"] == 6, "of all where nobody stayed"
+    idle = settled_summary({"a": 0.1}, {"a": 0}, [])
+    assert (idle["iterations"], idle["clients"], idle["mean"]) == (1, 0, None)
+    assert settled_summary({}, {}, [])["clients"] == 0
+
+
 # Clients 0 and 1 stay, 2 crashes at 12 s, 3 joins at 15 s and is never as good, 4 joins at 25 s.
 PANEL = Panel(
     np.array([0.0, 10.0, 20.0, 30.0, 40.0]),
@@ -66,6 +103,8 @@ def test_summary_of_a_population() -> None:
     assert population.summary() == {
         "newcomers": 2,
         "caught_up": 1,
+        "went_before": 0,
+        "still_behind": 1,
         "catch_up_seconds": {"median": 5.0, "max": 5.0},
         "departures": 1,
         "recovered": 1,
@@ -74,11 +113,25 @@ def test_summary_of_a_population() -> None:
     }
 
 
+def test_newcomers_that_never_catch_up_are_counted_for_as_long_as_they_were_watched() -> None:
+    # Of four newcomers at 5 s one has caught up after 15 s; one goes at 22 s, two stay and never do.
+    bad = [NAN, 0.1, 0.1, 0.1, 0.1]
+    values = np.array([[0.9] * 5, [NAN, 0.1, 0.9, 0.9, 0.9], [NAN, 0.1, 0.1, NAN, NAN], bad, bad]).T
+    moves = [Happening(5.0, client, "join") for client in (1, 2, 3, 4)] + [Happening(22.0, 2, "crash")]
+    population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
+    assert [population.watched(move) for move in moves[:4]] == [35.0, 15.0, 35.0, 35.0]
+    assert population.watched(Happening(41.0, 0, "join")) == 0.0
+    summary = population.summary()
+    assert (summary["caught_up"], summary["went_before"], summary["still_behind"]) == (1, 1, 2)
+    assert summary["catch_up_seconds"] == {"median": None, "max": 15.0}, "it was 15 s without the others"
+
+
 def test_a_life_that_ended_before_catching_up_never_did() -> None:
     values = np.array([[0.9, NAN], [0.9, 0.1], [0.9, NAN], [0.9, 0.9]])
     moves = [Happening(5.0, 1, "join"), Happening(15.0, 1, "crash"), Happening(25.0, 1, "rejoin")]
     summary = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0]), values), moves).summary()
     assert (summary["newcomers"], summary["caught_up"]) == (2, 1)
+    assert (summary["went_before"], summary["still_behind"]) == (1, 0)
     assert summary["catch_up_seconds"] == {"median": 5.0, "max": 5.0}
 
 
@@ -124,6 +177,8 @@ def test_nothing_to_measure(moves: list[Happening]) -> None:
     assert Population(PANEL, moves).summary() == {
         "newcomers": 0,
         "caught_up": 0,
+        "went_before": 0,
+        "still_behind": 0,
         "catch_up_seconds": {"median": None, "max": None},
         "departures": 0,
         "recovered": 0,

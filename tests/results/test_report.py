@@ -1,20 +1,25 @@
+import json
 import re
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plotly.offline import get_plotlyjs
 
-from sim.results import heatmaps
-from sim.results.figures import bytes_by_type, progress_over_bytes, progress_over_time, weights_over_time
-from sim.results.heatmaps import covered, learned_graph, timeline
+from sim.results import figures, heatmaps, report
+from sim.results.bars import bytes_by_type, gains, work_done
+from sim.results.figures import clients_up, progress_over_bytes, progress_over_time, weights_over_time
+from sim.results.heatmaps import learned_graph
 from sim.results.metrics import Metrics, worst_decile
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
+from sim.results.timeline import clients_shown, covered, timeline
 from sim.results.trace import Trace
 from sim.results.view import RunView
-from tests.results.synthetic import write_run
+from tests.results.synthetic import seconds_within, write_run
 
 SMALL = {"evaluations": 5, "steps": 20}
 
@@ -33,9 +38,12 @@ def test_full_report(tmp_path):
     assert pictures(page) == [
         "progress-over-time",
         "progress-over-bytes",
+        "gains",
         "learned-graph",
         "weights-over-time",
         "timeline",
+        "work-done",
+        "clients-up",
         "bytes-by-type",
         "staleness",
     ]
@@ -68,7 +76,8 @@ def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
         ({"clusters": None}, {"weights-over-time"}, "Row i, column j"),
         ({"staleness": False}, {"staleness"}, "none was stale"),
         ({"messages": False}, {"progress-over-bytes", "bytes-by-type"}, "No message was sent"),
-        ({"measure": None}, {"progress-over-time", "progress-over-bytes"}, "Nothing was evaluated"),
+        ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "Nothing was evaluated"),
+        ({"alone": False}, {"gains"}, "of the clients"),
         ({"measure": "distance"}, set(), "distance to the own optimum"),
         ({"interrupted": True}, set(), "Interrupted after 10"),
         ({"devices": False, "churn": False}, set(), "No device was used"),
@@ -94,17 +103,25 @@ def test_one_client(tmp_path):
     page = write_report(write_run(tmp_path, clients=1, clusters=1, **SMALL)).read_text()
     assert "learned-graph" not in pictures(page)
     figure = progress_over_time(RunView(write_run(tmp_path / "2", clients=1, clusters=1, **SMALL)))
-    assert [trace.name for trace in figure.data] == ["mean"]
+    assert [trace.name for trace in figure.data] == ["mean", "alone, at the end"]
 
 
-def test_a_thousand_clients_fit_into_eight_megabytes(tmp_path):
+def test_a_thousand_clients_are_all_shown_and_fit_into_six_megabytes_beside_plotly(tmp_path):
     run = write_run(tmp_path, clients=1000, clusters=10, reach=4, evaluations=2, steps=4)
     path = write_report(run)
     text = words(path.read_text())
-    assert path.stat().st_size < 8_000_000
-    assert "The first 200 of 1,000 clients" in text
+    assert path.stat().st_size < 6_000_000 + len(get_plotlyjs())
+    view = RunView(run)
+    worst = clients_shown(view)
+    last = view.last("accuracy")
+    assert worst == np.argsort(last, kind="stable")[:100].tolist()
+    assert timeline(view).data[0].y == tuple(view.clients[client] for client in worst)
+    assert "The 100 of 1,000 clients that fare worst" in text
+    table = text[text.index("<summary>Table of the 1,000 clients, the worst first") :]
+    assert re.findall(r"<td>(client-\d+)</td>", table) == [view.clients[c] for c in view.worst_first]
+    assert "the worst 100 clients" in [trace.name for trace in progress_over_time(view).data]
     assert "Each cell averages several clients" in text
-    assert learned_graph(RunView(run)).data[0].z.shape == (112, 112)  # 9 clients to a row
+    assert learned_graph(view).data[0].z.shape == (112, 112)  # 9 clients to a row
 
 
 def test_failures_are_listed_and_escaped(tmp_path):
@@ -133,6 +150,27 @@ def test_progress_shows_the_numbers_measured(tmp_path):
     assert traces["worst 10%"].y[-1] == worst_decile(last)
     assert traces["mean"].customdata[-1][1] == len(last) == 11
     assert progress_over_bytes(view).data[2].x.tolist() == (4.1e4 * 12 * panel.times / 1e6).tolist()
+
+
+def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypatch):
+    run = write_run(tmp_path, **SMALL)
+    marks = progress_over_time(RunView(run)).layout.annotations
+    up, down = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+    assert [mark.text for mark in marks] == [up, down, down, up]
+    assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
+    assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
+    for module in (figures, report):
+        monkeypatch.setattr(module, "MOST_MOVE_LINES", 3)
+    assert not progress_over_time(RunView(run)).layout.annotations
+    assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
+
+
+def test_on_a_phone_heat_maps_keep_a_readable_width_and_scroll_by_themselves(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    for name, least in (("learned-graph", 720), ("timeline", 560)):
+        div = f'<div class="scroll"><div id="{name}" class="plotly-graph-div" style="'
+        assert page.split(div)[1].split('"')[0].endswith(f"min-width:{least}px")
+    assert ".scroll { overflow-x: auto; }" in page
 
 
 def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_path):
@@ -198,20 +236,106 @@ def test_mean_weights_inside_and_across(tmp_path):
 
 def test_timeline_shows_training_absence_and_moves(tmp_path):
     figure = timeline(RunView(write_run(tmp_path, **SMALL)))
-    training, down = figure.data[0].z, figure.data[1].z
-    assert np.isnan(training[11, 0]) and down[11, 0] == 1, "client 11 is not there yet"
+    training, states = figure.data[0].z, figure.data[0].customdata
+    assert np.isnan(training[11, 0]) and states[11, 0].tolist() == [0, 0, 1], "client 11 is not there yet"
     assert np.isnan(training[0, 200]) and not np.isnan(training[0, -1]), "client 0 crashed and came back"
     assert (training[3] == 1).all(), "the slow one never waits"
-    np.testing.assert_array_equal(np.isnan(training), ~np.isnan(down))
-    marks = {trace.name: trace for trace in figure.data if trace.name in ("joins", "departs")}
-    assert marks["joins"].x == (2.0, 8.0) and marks["joins"].y == ("client-11", "client-0")
+    np.testing.assert_array_equal(np.isnan(training), states[:, :, 2] > 0.5)
+    marks = {trace.name: trace for trace in figure.data if trace.name in ("arrives", "departs")}
+    assert marks["arrives"].x == (2.0, 8.0) and marks["arrives"].y == ("client-11", "client-0")
     assert marks["departs"].x == (5.0, 7.5) and marks["departs"].y == ("client-0", "client-5")
+    assert [marks[name].marker.symbol for name in ("arrives", "departs")] == ["triangle-up", "triangle-down"]
+
+
+def test_what_a_tooltip_in_the_timeline_says_is_what_the_device_did(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    maps = [trace for trace in timeline(RunView(run)).data if trace.type == "heatmap"]
+    assert len(maps) == 1, "what lies on top gets all tooltips, also where it is empty"
+    says = "training <b>%{customdata[0]:.1%}</b>, waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}"
+    assert says in maps[0].hovertemplate
+    width_s = 600.0 / len(maps[0].x)
+    intervals = run.scan("intervals").collect()
+    for row, name in enumerate(maps[0].y):
+        for column in range(0, len(maps[0].x), 7):
+            training, down = (
+                seconds_within(intervals, name, state, column * width_s, (column + 1) * width_s) / width_s
+                for state in ("busy", "down")
+            )
+            said = maps[0].customdata[row, column]
+            assert said == pytest.approx([training, 1 - training - down, down], abs=1e-4)
 
 
 def test_bytes_by_type_puts_the_largest_on_top(tmp_path):
     bar = bytes_by_type(RunView(write_run(tmp_path, **SMALL))).data[0]
     assert bar.y == ("Hello", "Gradient", "Model")
     assert bar.x[-1] == 249.0
+
+
+def test_answers_without_a_class_have_a_name(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    run.write_summary(
+        {**run.summary(), "bytes_by_type": {"None": [2, 80], "error": [1, 40], "Model": [1, 9]}}
+    )
+    bar = bytes_by_type(RunView(run)).data[0]
+    assert bar.y == ("Model", "answer with an error", "answer without content")
+
+
+def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    view = RunView(run)
+    recorded = run.scan("metrics").filter(pl.col("name") == "accuracy_alone").collect()
+    level = next(trace for trace in progress_over_time(view).data if trace.name == "alone, at the end")
+    assert level.y.tolist() == [pytest.approx(recorded["value"].mean())] * 2
+    assert level.x.tolist() == [0, 10]
+    alone = dict(zip(recorded["actor"], recorded["value"], strict=True))
+    final = dict(zip(view.clients, view.measure[1].values[-1], strict=True))
+    expected = sorted((final[name] - alone[name], name) for name in alone if final[name] == final[name])
+    assert len(expected) == 11, "client 5 has left"
+    assert [(gain.difference, view.clients[gain.client]) for gain in view.gains] == expected
+    bars = [
+        (height / 100, name)
+        for trace in gains(view).data
+        for height, (name, _, _) in zip(trace.y, trace.customdata, strict=True)
+    ]
+    assert sorted(bars) == [(pytest.approx(difference), name) for difference, name in expected]
+    table = words(write_report(run).read_text()).split("the least helped first")[1].split("</table>")[0]
+    assert re.findall(r"<td>(client-\d+)</td>", table) == [name for _, name in expected]
+
+
+def test_of_distances_the_smaller_one_is_the_better(tmp_path):
+    view = RunView(write_run(tmp_path, measure="distance", **SMALL))
+    assert len(view.gains) == 11
+    assert all(gain.difference == gain.alone - gain.with_peers for gain in view.gains)
+
+
+def test_slow_devices_stand_out_among_the_iterations(tmp_path):
+    slow, others = work_done(RunView(write_run(tmp_path, **SMALL))).data
+    assert (slow.name, [name for name, _ in slow.customdata]) == ("slow device", ["client-3"])
+    assert sorted([*slow.x, *others.x]) == list(range(12))
+    assert list(others.y) == sorted(others.y)
+
+
+def test_clients_up_is_counted_at_every_move(tmp_path):
+    curve = clients_up(RunView(write_run(tmp_path, **SMALL))).data[0]
+    assert (curve.x.tolist(), curve.y.tolist()) == ([0, 2, 5, 7.5, 8, 10], [11, 12, 11, 10, 11, 11])
+
+
+def test_overrides_stand_beside_the_comment_and_are_escaped(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    assert "--set" not in words(write_report(run).read_text())
+    run.write_summary({**run.summary(), "overrides": ["network.loss=0.2", 'run.name="<i>"', "run.seed=7"]})
+    heading = words(write_report(run).read_text()).split("</header>")[0]
+    assert "<code>--set network.loss=0.2</code>" in heading
+    assert "<code>--set run.name=&quot;&lt;i&gt;&quot;</code>" in heading
+    assert "about the file as it is" in heading
+
+
+def test_nothing_in_a_figure_can_end_its_script(tmp_path):
+    run = write_run(tmp_path, **SMALL)
+    run.write_summary({**run.summary(), "bytes_by_type": {"</script><b>": [1, 9]}})
+    page = write_report(run).read_text()
+    stored = re.search(r'id="bytes-by-type-figure">(.*?)</script>', page)[1]
+    assert json.loads(stored)["data"][0]["y"] == ["</script><b>"]
 
 
 def test_covered_by_hand():
@@ -226,3 +350,11 @@ def test_covered_loses_no_time(gaps, bins):
     spans = ends[: len(ends) // 2 * 2].reshape(-1, 2)
     edges = np.linspace(0, 64, bins + 1)
     assert covered(spans, edges).sum() == pytest.approx(np.diff(spans, axis=1).sum())
+
+
+@pytest.mark.parametrize("told", [{}, {"went_before": 1, "still_behind": 0}])
+def test_how_newcomers_fared_as_far_as_the_summary_says(tmp_path, told):
+    run = write_run(tmp_path, **SMALL)
+    population = {"newcomers": 2, "caught_up": 1, "catch_up_seconds": {"median": 5.0, "max": 5.0}}
+    run.write_summary(run.summary() | {"population": population | told})
+    assert ("1 of 2 reached 90 %" in write_report(run).read_text()) is bool(told)

@@ -76,6 +76,32 @@ def test_snapshots(run):
     assert {(s, t): w for s, t, w in zip(source, target, weight, strict=True)} == {(0, 2): 1.0, (0, 1): 0.0}
 
 
+def test_iterations_of_all_lives_are_added(run):
+    metrics = Metrics()
+    for time_s, count in ((0.0, 0), (1.0, 5), (2.0, 7), (3.0, 2), (4.0, 3)):
+        metrics.add(time_s, "client-0", "iterations", count)
+    metrics.add(0.0, "client-1", "iterations", 4)
+    run.write_metrics(metrics)
+    assert RunView(run).iterations.tolist() == [10.0, 4.0, 0.0]
+
+
+def test_the_worst_come_first_and_the_unmeasured_last(run):
+    assert RunView(run).worst_first == [1, 0, 2]
+    metrics = Metrics()
+    for name, value in (("client-0", 2.0), ("client-2", 3.0)):
+        metrics.add(0.0, name, "distance", value)
+    run.write_metrics(metrics)
+    assert RunView(run).worst_first == [2, 0, 1], "of distances the largest is the worst"
+
+
+def test_device_time_per_step(run):
+    metrics = Metrics()
+    metrics.add(10.0, "client-0", "training_steps", 0)
+    metrics.add(10.0, "client-1", "training_steps", 8)
+    run.write_metrics(metrics)
+    np.testing.assert_array_equal(RunView(run).device_s_per_step, [np.nan, 0.5, np.nan])
+
+
 def test_summary_values_may_be_absent_at_any_depth(run):
     view = RunView(run)
     assert view.get("graph", "l1") == 0.5

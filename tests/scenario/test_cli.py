@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,11 +15,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from sim import console
 from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
 from sim.interrupts import Interrupted
+from sim.progress import ALONE, RUNNING, Progress
 from sim.results import text
 from sim.scenario import Scenario
 from sim.world.clock import Deadlock
@@ -31,13 +32,25 @@ SUMMARY: dict[str, Any] = {
     "virtual_seconds": 60.0,
     "wall_seconds": 2.0,
     "trace_hash": "abc123",
-    "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "alive": 3},
-    "accuracy": {"mean": 0.9, "std": 0.05, "worst_decile": 0.8},
+    "client_names": [f"client-{k}" for k in range(4)],
+    "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "failed": 0, "alive": 3},
+    "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
+    "settled": {"iterations": 30, "clients": 2, "mean": 0.95, "std": 0.01, "worst_decile": 0.94},
     "better_than_alone": 0.75,
+    "help": {
+        "better": 3,
+        "worse": 1,
+        "mean_alone": 0.8,
+        "mean_gain": 0.1,
+        "least": {"client": "client-2", "gain": -0.05},
+        "most": {"client": "client-0", "gain": 0.2},
+    },
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
         "caught_up": 1,
+        "went_before": 1,
+        "still_behind": 0,
         "catch_up_seconds": {"median": 5.0, "max": 5.0},
         "departures": 3,
         "recovered": 2,
@@ -70,6 +83,22 @@ SUMMARY: dict[str, Any] = {
 }
 
 
+AT_HALF_TIME = Progress(
+    phase=RUNNING,
+    elapsed_s=40.2,
+    remaining_s=38.9,
+    virtual_s=30.0,
+    duration_s=60.0,
+    iterations=None,
+    last_iteration=None,
+    accuracy=0.5,
+    diverged=0,
+    clients_up=4,
+    messages=600,
+    updates_per_s=250.0,
+)
+
+
 class Runs(ModuleType):
     """Stands in for sim.run."""
 
@@ -88,7 +117,7 @@ class Runs(ModuleType):
         if self.error is not None:
             raise self.error
         if (progress := settings["progress"]) is not None:
-            progress(30.0, scenario.run.duration, 0.5, 4, 600, 250.0)
+            progress(AT_HALF_TIME)
         return SimpleNamespace(
             directory=Path("runs/small-3"),
             summary=self.summary,
@@ -120,7 +149,7 @@ def invoke(tmp_path: Path) -> Callable[..., Any]:
 
 
 def rendered(summary: Mapping[str, Any]) -> str:
-    console = Console(file=StringIO(), width=100)
+    console = Console(file=StringIO(), width=200)
     console.print(results_table(summary))
     return " ".join(console.file.getvalue().split()).replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
 
@@ -209,23 +238,28 @@ def test_an_error_in_a_run_keeps_its_traceback(runs: Runs, invoke: Callable[...,
     assert result.exception is runs.error
 
 
-def test_a_run_that_nobody_survived_has_failed(runs: Runs, invoke: Callable[..., Any]) -> None:
-    runs.summary = SUMMARY | {"failures": ["client-1: bug"], "clients": SUMMARY["clients"] | {"alive": 0}}
+def test_a_run_with_failed_clients_has_failed(runs: Runs, invoke: Callable[..., Any]) -> None:
+    first = {"actor": "client-1", "seconds": 2.0, "error": "ValueError: bug"}
+    failed = {"stopped": ["client-1"], "restarts": 0, "errors": 1, "first": first}
+    runs.summary = SUMMARY | {"failures": ["client-1: bug"], "failed": failed}
     result = invoke()
     assert result.exit_code == 1
     assert "failed: client-1: bug" in result.stdout
-    assert result.stderr.endswith("no client survived; the first failure: client-1: bug\n")
+    said = "the run failed: 1 of 4 clients failed: ValueError: bug (first: client-1 at 2 s)\n"
+    assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(said)
 
 
 def test_the_table_of_results() -> None:
     table = rendered(SUMMARY)
     for part in (
         "small, seed 3",
-        f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)}",
+        f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)} (3 of 4 clients)",
         f"{text.share(0.75)} of the clients",
+        f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
         "3 at first, 1 joined, 1 crashed, 3 at the end",
-        f"1 of 2 reached 90 % of the others' accuracy after {text.duration(5.0)} (median)",
+        f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
+        "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
         f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
@@ -238,42 +272,78 @@ def test_the_table_of_results() -> None:
 
 def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
-        "accuracy": {"mean": None, "std": None, "worst_decile": None},
+        "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
+        "settled": None,
         "better_than_alone": None,
+        "help": None,
         "population": None,
         "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
     }
     table = rendered(SUMMARY | nothing)
-    for part in ("accuracy", "alone", "graph", "newcomers", "departures"):
+    for part in ("accuracy", "settled", "alone", "graph", "newcomers", "departures"):
         assert part not in table
 
 
-def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+def test_newcomers_of_whom_not_half_caught_up() -> None:
+    population = SUMMARY["population"] | {"catch_up_seconds": {"median": None, "max": 5.0}}
+    table = rendered(SUMMARY | {"population": population})
+    assert "accuracy, 1 went before; not reached by half (Kaplan-Meier)" in table
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
     output = StringIO()
     with ProgressLine(Console(file=output, width=40)) as progress:
-        for step in range(1, 26):
-            now[0] += 1.0
-            progress(float(step), 60.0, None, 4, 1000 * step, 250.0)
+        for second in range(1, 200):
+            progress(replace(AT_HALF_TIME, elapsed_s=float(second), accuracy=None, messages=1000 * second))
     lines = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    rest = "about 39 s left, virtual time 30 s of 1 min, 4 clients up"
     assert lines == [
-        "10 s of 1 min, 4 clients up, 10,000 messages, 250 updates/s",
-        "20 s of 1 min, 4 clients up, 20,000 messages, 250 updates/s",
+        f"{elapsed} elapsed, {rest}, {messages} messages, 250 updates/s"
+        for elapsed, messages in [("1 min", "60,000"), ("2 min", "120,000"), ("3 min", "180,000")]
     ]
+
+
+def test_progress_of_a_run_that_ends_by_iterations() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        by_iterations = replace(AT_HALF_TIME, duration_s=None, iterations=1200, last_iteration=5000)
+        progress(replace(by_iterations, elapsed_s=75.0, remaining_s=None, diverged=2))
+    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
+        "1 min 15 s elapsed, virtual time 30 s, 1,200 of 5,000 iterations, accuracy 50.0%, "
+        "2 models not finite, 4 clients up, 600 messages, 250 updates/s\n"
+    )
+
+
+@pytest.mark.parametrize(("first_s", "lines"), [(10.0, 0), (61.0, 2)])
+def test_what_follows_a_long_run_is_said_when_it_begins(first_s: float, lines: int) -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s))
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s + 1, phase=ALONE))
+    said = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert len(said) == lines
+    assert said[1:] == ["1 min 2 s elapsed, training alone for comparison"] * (lines > 0)
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away() -> None:
     output = StringIO()
-    with ProgressLine(Console(file=output, width=120, force_terminal=True)) as progress:
-        progress(30.0, None, 0.5, 4, 600, 250.0)
-        progress(30.0, 60.0, 0.5, 4, 600, 250.0)
+    with ProgressLine(Console(file=output, width=150, force_terminal=True)) as progress:
+        progress(replace(AT_HALF_TIME, duration_s=None, iterations=1, last_iteration=2))
+        progress(AT_HALF_TIME)
     shown = output.getvalue().replace("\N{NO-BREAK SPACE}", " ")
-    assert "30 s of 1 min, accuracy 50" in shown
+    assert "about 39 s left, virtual time 30 s of 1 min, accuracy 50" in shown
     assert "4 clients up, 600 messages, 250 updates/s" in shown
+    assert "0:00:00" in shown, "the time that has elapsed, which goes on by itself"
     assert shown.endswith("\x1b[2K")
+
+
+def test_progress_on_a_narrow_terminal_is_one_line() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=80, force_terminal=True)) as progress:
+        progress(AT_HALF_TIME)
+    [line] = [line for line in output.getvalue().split("\n") if "about 39" in line]
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line.rpartition("\r")[2], "the bar is still there"
+    assert output.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,12 @@ def test_files_are_found_beside_the_scenario(tmp_path: Path, monkeypatch: pytest
 def test_a_label_is_short(small: Path) -> None:
     scenario: Scenario = load_scenario(small)
     assert scenario.protocol.label == "gossip"
+
+
+def test_a_scenario_knows_its_overrides_which_are_no_setting(small: Path) -> None:
+    plain, stated = load_scenario(small), load_scenario(small, ["clients.count=4"], seed=0)
+    assert plain.overrides == ()
+    assert stated.overrides == ("clients.count=4", "run.seed=0")
+    assert stated == plain
+    assert digest(stated) == digest(plain)
+    assert to_toml(stated) == to_toml(plain)

@@ -125,7 +125,9 @@ def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> No
     result = invoke(QUADRATIC, *own(tmp_path, FAILS))
     assert result.exit_code == 1
     first = "client-0 failed at 0.125 s in run: RuntimeError: not today (stop)"
-    assert result.stderr.endswith(f"no client survived; the first failure: {first}\n")
+    assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(
+        "the run failed: 6 of 6 clients failed: RuntimeError: not today (first: client-0 at 125 ms)\n"
+    )
     assert f"failed: {first}\n" in result.stdout
     assert 'raise RuntimeError("not today")' in result.stderr
     summary = check_results(tmp_path)

@@ -178,6 +178,11 @@ class Claims(Learner):
         await self.sleep(1)
         self.observe("accuracy", 0.99)
 
+class ClaimsAlone(Learner):
+    async def step(self):
+        await self.sleep(1)
+        self.observe("accuracy_alone", 0.01)
+
 class Numbers(Learner):
     async def step(self):
         await self.sleep(1)
@@ -186,7 +191,12 @@ class Numbers(Learner):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("Claims", "choose another name"), ("Numbers", "params must be a handle")]
+    ("name", "message"),
+    [
+        ("Claims", "choose another name"),
+        ("ClaimsAlone", "choose another name"),
+        ("Numbers", "params must be a handle"),
+    ],
 )
 def test_what_would_falsify_the_observer_is_the_clients_own_failure(
     tmp_path: Path, name: str, message: str

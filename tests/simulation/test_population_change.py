@@ -88,6 +88,8 @@ def lived_through(folder: Path, *overrides: str) -> None:
     assert summary["failures"] == []
     assert (clients["initial"], clients["crashed"], clients["joined"], clients["alive"]) == (20, 6, 6, 20)
     assert (population["newcomers"], population["caught_up"]) == (6, 6)
+    assert (population["went_before"], population["still_behind"]) == (0, 0)
+    assert summary["accuracy"]["clients"] == summary["settled"]["clients"] == 20
     assert 0 < population["catch_up_seconds"]["max"] <= 45
     assert (population["departures"], population["recovered"]) == (1, 1)
     assert population["deepest_dip"] < 0.1

@@ -66,7 +66,7 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
         "turned_away": 0,
         "alive": 5,
     }
-    assert set(summary["accuracy"]) == {"mean", "std", "worst_decile"}
+    assert set(summary["accuracy"]) == {"clients", "mean", "std", "worst_decile"}
     assert 0 <= summary["better_than_alone"] <= 1
     assert set(summary["graph"]) == {"l1", "edge_precision", "edge_recall", "edge_threshold"}
     assert None not in summary["graph"].values()
@@ -108,6 +108,40 @@ def test_the_summary_agrees_with_the_tables(directory: RunDirectory) -> None:
     intervals = directory.scan("intervals").with_columns(span=pl.col("end") - pl.col("start")).collect()
     spans = dict(intervals.group_by("state").agg(pl.col("span").sum()).iter_rows())
     assert spans == pytest.approx({state: summary["device_time"][state] for state in ("busy", "down")})
+
+
+def test_what_help_was_worth_is_recorded_for_each_client(directory: RunDirectory) -> None:
+    metrics, summary = directory.scan("metrics").collect(), directory.summary()
+    alone, last, steps = (
+        dict(metrics.filter(name=name, time=4.0).select("actor", "value").iter_rows())
+        for name in ("accuracy_alone", "accuracy", "training_steps")
+    )
+    gains = {client: last[client] - alone[client] for client in last if client in alone}
+    assert set(alone) == {client for client, count in steps.items() if count > 0}
+    assert len(gains) >= 4
+    help_ = summary["help"]
+    assert help_["mean_gain"] == pytest.approx(sum(gains.values()) / len(gains))
+    assert help_["better"] / len(gains) == summary["better_than_alone"]
+    assert help_["worse"] == sum(gain < 0 for gain in gains.values())
+    assert help_["least"]["gain"] == min(gains.values()) == gains[help_["least"]["client"]]
+    assert help_["most"]["gain"] == max(gains.values()) == gains[help_["most"]["client"]]
+    page = (directory.path / "report.html").read_text(encoding="utf-8")
+    assert "alone, at the end" in page and "the least helped first" in page
+
+
+def test_the_steps_of_all_clients_are_the_engines_updates(directory: RunDirectory) -> None:
+    steps = directory.scan("metrics").filter(name="training_steps").collect()
+    assert steps["actor"].to_list() == [f"client-{k}" for k in range(6)]
+    assert (
+        steps["value"].sum() >= directory.summary()["engine"]["updates"] > 0
+    )  # a crash may leave some unread
+
+
+def test_the_summary_names_the_overrides(directory: RunDirectory) -> None:
+    overrides = directory.summary()["overrides"]
+    assert set(WORLD) <= set(overrides)
+    page = (directory.path / "report.html").read_text(encoding="utf-8")
+    assert "<code>--set network.duplicate=0.1</code>" in page
 
 
 def by_message_type(sent: pl.DataFrame) -> list[tuple[str, int, int]]:
@@ -165,7 +199,7 @@ def test_messages_need_not_be_kept(tmp_path: Path) -> None:
 
 def test_a_quadratic_is_judged_by_the_distance_to_its_optimum(tmp_path: Path) -> None:
     summary = run(tmp_path, QUADRATIC, "run.compare_alone=true", "data.noise=0").summary
-    assert summary["accuracy"] == {"mean": None, "std": None, "worst_decile": None}
+    assert summary["accuracy"] == {"clients": 0, "mean": None, "std": None, "worst_decile": None}
     assert 0 < summary["distance"]["mean"] < 0.1
     assert summary["better_than_alone"] == 0.0  # nobody is better than itself
     assert summary["graph"] == {"l1": None, "edge_precision": None, "edge_recall": None}

@@ -1,0 +1,80 @@
+"""What a run's summary says, in words: what went wrong, of whom its numbers are, how newcomers fared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.results import text
+
+_ERROR_LENGTH = 200
+
+
+def headlines(summary: Mapping[str, Any]) -> list[str]:
+    """What whoever reads the run's numbers must know first; empty if nothing went wrong."""
+    lines = [_failed(summary), _restarted(summary), _diverged(summary)]
+    return [line for line in lines if line is not None]
+
+
+def why_failed(summary: Mapping[str, Any]) -> str | None:
+    """Why a run that has results counts as failed; None if it does not.
+
+    It does if code failed for good, which no restart mended, and if no model that is left is finite.
+    """
+    if (failed := _failed(summary)) is not None:
+        return failed
+    not_finite = summary.get("non_finite") or {}
+    all_of_them = not_finite.get("at_end") and len(not_finite["at_end"]) == summary["clients"]["alive"]
+    return _diverged(summary) if all_of_them else None
+
+
+def whom(summary: Mapping[str, Any]) -> str:
+    """Of whom the accuracies at the end are: those that are up then with a finite model."""
+    counted, known = (summary.get("accuracy") or {}).get("clients"), len(summary.get("client_names") or ())
+    if counted is None:  # in the summaries of earlier versions
+        return "clients"
+    return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
+
+
+def catching_up(population: Mapping[str, Any]) -> str:
+    """How many newcomers caught up, what became of the others, and how long it takes, all of them counted."""
+    median_s = population["catch_up_seconds"]["median"]
+    went, behind = population["went_before"], population["still_behind"]
+    caught_up = f"{population['caught_up']:,} of {population['newcomers']:,} reached 90 % of the others'"
+    others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
+    took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
+    return f"{', '.join([f'{caught_up} accuracy', *others])}; {took} (Kaplan-Meier)"
+
+
+def _failed(summary: Mapping[str, Any]) -> str | None:
+    failed = summary.get("failed") or {}
+    if not failed.get("stopped"):
+        return None
+    actors, first = failed["stopped"], failed["first"]
+    clients = set(actors) & set(summary["client_names"])
+    others = [actor for actor in actors if actor not in clients]
+    who = [f"{len(clients)} of {len(summary['client_names'])} clients"] if clients else []
+    more = ", and other errors" if failed["errors"] > 1 else ""
+    when = f"first: {first['actor']} at {text.duration(first['seconds'])}"
+    return f"{' and '.join(who + others)} failed: {_shortened(first['error'])}{more} ({when})"
+
+
+def _restarted(summary: Mapping[str, Any]) -> str | None:
+    restarts = (summary.get("failed") or {}).get("restarts")
+    if not restarts:
+        return None
+    return f"{restarts} {'failure was' if restarts == 1 else 'failures were'} followed by a restart"
+
+
+def _diverged(summary: Mapping[str, Any]) -> str | None:
+    not_finite = summary.get("non_finite")
+    if not not_finite:
+        return None
+    count, up = len(not_finite["at_end"]), summary["clients"]["alive"]
+    first = (
+        f"first: {not_finite['found']} of {not_finite['client']} at {text.duration(not_finite['seconds'])}"
+    )
+    return f"diverged: {count} of {up} models are not finite at the end ({first})"
+
+
+def _shortened(error: str) -> str:
+    line, _, rest = error.partition("\n")
+    return line[:_ERROR_LENGTH] + "\N{HORIZONTAL ELLIPSIS}" if rest or len(line) > _ERROR_LENGTH else line
