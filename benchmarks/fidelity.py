@@ -17,4 +17,4 @@ def measure(path: Path, overrides: Overrides, seed: int, out: Path, data_dir: Pa
     there = out / f"{scenario.name}-{seed}-{digest(scenario)}"
     if there.is_dir():
         return RunDirectory.load(there).summary()
-    return run_scenario(scenario, out=out, data_dir=data_dir).summary
+    return run_scenario(scenario, out=out, overwrite=True, data_dir=data_dir).summary

@@ -1,4 +1,4 @@
-"""The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 130 interrupted.
+"""The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 128 + n ended by signal n.
 
 A run with results has failed where clients failed for good, or no model at its end is finite.
 
@@ -6,7 +6,8 @@ Modules that import torch are imported inside the commands that need them, so th
 """
 
 import json
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -17,13 +18,14 @@ from rich.console import Console
 
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
+from sim.interrupts import answering, exit_code, raise_interrupted
 from sim.results.outcome import why_failed
 
 if TYPE_CHECKING:
     from sim.run import RunResult
     from sim.scenario import Scenario
 
-FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+FAILED, REFUSED = 1, 2
 _FAILURES_SHOWN = 10
 
 app = typer.Typer(
@@ -99,6 +101,12 @@ def run(
     unset: Unset = None,
     seed: Seed = None,
     out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace earlier results of the same scenario, once this run is finished."
+        ),
+    ] = False,
     data_dir: DataDir = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.auto,
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
@@ -115,10 +123,18 @@ def run(
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
         with _progress(quiet) as progress:
-            result = runs.run_scenario(scenario, out=out, progress=progress, **settings)
+            result = runs.run_scenario(
+                scenario,
+                out=out,
+                overwrite=overwrite,
+                progress=progress,
+                notice=_notice(progress),
+                **settings,
+            )
     _show(result)
-    if result.interrupted:
-        _stop("interrupted; the results up to then are in that directory", INTERRUPTED)
+    _stop_if_cut_short(result)
+    if overwrite and not result.summary.get("finished", True):
+        typer.echo("the run did not come to its end: it has replaced nothing", err=True)
     if verify:
         _verify(scenario, result, settings, quiet)
     if (reason := why_failed(result.summary)) is not None:
@@ -155,10 +171,17 @@ def report(
 ) -> None:
     """Write report.html of a result directory anew."""
     with _endings():
+        from sim.results.checks import fitting_together, load_checked
         from sim.results.report import write_report
-        from sim.results.store import RunDirectory
 
-        typer.echo(write_report(RunDirectory.load(directory)))
+        with answering(raise_interrupted):
+            run = load_checked(directory)
+            try:
+                with fitting_together(run):
+                    path = write_report(run)
+            except OSError as error:
+                _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
+        typer.echo(path)
 
 
 @app.command("list")
@@ -183,7 +206,7 @@ def schema() -> None:
 
 
 def main() -> None:
-    """Entry point of the installed command."""
+    """Do what the command line says, and exit."""
     app()
 
 
@@ -228,8 +251,8 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
         typer.echo("verifying: running it once more, in a process of its own", err=True)
     try:
         difference = runs.verify(scenario, result, **settings)
-    except KeyboardInterrupt:
-        _stop("interrupted before the second run had ended; nothing is verified", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        _stop("interrupted before the second run had ended; nothing is verified", _exit_code(error))
     if difference is not None:
         _stop(f"the second run differs: {difference}", FAILED)
     typer.echo("verified: the second run has the same trace")
@@ -237,6 +260,27 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
 
 def _progress(quiet: bool) -> Any:
     return nullcontext() if quiet else ProgressLine(Console(stderr=True))
+
+
+def _notice(progress: ProgressLine | None) -> Callable[[str], None]:
+    """Where to say things while a run goes on: above the bar, if there is one."""
+    return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
+
+
+def _stop_if_cut_short(result: "RunResult") -> None:
+    """End with what a signal or the disk did to a run and its results."""
+    if result.unwritten:
+        kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
+        _stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
+    if result.signal is not None:
+        there = (
+            "the results up to then are" if result.interrupted else "the run had ended, and its results are"
+        )
+        _stop(f"interrupted; {there} in that directory", exit_code(result.signal))
+
+
+def _exit_code(error: KeyboardInterrupt) -> int:
+    return exit_code(getattr(error, "number", signal.SIGINT))
 
 
 def _show(result: "RunResult") -> None:
@@ -252,7 +296,8 @@ def _show(result: "RunResult") -> None:
     if traceback := result.summary.get("failure_traceback"):
         typer.echo(f"where the first one came from:\n{traceback}", err=True)
     # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
-    typer.echo(f"report: {result.directory / 'report.html'}")
+    if result.directory is not None and not result.unwritten:
+        typer.echo(f"report: {result.directory / 'report.html'}")
 
 
 @contextmanager
@@ -267,8 +312,8 @@ def _endings(file: Path | None = None) -> Iterator[None]:
         _stop(message if file is None or str(file) in message else f"{file}: {message}", REFUSED)
     except Deadlock as error:
         _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
-    except KeyboardInterrupt:
-        _stop("interrupted before there were results", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        _stop("interrupted before there were results", _exit_code(error))
 
 
 def _stop(message: str, code: int) -> NoReturn:

@@ -41,6 +41,10 @@ class ProgressLine:
         if self._bar is not None:
             self._bar.stop()
 
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def __call__(self, progress: Progress) -> None:
         """Show how far it is."""
         line = ", ".join(_parts(progress))

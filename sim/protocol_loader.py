@@ -11,6 +11,8 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
@@ -150,11 +152,23 @@ def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pydantic look a class's annotations up there
     try:
-        exec(compile(source, path, "exec"), vars(module))
+        with _importing_from(path.parent):
+            exec(compile(source, path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise _refusal(name, place, error) from None
     return module
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Find the modules that lie beside a file, before all others, as Python does for a program."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the file may have done that
+            sys.path.remove(str(folder))
 
 
 def _refusal(name: str, place: str, error: BaseException) -> UserError:

@@ -4,104 +4,139 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
 import torch
 
 from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
+from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
-from sim.progress import ALONE, WRITING, Show, Watcher
-from sim.results.report import write_report
+from sim.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
-from sim.scenario import Scenario, digest, to_toml
+from sim.saving import create_directory, save
+from sim.scenario import Scenario
 from sim.simulation import Simulation
 from sim.summary import summarise
 from sim.unawaited import noticed
 from sim.world.clock import Deadlock
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class RunResult:
     """Where the results are, and what is in summary.json."""
 
-    directory: Path
+    directory: Path | None
+    """None if they could not be written anywhere."""
     summary: dict[str, Any]
-    interrupted: bool
+    unwritten: tuple[str, ...] = ()
+    """What could not be written, or not where it belongs, with the reasons."""
+    signal: int | None = None
+    """The signal that came, if one did: it cut the run short, or came while the results were written."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal cut the run short."""
+        return bool(self.summary["interrupted"])
 
 
 def run_scenario(
     scenario: Scenario,
     *,
     out: Path = Path("runs"),
+    overwrite: bool = False,
     device: str = "auto",
     data_dir: Path | None = None,
     progress: Show | None = None,
     log: Callable[[str], None] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
-    An interrupt (Ctrl-C) ends the run early and leaves a valid directory. Raises UserError for what can't be
-    run, and Deadlock when every client waits for ever; the directory is written before that, too, and named
-    in a note.
+    Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
+    or with `overwrite` in their place, if the run comes to its end. A signal (Ctrl-C, SIGTERM, SIGHUP) ends
+    the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`. Raises
+    UserError for what can't be run, and Deadlock when every client waits for ever; the directory is written
+    before that, too, and named in a note.
     """
     started = time.perf_counter()
-    with _quiet_collector(), _one_thread(), tensor_cores(scenario.engine.precision):
-        simulation = build(scenario, data_dir, device)
-        with closing(simulation):
-            scenario = simulation.scenario  # with what was decided: running it again gives the same directory
-            assert scenario.engine.threads != "fastest", "measured by now"
-            torch.set_num_threads(scenario.engine.threads)
-            directory = RunDirectory.create(out, scenario.name, scenario.run.seed, digest(scenario))
-            try:
-                watcher = _watch(simulation, progress, started, log)
-                with explained("an evaluation of all models", simulation.engine.device):
-                    return _run(simulation, directory, watcher)
-            except BaseException:
-                directory.discard()  # no effect on results that are complete
-                raise
+    # Read now: whoever edits the protocol while this runs changes neither what is run nor what is kept of it.
+    _ = scenario.protocol.sources
+    interrupts = Interrupts()
+    with (
+        interrupts.answered(),
+        _quiet_collector(),
+        _one_thread(),
+        tensor_cores(scenario.engine.precision),
+        closing(build(scenario, data_dir, device)) as simulation,
+    ):
+        scenario = simulation.scenario  # with what was decided: running it again gives the same directory
+        assert scenario.engine.threads != "fastest", "measured by now"
+        torch.set_num_threads(scenario.engine.threads)
+        directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        try:
+            if notice is not None:
+                _announce(directory, overwrite, notice)
+            watcher = _watch(simulation, progress, started, log)
+            with explained("an evaluation of all models", simulation.engine.device):
+                result = _run(simulation, directory, overwrite, interrupts, watcher)
+        except BaseException:
+            directory.discard()  # no effect on results that are complete
+            raise
+    return replace(result, signal=interrupts.number)
 
 
-def _run(simulation: Simulation, directory: RunDirectory, watcher: Watcher) -> RunResult:
+def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], None]) -> None:
+    """Say so if there are results of this scenario already."""
+    place, free = directory.place, directory.expected_path
+    if free != place and overwrite:
+        notice(f"{place} will be replaced when this run has come to its end")
+    elif free != place:
+        notice(f"{place} exists and stays; the results of this run go to {free} (--overwrite replaces)")
+
+
+def _run(
+    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
+) -> RunResult:
     """Run to the end, and write the results; raises Deadlock after that."""
     deadlock: Deadlock | None = None
-    with _Interrupts() as interrupts, noticed() as unawaited:
+    with noticed() as unawaited:
         alone = None
         try:
             interrupts.run(simulation)
-            if simulation.scenario.run.compare_alone and not interrupts.seen:
+            if simulation.scenario.run.compare_alone and interrupts.number is None:
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
         except Deadlock as error:
             deadlock = error
         record_ending(simulation, alone)
-        interrupted = interrupts.seen
+        interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
-        summary["warnings"] = unawaited
-        if deadlock is not None:
-            summary["deadlock"] = str(deadlock)
-        _write(directory, simulation, summary)
+    summary["warnings"] = unawaited
+    if deadlock is not None:
+        summary["deadlock"] = str(deadlock)
+    summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None
+    saved = save(directory, simulation, summary, overwrite=overwrite and summary["finished"])
     if deadlock is not None:
         for warning in unawaited:
             deadlock.add_note(f"warning: {warning}")
-        deadlock.add_note(f"the results up to then are in {directory.path}")
+        deadlock.add_note(f"the results up to then are in {saved.path}")
+        for reason in saved.unwritten:
+            deadlock.add_note(f"not written: {reason}")
         raise deadlock
-    return RunResult(directory.path, summary, interrupted)
+    return RunResult(saved.path, summary, saved.unwritten)
 
 
 def verify(
@@ -110,21 +145,20 @@ def verify(
     """Run once more, in a new process with another hash seed; describes the first difference, None if none.
 
     A process of its own shows what a second run in this one would hide: anything that depends on the order of
-    sets, on addresses or on state left over.
+    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    assert result.directory is not None
+    with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
-        command = [sys.executable, "-m", "sim.cli", "run", str(result.directory / "scenario.toml"), "--quiet"]
+        command = [sys.executable, "-m", "sim", "run", str(result.directory / "scenario.toml"), "--quiet"]
         command += ["--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-        done = subprocess.run(
-            command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=False
-        )
+        code, errors = _output(command, os.environ | {"PYTHONHASHSEED": seed})
         # A failed run, too, has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
-            return f"it ended with exit code {done.returncode} and left no results:\n{done.stderr.strip()}"
+            return f"it ended with exit code {code} and left no results:\n{errors.strip()}"
         second = RunDirectory.load(found[0])
         if second.summary()["trace_hash"] == result.summary["trace_hash"]:
             return None
@@ -135,50 +169,26 @@ def verify(
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
 
 
-class _Interrupts:
-    """While this is entered, the first Ctrl-C ends the simulation that is running, after the present event.
+def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code and errors of a command. A signal to this process ends it and raises `Interrupted`."""
+    process: subprocess.Popen[str] | None = None
+    signals: list[int] = []
 
-    So no event is cut in two, and what was measured is consistent and can still be written, which the first
-    Ctrl-C does not stop. A second one is a KeyboardInterrupt as usual. Only the main thread may set signal
-    handlers, and only it is interrupted.
-    """
+    def end(number: int) -> None:
+        signals.append(number)
+        if process is not None:
+            process.kill()
 
-    def __init__(self) -> None:
-        self.seen = False
-        self._at_once = False
-        self._simulation: Simulation | None = None
-        self._before: Any = None
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._handle)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def run(self, simulation: Simulation) -> None:
-        """Run to the end, or to the first Ctrl-C."""
-        self._simulation = simulation
-        simulation.run()
-
-    def attempt(self, function: Callable[[Simulation], Result], simulation: Simulation) -> Result | None:
-        """Call a function that changes nothing: the first Ctrl-C breaks it off at once, for None."""
-        self._at_once = True
-        try:
-            return function(simulation)
-        except KeyboardInterrupt:
-            return None
-        finally:
-            self._at_once = False
-
-    def _handle(self, number: int, frame: object) -> None:
-        before, self.seen = self.seen, True
-        if before or self._at_once:
-            raise KeyboardInterrupt
-        if self._simulation is not None and self._simulation.loop.is_running():
-            self._simulation.loop.stop()
+    with answering(end):
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        if signals:  # while it was being started
+            process.kill()
+        _, errors = process.communicate()
+    if signals:
+        raise Interrupted(signals[0])
+    return process.returncode, errors
 
 
 # --- while it runs ------------------------------------------------------------------------------------------
@@ -188,7 +198,13 @@ def _watch(
     simulation: Simulation, show: Show | None, started: float, log: Callable[[str], None] | None
 ) -> Watcher:
     """Collect garbage at evaluations, and show how far the run is."""
-    watcher = Watcher(simulation, show, started)
+
+    def shown(progress: Progress) -> None:
+        assert show is not None
+        with suppress(OSError):  # the terminal has been closed; the run is worth more
+            show(progress)
+
+    watcher = Watcher(simulation, None if show is None else shown, started)
 
     def evaluated() -> None:
         gc.collect()
@@ -231,13 +247,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _write(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any]) -> None:
-    directory.write_scenario(to_toml(simulation.scenario))
-    directory.write_metrics(simulation.metrics)
-    directory.write_events(simulation.trace)
-    directory.write_intervals(simulation.intervals())
-    directory.write_summary(summary)
-    write_report(directory)
-    directory.finalise()

@@ -7,6 +7,7 @@ import hashlib
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
 from sim.settings.sections import Clients, Engine, Run, Sections, Supervision, Training
+from sim.sources import Source, digest_of, sources_of
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -45,6 +47,17 @@ class Protocol:
     def label(self) -> str:
         """The name to show: that of the class, for one from a file or a package."""
         return self.name.rpartition(":")[2]
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the name names; None for a protocol of ours or of a package."""
+        place = self.name.rpartition(":")[0]
+        return Path(place) if place.endswith(".py") else None
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The files that it consists of, as they are when this is first asked for."""
+        return sources_of(self.learner, self.file)
 
 
 @dataclass(frozen=True)
@@ -135,8 +148,14 @@ def to_toml(scenario: Scenario) -> str:
 
 
 def digest(scenario: Scenario) -> str:
-    """Eight hexadecimal digits that change with any setting; the comment is none."""
-    text = tomli_w.dumps(_resolved(scenario))
+    """Eight hexadecimal digits that change with any setting, and with the protocol's source.
+
+    They don't change with the comment, nor with the folder that the protocol's file lies in.
+    """
+    contents, protocol = _resolved(scenario), scenario.protocol
+    if protocol.file is not None:
+        contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
+    text = f"{tomli_w.dumps(contents)}\0{digest_of(protocol.sources)}"
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 

@@ -43,9 +43,7 @@ def write_report(directory: RunDirectory) -> Path:
     view = RunView(directory)
     parts = (_progress, _help, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
     body = _head(view) + "".join(part(view) for part in parts)
-    path = directory.path / "report.html"
-    path.write_text(document(str(view.get("scenario")), body), encoding="utf-8")
-    return path
+    return directory.write_report(document(str(view.get("scenario")), body))
 
 
 def _head(view: RunView) -> str:

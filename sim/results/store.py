@@ -2,6 +2,8 @@
 
 runs/<scenario>-<seed>-<short hash>/
     scenario.toml      the resolved scenario; loads to an equal one
+    provenance.json    by which code, command and machine, and when
+    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names
     metrics.parquet    time (s), actor, name, value
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
@@ -12,11 +14,10 @@ runs/<scenario>-<seed>-<short hash>/
 
 import json
 import math
-import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
+from sim.results.place import REPORT, HiddenFolder, free_place, require_place, sweep
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -45,7 +47,7 @@ SUMMARY_KEYS = (
     "engine",
     "device_time",
 )
-_TABLES = {
+TABLES = {
     "metrics": METRICS_SCHEMA,
     "graph": GRAPH_SCHEMA,
     "events": TABLE_SCHEMA,
@@ -56,33 +58,39 @@ _TABLES = {
 class RunDirectory:
     """The files of one run. `create` for writing, `load` for reading.
 
-    A directory being written is hidden under a temporary name until `finalise` moves it to its final one,
-    replacing the results of an earlier run of the same scenario and seed. Whatever stops a run, a reader sees
-    the old results or the new ones, never a mixture.
+    A directory being written is hidden under a temporary name until `finalise` moves it to its final one.
+    Whatever stops a run, a reader sees the old results or the new ones, never a mixture.
     """
 
-    def __init__(self, path: Path, final_path: Path) -> None:
+    def __init__(self, path: Path, hidden: HiddenFolder | None = None) -> None:
         self.path = path
-        self.final_path = final_path
+        self._hidden = hidden
 
     def __repr__(self) -> str:
         return f"<RunDirectory {self.path}>"
 
     @classmethod
-    def create(cls, out_base: Path, scenario_name: str, seed: int, short_hash: str) -> Self:
+    def create(
+        cls, out_base: Path, scenario_name: str, seed: int, short_hash: str, *, overwrite: bool = False
+    ) -> Self:
         """A new directory for `<out_base>/<scenario>-<seed>-<hash>`, with its folders made as needed.
 
-        Raises UserError if something that is no result directory is in the way.
+        What processes that are dead left hidden there is cleared away. With `overwrite` the results that are
+        there will be replaced. Raises UserError where results can't be written, or can't be replaced.
         """
-        final = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
-        if final.exists() and not (final / "summary.json").is_file():
-            raise UserError(f"{final} exists and is no result directory (no summary.json); move it away")
-        path = final.with_name(f".{final.name}.{uuid4().hex[:8]}")
+        place = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
+        require_place(place, overwrite)
+        sweep(place.parent)
         try:
-            path.mkdir(parents=True)
+            hidden = HiddenFolder.beside(place)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
-        return cls(path, final)
+        try:
+            hidden.require_room()
+        except OSError as error:
+            hidden.clear()
+            raise UserError(f"no room for results in {out_base}: {error.strerror}") from error
+        return cls(hidden.path, hidden)
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -90,11 +98,22 @@ class RunDirectory:
         path = Path(path)
         if not (path / "summary.json").is_file():
             raise UserError(f"{path} is not a result directory: it has no summary.json")
-        return cls(path, path)
+        return cls(path)
 
     def write_scenario(self, text: str) -> None:
         """The resolved scenario, as TOML."""
-        (self.path / "scenario.toml").write_text(text, encoding="utf-8")
+        self._write_text("scenario.toml", text)
+
+    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
+        """By which code, command and machine, and when."""
+        self._write_text("provenance.json", _json(provenance))
+
+    def write_protocol(self, folder: str, files: Mapping[str, bytes]) -> None:
+        """A copy of a protocol's files, by their names in `folder`, which is called protocol-<hash>."""
+        for name, content in files.items():
+            path = self.path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
     def write_metrics(self, metrics: Metrics) -> None:
         """The measurements and the collaboration graph."""
@@ -122,53 +141,99 @@ class RunDirectory:
         missing = [key for key in SUMMARY_KEYS if key not in summary]
         if missing:
             raise ValueError(f"the summary lacks {', '.join(missing)}")
-        text = json.dumps(_plain(summary), indent=2, ensure_ascii=False, allow_nan=False)
-        (self.path / "summary.json").write_text(text + "\n", encoding="utf-8")
+        self._write_text("summary.json", _json(summary))
 
-    def finalise(self) -> Path:
-        """Moves the directory to its final place, over an earlier run's, and returns that place."""
+    def write_report(self, page: str) -> Path:
+        """The report, in one step: a reader sees the old one or the new one. Returns its path."""
+        with self._whole(f".{REPORT}.new") as file:
+            file.write_text(page, encoding="utf-8")
+            return file.replace(self.path / REPORT)
+
+    @property
+    def place(self) -> Path:
+        """Where the results of this run belong."""
+        return self.path if self._hidden is None else self._hidden.place
+
+    @property
+    def expected_path(self) -> Path:
+        """Where the results of this run would go now, if they replaced nothing."""
+        return self.path if self._hidden is None else free_place(self._hidden.place)
+
+    def finalise(self, *, replace: bool = False) -> Path:
+        """Moves the directory to its final place, and returns that. Where results are already: beside them.
+
+        With `replace` it goes in their place; files that others put there stay. Raises OSError.
+        """
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
-        if self.path != self.final_path:
-            # A folder can't be renamed over a full one, so the old results step aside first.
-            old = self.path.with_name(self.path.name + ".old")
-            if self.final_path.exists():
-                self.final_path.rename(old)
-            self.path.rename(self.final_path)
-            self.path = self.final_path
-            if old.exists():
-                shutil.rmtree(old)
+        if self._hidden is not None:
+            self.path = self._hidden.settle(replace)
+            self._hidden = None
         return self.path
 
     def discard(self) -> None:
         """Removes what was written, for a run that ends with nothing to keep; no effect once finalised."""
-        if self.path != self.final_path:
-            shutil.rmtree(self.path, ignore_errors=True)
+        if self._hidden is not None:
+            self._hidden.clear()
 
     def scenario_text(self) -> str:
-        """The resolved scenario; empty if it was not written."""
-        file = self.path / "scenario.toml"
-        return file.read_text(encoding="utf-8") if file.is_file() else ""
+        """The resolved scenario; UserError if it cannot be read."""
+        return self._read_text("scenario.toml")
 
     def summary(self) -> dict[str, Any]:
         """The outcome; UserError if the file is damaged."""
-        file = self.path / "summary.json"
+        text, file = self._read_text("summary.json"), self.path / "summary.json"
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
+            summary = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
             raise UserError(f"{file} is damaged: {error}") from error
+        if not isinstance(summary, dict):
+            raise UserError(f"{file} is damaged: must be a table of keys and values")
+        return summary
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """One of the tables "metrics", "graph", "events", "intervals"; empty if it was not written."""
+        """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
+        return pl.scan_parquet(self.table_path(table))
+
+    def table_path(self, table: str) -> Path:
+        """The file of a table; UserError if it is not there."""
         file = self.path / f"{table}.parquet"
-        if file.is_file():
-            return pl.scan_parquet(file)
-        empty = pl.from_arrow(_TABLES[table].empty_table())
-        assert isinstance(empty, pl.DataFrame)
-        return empty.lazy()
+        if not file.is_file():
+            raise UserError(f"{file} is missing; these results are not complete")
+        return file
+
+    def _read_text(self, name: str) -> str:
+        file = self.path / name
+        try:
+            return file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UserError(f"{file} is missing; these results are not complete") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+
+    def _write_text(self, name: str, text: str) -> None:
+        with self._whole(name) as file:
+            # An argument of the command line need not be UTF-8; in JSON this writes it as an escape.
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _write(self, table: str, content: pa.Table) -> None:
-        pq.write_table(content, self.path / f"{table}.parquet", compression="zstd")
+        with self._whole(f"{table}.parquet") as file:
+            pq.write_table(content, file, compression="zstd", write_page_checksum=True)
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[Path]:
+        """The path of a file that is written whole, or else removed."""
+        file = self.path / name
+        try:
+            yield file
+        except BaseException:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            raise
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ OURS = {"actors", "protocols", "sim"}
 WALL_CLOCK = {
     "sim/progress.py": {""},
     "sim/run.py": {""},
+    "sim/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/learning/engine/engine.py": {"Engine.flush"},
     "sim/learning/engine/choice.py": {"_seconds"},
 }
@@ -38,7 +39,7 @@ GLOBAL_RANDOMNESS = (
     "numpy.random.",
 )
 NAMES_OF_FILES = {
-    ("sim/results/store.py", "uuid.uuid4")
+    ("sim/results/place.py", "uuid.uuid4")
 }  # of a folder that is renamed before anybody sees it
 GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
 

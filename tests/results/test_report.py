@@ -13,10 +13,11 @@ from sim.results import figures, heatmaps, report
 from sim.results.bars import bytes_by_type, gains, work_done
 from sim.results.figures import clients_up, progress_over_bytes, progress_over_time, weights_over_time
 from sim.results.heatmaps import learned_graph
-from sim.results.metrics import worst_decile
+from sim.results.metrics import Metrics, worst_decile
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
 from sim.results.timeline import clients_shown, covered, timeline
+from sim.results.trace import Trace
 from sim.results.view import RunView
 from tests.results.synthetic import seconds_within, write_run
 
@@ -89,10 +90,11 @@ def test_missing_parts_are_left_out_with_a_sentence(tmp_path, parts, absent, sen
     assert sentence in words(page)
 
 
-def test_an_empty_directory_still_has_a_report(tmp_path):
+def test_a_run_in_which_nothing_happened_still_has_a_report(tmp_path):
     run = write_run(tmp_path, **SMALL)
-    for file in [*run.path.glob("*.parquet"), run.path / "scenario.toml"]:
-        file.unlink()
+    run.write_metrics(Metrics())
+    run.write_events(Trace())
+    run.write_intervals([])
     page = write_report(run).read_text()
     assert "Nothing was evaluated" in words(page)
 

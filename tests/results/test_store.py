@@ -49,53 +49,17 @@ def test_everything_written_is_read_back(tmp_path):
     assert loaded.scan("intervals").collect().rows() == [("client-0", 0.0, 0.5, "busy")]
 
 
-def test_missing_tables_read_as_empty_ones(tmp_path):
+def test_empty_tables_are_tables_and_missing_ones_are_refused(tmp_path):
     run = create(tmp_path)
+    run.write_metrics(Metrics())
+    run.write_intervals([])
     assert run.scan("graph").collect_schema().names() == GRAPH_SCHEMA.names
     assert run.scan("metrics").collect().is_empty()
-    assert run.scenario_text() == ""
-    run.write_intervals([])
     assert run.scan("intervals").collect().is_empty()
-
-
-def test_a_rerun_replaces_the_earlier_results_whole(tmp_path):
-    first = create(tmp_path, seed=1)
-    first.write_scenario("old")
-    first.finalise()
-    second = create(tmp_path, seed=2)
-    assert RunDirectory.load(second.final_path).summary()["seed"] == 1, "the old one stays until the end"
-    second.finalise()
-    assert entries(second.path) == ["summary.json"]
-    assert RunDirectory.load(second.path).summary()["seed"] == 2
-    assert entries(tmp_path / "runs") == ["demo-3-abc123"]
-
-
-def test_two_runs_at_once_do_not_meet(tmp_path):
-    first, second = create(tmp_path, seed=1), create(tmp_path, seed=2)
-    second.finalise()
-    first.finalise()
-    assert RunDirectory.load(first.path).summary()["seed"] == 1
-    assert entries(tmp_path / "runs") == ["demo-3-abc123"]
-
-
-def test_a_discarded_run_leaves_nothing_and_a_finished_one_stays(tmp_path):
-    finished, abandoned = create(tmp_path), create(tmp_path)
-    finished.finalise()
-    abandoned.discard()
-    finished.discard()
-    assert entries(tmp_path / "runs") == ["demo-3-abc123"]
-
-
-def test_foreign_folders_are_never_replaced(tmp_path):
-    (tmp_path / "runs" / "demo-3-abc123").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"demo-3-abc123 exists and is no result directory"):
-        create(tmp_path)
-
-
-def test_an_impossible_place_is_refused(tmp_path):
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(UserError, match="cannot write results"):
-        create(tmp_path)
+    with pytest.raises(UserError, match=r"events\.parquet is missing"):
+        run.scan("events")
+    with pytest.raises(UserError, match=r"scenario\.toml is missing"):
+        run.scenario_text()
 
 
 def test_load_refuses_what_is_no_result_directory(tmp_path):

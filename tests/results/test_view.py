@@ -14,6 +14,7 @@ from sim.results.view import RunView, evenly
 def run(tmp_path) -> RunDirectory:
     """Three clients over ten seconds: the second crashes and comes back, the third joins at 4 s."""
     run = RunDirectory.create(tmp_path, "tiny", 0, "0")
+    run.write_scenario("")
     metrics, trace = Metrics(), Trace()
     for name in ("client-0", "client-1"):
         trace.lifecycle(0.0, name, "start")

@@ -1,6 +1,7 @@
 """The command line: what it prints, and how it ends. Runs are replaced by stand-ins."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ import sim
 from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
+from sim.interrupts import Interrupted
 from sim.progress import ALONE, RUNNING, Progress
 from sim.results import text
 from sim.scenario import Scenario
@@ -108,7 +110,9 @@ class Runs(ModuleType):
         super().__init__("sim.run")
         self.calls: list[tuple[str, Scenario, dict[str, Any]]] = []
         self.summary = SUMMARY
+        self.signal: int | None = None
         self.interrupted = False
+        self.unwritten: tuple[str, ...] = ()
         self.difference: str | None = None
         self.error: BaseException | None = None
 
@@ -119,7 +123,11 @@ class Runs(ModuleType):
         if (progress := settings["progress"]) is not None:
             progress(AT_HALF_TIME)
         return SimpleNamespace(
-            directory=Path("runs/small-3"), summary=self.summary, interrupted=self.interrupted
+            directory=Path("runs/small-3"),
+            summary=self.summary,
+            interrupted=self.interrupted,
+            signal=self.signal,
+            unwritten=self.unwritten,
         )
 
     def verify(self, scenario: Scenario, result: SimpleNamespace, **settings: Any) -> str | None:
@@ -180,10 +188,13 @@ def test_a_difference_fails(runs: Runs, invoke: Callable[..., Any]) -> None:
     assert result.stderr.endswith("\nthe second run differs: event 12 at 3.5 s\n")
 
 
-def test_interrupted_with_results(runs: Runs, invoke: Callable[..., Any]) -> None:
-    runs.interrupted = True
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_interrupted_with_results(runs: Runs, invoke: Callable[..., Any], number: int, code: int) -> None:
+    runs.interrupted, runs.signal = True, number
     result = invoke("--verify")
-    assert result.exit_code == 130
+    assert result.exit_code == code
     assert [kind for kind, *_ in runs.calls] == ["run"]
     assert "report: " in result.stdout
     assert result.stderr == "interrupted; the results up to then are in that directory\n"
@@ -193,6 +204,7 @@ def test_interrupted_with_results(runs: Runs, invoke: Callable[..., Any]) -> Non
     ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted before there were results\n"),
+        (Interrupted(signal.SIGTERM), 143, "interrupted before there were results\n"),
         (UserError("data.name: no such data"), 2, "small.toml: data.name: no such data\n"),
         (Deadlock(3.5, [("client-1", "answer to Pull")]), 1, "the run failed: "),
     ],
@@ -205,6 +217,20 @@ def test_endings(
     assert result.exit_code == code
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_what_could_not_be_written_is_said(runs: Runs, invoke: Callable[..., Any]) -> None:
+    runs.unwritten = ("events.parquet: No space left on device",)
+    result = invoke("--verify")
+    assert result.exit_code == 1
+    assert "abc123" in result.stdout, "the outcome is shown all the same"
+    assert "report: " not in result.stdout
+    assert [kind for kind, *_ in runs.calls] == ["run"]
+    assert result.stderr.splitlines()[-3:] == [
+        "not all results could be written:",
+        "events.parquet: No space left on device",
+        f"the others are in {Path('runs/small-3')}",
+    ]
 
 
 def test_an_error_in_a_run_keeps_its_traceback(runs: Runs, invoke: Callable[..., Any]) -> None:

@@ -16,6 +16,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 import sim.run
+import sim.saving
 from sim.cli import app
 from sim.results.store import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
@@ -91,8 +92,10 @@ def results(folder: Path) -> RunDirectory:
 def check_results(folder: Path) -> dict[str, Any]:
     """The summary of the only run, whose directory is complete and whose report can be made anew."""
     run = results(folder)
-    assert {path.name for path in run.path.iterdir()} == {
+    names = {path.name for path in run.path.iterdir() if not path.name.startswith("protocol-")}
+    assert names == {
         "scenario.toml",
+        "provenance.json",
         "metrics.parquet",
         "graph.parquet",
         "events.parquet",
@@ -179,7 +182,7 @@ def test_ctrl_c_leaves_valid_results(tmp_path: Path) -> None:
     """From outside, in the middle of a run that would take years."""
     _, protocol = own(tmp_path, TELLS_THAT_IT_RUNS)
     file, started = write(tmp_path, QUADRATIC), tmp_path / "started"
-    command = [sys.executable, "-m", "sim.cli", "run", str(file), "--out", str(tmp_path / "runs"), "--quiet"]
+    command = [sys.executable, "-m", "sim", "run", str(file), "--out", str(tmp_path / "runs"), "--quiet"]
     process = subprocess.Popen(
         [*command, "--set", protocol, "--set", "run.duration=100000 h"],
         env=os.environ | {"COTERIE_TEST_STARTED": str(started)},
@@ -236,16 +239,19 @@ def test_ctrl_c_while_everybody_trains_alone_keeps_the_run(
 def test_ctrl_c_while_the_results_are_written_does_not_lose_them(
     invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_report = sim.run.write_report
+    write_report = sim.saving.write_report
 
     def interrupted(directory: RunDirectory) -> Path:
         os.kill(os.getpid(), signal.SIGINT)
         return write_report(directory)
 
-    monkeypatch.setattr(sim.run, "write_report", interrupted)
-    result = invoke(QUADRATIC, "--quiet")
-    assert result.exit_code == 0, result.output
-    assert check_results(tmp_path)["interrupted"] is False
+    monkeypatch.setattr(sim.saving, "write_report", interrupted)
+    result = invoke(QUADRATIC, "--quiet", "--verify")
+    assert result.exit_code == 130, result.output
+    assert result.stderr == "interrupted; the run had ended, and its results are in that directory\n"
+    assert "verif" not in result.output
+    summary = check_results(tmp_path)
+    assert (summary["interrupted"], summary["finished"]) == (False, True)
 
 
 def test_what_is_refused_leaves_nothing(invoke: Callable[..., Result], tmp_path: Path) -> None:

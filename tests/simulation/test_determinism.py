@@ -58,7 +58,7 @@ def test_two_processes_give_one_trace(tmp_path: Path) -> None:
     file, options = write(tmp_path, BUSY), [word for override in LOSSY for word in ("--set", override)]
     hash_seed = "11" if os.environ.get("PYTHONHASHSEED") != "11" else "12"
     other = subprocess.Popen(
-        [sys.executable, "-m", "sim.cli", "run", str(file), "--quiet", "--out", str(tmp_path), *options],
+        [sys.executable, "-m", "sim", "run", str(file), "--quiet", "--out", str(tmp_path), *options],
         env=os.environ | {"PYTHONHASHSEED": hash_seed},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -33,8 +33,10 @@ def test_it_runs_by_its_name_and_learns(tmp_path: Path, monkeypatch: pytest.Monk
     table = run.scan("metrics").collect().filter(name="accuracy")
     first, last = (table.filter(time=time)["value"].mean() for time in (0.0, 10.0))
     assert last > first + 0.3
-    # The resolved scenario names the file absolutely, and so runs from anywhere.
-    assert str(ROOT / EXAMPLE) in run.scenario_text()
+    # The resolved scenario names the copy beside it, and so runs from anywhere.
+    [copy] = run.path.glob("protocol-*/pull_gossip.py")
+    assert copy.read_bytes() == (ROOT / EXAMPLE).read_bytes()
+    assert f"{copy.relative_to(run.path)}:PullGossip" in run.scenario_text()
 
 
 def test_its_settings_are_checked_like_any_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

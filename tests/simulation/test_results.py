@@ -78,6 +78,7 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
     assert summary["client_names"] == [f"client-{k}" for k in range(6)]
     assert summary["failures"] == []
     assert summary["interrupted"] is False
+    assert summary["finished"] is True
     assert summary["target"]["accuracy"] == 0.3
 
 
@@ -174,12 +175,16 @@ def test_the_resolved_scenario_repeats_the_run(folder: Path, result: RunResult) 
     assert second.summary["trace_hash"] == result.summary["trace_hash"]
 
 
-def test_a_second_run_replaces_the_first(folder: Path, result: RunResult) -> None:
-    before = result.directory.stat().st_ino
+def test_a_second_run_leaves_the_first_as_it_is(folder: Path, result: RunResult) -> None:
+    before = result.directory.stat()
     second = run(folder, DIGITS, *WORLD)
-    assert second.directory == result.directory
-    assert result.directory.stat().st_ino != before
-    assert [path.name for path in (folder / "runs").iterdir()] == [result.directory.name]
+    assert second.directory.name == f"{result.directory.name}-2"
+    assert result.directory.stat() == before
+    assert second.summary["trace_hash"] == result.summary["trace_hash"]
+    assert {path.name for path in (folder / "runs").iterdir()} == {
+        result.directory.name,
+        second.directory.name,
+    }
 
 
 def test_messages_need_not_be_kept(tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+"""The place of a run's results: they are written into a hidden folder beside it, and put there in one step.
+
+`.<name>.<8 hexadecimal digits>` is the hidden folder of `<name>`. Its process holds a lock on it, which ends
+with the process however that ends: a hidden folder that can be locked is one that a dead process left, and
+the next run clears it away. What was complete is not lost by that, it gets a place.
+"""
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+from sim.errors import UserError
+
+if sys.platform != "win32":
+    import fcntl
+
+REPORT = "report.html"
+"""Written last: where it is, the results are complete."""
+_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
+_FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals")}
+_PROTOCOL = re.compile(r"protocol-[0-9a-f]{8}")
+_HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
+
+_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class HiddenFolder:
+    """A locked folder `path` whose contents are meant for `place`."""
+
+    def __init__(self, path: Path, place: Path, lock: int | None) -> None:
+        self.path = path
+        self.place = place
+        self._lock = lock
+
+    @classmethod
+    def beside(cls, place: Path) -> Self:
+        """A new one; raises OSError."""
+        while True:
+            path = _hidden_name(place)
+            path.mkdir(parents=True)
+            try:
+                lock = _lock(path)
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another process took it for one that was left, and clears it away
+            except OSError:
+                lock = None  # no locks in this file system: nobody will take it for one that was left
+            if path.exists():
+                return cls(path, place, lock)
+
+    def require_room(self) -> None:
+        """Raises OSError if not even a small run would fit."""
+        room = self.path / ".room"
+        try:
+            with room.open("wb") as file:
+                file.write(bytes(_ROOM_BYTES))
+        finally:
+            room.unlink(missing_ok=True)
+
+    def settle(self, replace: bool) -> Path:
+        """Puts the folder to its place, or if that is taken beside it, and returns where. Raises OSError.
+
+        With `replace` it takes the place of the results that are there; whatever stops this, the old ones are
+        there or the new ones. What else lies in the old folder stays.
+        """
+        if replace and is_results(self.place):
+            old = _replace(self.path, self.place)
+            self.path = self.place
+            _clear_away(old, self.place)
+        else:
+            self.path = _move(self.path, self.place)
+        self._unlock()
+        return self.path
+
+    def clear(self) -> None:
+        """Removes the folder and what was written there; no effect once it is settled."""
+        if _HIDDEN.fullmatch(self.path.name):
+            _clear_away(self.path, self.place)
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def require_place(place: Path, replace: bool) -> None:
+    """Raises UserError where results could not go, or could not replace what is there."""
+    for folder in (place.parent, *place.parent.parents):
+        if folder.is_symlink() and not folder.exists():
+            raise UserError(
+                f"cannot write results to {place.parent}: {folder} is a link to {folder.readlink()}, "
+                "which does not exist"
+            )
+    if not replace or not os.path.lexists(place):
+        return
+    if place.is_symlink():
+        raise UserError(f"--overwrite: {place} is a link, which is not replaced; remove it first")
+    if not is_results(place):
+        raise UserError(f"--overwrite: {place} is no result directory (no summary.json); move it away first")
+
+
+def is_results(path: Path) -> bool:
+    """Whether a path is a folder of results, not a link to one."""
+    return not path.is_symlink() and (path / "summary.json").is_file()
+
+
+def free_place(place: Path) -> Path:
+    """`place`, or the first of `<place>-2`, `<place>-3`, ... where nothing is yet."""
+    return next(path for path in _places(place) if not os.path.lexists(path))
+
+
+def sweep(base: Path) -> None:
+    """Clears the hidden folders in `base` away that dead processes left; complete results get a place."""
+    with suppress(OSError):
+        for folder in sorted(base.iterdir()):
+            if (match := _HIDDEN.fullmatch(folder.name)) and not folder.is_symlink() and folder.is_dir():
+                with suppress(OSError):
+                    _sweep(folder, base / match["name"])
+
+
+def _sweep(folder: Path, place: Path) -> None:
+    lock = _lock(folder)  # an OSError if a process that lives has it
+    try:
+        if (folder / REPORT).is_file():
+            _move(folder, place)
+        else:
+            _clear_away(folder, place)
+    finally:
+        os.close(lock)
+
+
+def _hidden_name(place: Path) -> Path:
+    return place.with_name(f".{place.name}.{uuid4().hex[:8]}")
+
+
+def _places(place: Path) -> Iterator[Path]:
+    yield place
+    yield from (place.with_name(f"{place.name}-{number}") for number in count(2))
+
+
+def _lock(folder: Path) -> int:
+    """The only lock on a folder, as a file descriptor; BlockingIOError if another process has it."""
+    if sys.platform == "win32":
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _move(folder: Path, place: Path) -> Path:
+    """Renames a folder to the first place that is free, whoever else does the same now."""
+    for path in _places(place):
+        if os.path.lexists(path):
+            continue
+        try:
+            return folder.rename(path)
+        except OSError:
+            if not os.path.lexists(path):  # else somebody was faster
+                raise
+    raise AssertionError  # there are infinitely many places
+
+
+def _replace(new: Path, place: Path) -> Path:
+    """Puts `new` to where a folder is, and returns where that is now."""
+    if _exchange(new, place):
+        return new
+    old = _hidden_name(place)
+    place.rename(old)
+    try:
+        new.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    return old
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swaps two folders in one step; False where the system can't."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2  # of Linux
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
+    return renameat2(*names, _RENAME_EXCHANGE) == 0
+
+
+def _clear_away(folder: Path, place: Path) -> None:
+    """Removes a folder with what is ours in it; what others put there goes to `place`."""
+    (folder / REPORT).unlink(missing_ok=True)  # first: from now on these results are not complete
+    with suppress(FileNotFoundError):  # another process may be clearing up as well
+        for entry in sorted(folder.iterdir()):
+            with suppress(OSError):
+                if entry.name in _FILES and not entry.is_dir():
+                    entry.unlink()
+                elif _is_protocol(entry):
+                    shutil.rmtree(entry)
+                else:
+                    place.mkdir(exist_ok=True)
+                    _move(entry, place / entry.name)
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _is_protocol(entry: Path) -> bool:
+    """Whether a folder is the copy of a protocol, with nothing else in it."""
+    if not _PROTOCOL.fullmatch(entry.name) or entry.is_symlink():
+        return False
+    return all(path.is_dir() or path.suffix in (".py", ".pyc") for path in entry.rglob("*"))

@@ -1,0 +1,174 @@
+"""`coterie report` of results that are damaged: refused in words, and the old report stays as it was."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import sim.results.report
+from sim.cli import app
+from tests.results.synthetic import write_run
+
+SMALL = {"clients": 6, "clusters": 2, "evaluations": 3, "steps": 4}
+TABLES = ("metrics", "graph", "events", "intervals")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    run = write_run(tmp_path_factory.mktemp("whole"), **SMALL)
+    run.write_report("old page")
+    return run.finalise()
+
+
+@pytest.fixture
+def results(whole, tmp_path) -> Path:
+    return shutil.copytree(whole, tmp_path / "results")
+
+
+def refused(results: Path) -> str:
+    """What the command says; it refuses, and the report stays as it was."""
+    before = sorted(path.name for path in results.iterdir())
+    result = CliRunner().invoke(app, ["report", str(results)])
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert "Traceback" not in result.output
+    assert (results / "report.html").read_text() == "old page"
+    assert sorted(path.name for path in results.iterdir()) == before
+    return result.stderr
+
+
+def test_whole_results_get_their_report(results):
+    result = CliRunner().invoke(app, ["report", str(results)])
+    assert (result.exit_code, result.stdout) == (0, f"{results / 'report.html'}\n")
+    assert (results / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: file.write_bytes(b""), "is damaged, or no Parquet table"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), "is damaged, or no Parquet table"),
+        (lambda file: file.write_bytes(bytes(range(256)) * 20), "is damaged, or no Parquet table"),
+        (lambda file: file.unlink(), "is missing; these results are not complete"),
+        (lambda file: (file.unlink(), file.mkdir()), "is missing; these results are not complete"),
+    ],
+    ids=["empty", "truncated", "junk", "missing", "folder"],
+)
+def test_damaged_tables(results, table: str, damage: Callable[[Path], object], said: str):
+    file = results / f"{table}.parquet"
+    damage(file)
+    assert refused(results).startswith(f"{file} {said}")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_changed_byte_anywhere_is_noticed(results, table):
+    """In the middle of a page, where nothing but its checksum can tell."""
+    file = results / f"{table}.parquet"
+    content = bytearray(file.read_bytes())
+    page = pq.read_metadata(file).row_group(0).column(0)
+    end = (page.dictionary_page_offset or page.data_page_offset) + page.total_compressed_size
+    content[end - 1] ^= 0x40
+    file.write_bytes(content)
+    assert f"{file} is damaged" in refused(results)
+
+
+def test_a_header_that_only_one_of_two_readers_objects_to(results):
+    file = results / "intervals.parquet"
+    content = bytearray(file.read_bytes())
+    page = pq.read_metadata(file).row_group(0).column(0)
+    content[page.data_page_offset + page.total_compressed_size - 3] ^= 0x40
+    file.write_bytes(content)
+    assert "is damaged" in refused(results)
+
+
+def test_swapped_tables(results):
+    shutil.copy(results / "metrics.parquet", results / "graph.parquet")
+    said = refused(results)
+    assert said.startswith(f"{results / 'graph.parquet'}: has time (double), actor (string), name (string)")
+    assert "a table of graph has time (double), source (int32), target (int32), weight (double)" in said
+
+
+def test_a_graph_of_another_run(results):
+    file = results / "graph.parquet"
+    graph = pl.read_parquet(file)
+    pq.write_table(graph.with_columns(target=pl.lit(6, pl.Int32)).to_arrow(), file)
+    assert refused(results) == f"{file}: a target is no number of 6 clients; is it of another run?\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(None, "a row has no time"), (float("nan"), "a row's time is not a finite number")],
+)
+def test_times_that_are_none(results, value: float | None, said: str):
+    file = results / "metrics.parquet"
+    metrics = pl.read_parquet(file)
+    schema = pq.read_schema(file)
+    pq.write_table(metrics.with_columns(time=pl.lit(value, pl.Float64)).to_arrow().cast(schema), file)
+    assert refused(results) == f"{file} is damaged: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is damaged: Expecting value"),
+        (b'{"scenario": "demo"', "is damaged: Expecting ',' delimiter"),
+        (b'{"scenario": "d\xe9mo"}', "cannot be read: 'utf-8' codec can't decode"),
+        (b"[1, 2]", "is damaged: must be a table of keys and values"),
+        (b"[" * 100_000, "is damaged: maximum recursion depth"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "is damaged: Exceeds the limit"),
+        (b'{"virtual_seconds": "long"}', "is damaged: virtual_seconds: Input should be a valid number"),
+        (b'{"virtual_seconds": NaN}', "is damaged: virtual_seconds: Input should be a finite number"),
+        (b'{"clients": 3}', "is damaged: clients: Input should be a valid dictionary"),
+        (b'{"client_names": ["a"], "clusters": [0, 1]}', "is damaged: 1 client_names, but 2 clusters"),
+    ],
+)
+def test_damaged_summaries(results, content: bytes, said: str):
+    file = results / "summary.json"
+    file.write_bytes(content)
+    assert refused(results).startswith(f"{file} {said}")
+
+
+def test_files_that_are_in_order_but_contradict_themselves(results):
+    file = results / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"accuracy": {"mean": "high"}}))
+    assert refused(results).startswith(f"{results}: the files do not fit together")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_scenario_that_is_missing_or_no_text(results, content: bytes | None):
+    file = results / "scenario.toml"
+    file.unlink() if content is None else file.write_bytes(content)
+    assert refused(results).startswith(f"{file} ")
+
+
+def test_a_report_that_is_broken_off_leaves_the_old_one(results, monkeypatch):
+    document = sim.results.report.document
+
+    def interrupted(*parts):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return document(*parts)
+
+    monkeypatch.setattr(sim.results.report, "document", interrupted)
+    result = CliRunner().invoke(app, ["report", str(results)])
+    assert result.exit_code == 143
+    assert "Traceback" not in result.output
+    assert (results / "report.html").read_text() == "old page"
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(results, monkeypatch):
+    def full(path, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    result = CliRunner().invoke(app, ["report", str(results)])
+    assert result.exit_code == 1
+    assert result.stderr == f"cannot write the report to {results}: No space left on device\n"
+    assert (results / "report.html").read_text() == "old page"
+    assert not list(results.glob(".*"))
