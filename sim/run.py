@@ -150,8 +150,9 @@ def verify(
     assert result.directory is not None
     with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
-        command = [sys.executable, "-m", "sim", "run", str(result.directory / "scenario.toml"), "--quiet"]
-        command += ["--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
+        # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
+        command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
+        command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
         code, errors = _output(command, os.environ | {"PYTHONHASHSEED": seed})
