@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -166,7 +167,9 @@ def test_while_modules_are_imported(tmp_path: Path, number: int, code: int) -> N
 
 
 def test_a_terminal_that_is_closed_does_not_cost_the_results(tmp_path: Path) -> None:
-    file = write(tmp_path, QUADRATIC)
+    started = tmp_path / "started"
+    (tmp_path / "own.py").write_text(BEGIN + f"        Path({str(started)!r}).touch()\n")
+    file = write(tmp_path, QUADRATIC.replace('name = "local"', 'name = "own.py:Own"'))
     terminal, process_side = os.openpty()
     process = subprocess.Popen(
         [
@@ -188,9 +191,10 @@ def test_a_terminal_that_is_closed_does_not_cost_the_results(tmp_path: Path) -> 
     )
     os.close(process_side)
     try:
-        shown = b""
-        while b"updates/s" not in shown:
-            shown += os.read(terminal, 1000)
+        while not started.exists():
+            assert process.poll() is None
+            if select.select([terminal], [], [], 0.05)[0]:
+                os.read(terminal, 10_000)
         os.close(terminal)
         assert process.wait(60) == 129
     finally:
