@@ -307,7 +307,9 @@ def test_alone_the_optimizer_begins_anew_where_it_did(
             if begins and how == "forgotten":
                 compute.forget()
             start, pulls = (0.5 * params, [(0.5, 2 * params)]) if social else (params, ())
-            params = await train(compute, start, steps, pulls=pulls, fresh_optimizer=begins and how == "fresh")
+            params = await train(
+                compute, start, steps, pulls=pulls, fresh_optimizer=begins and how == "fresh"
+            )
         return params
 
     async def main() -> None:
