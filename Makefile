@@ -15,7 +15,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-slow check bench reference clean
+.PHONY: run test test-portable test-slow check bench reference clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -25,6 +25,14 @@ test test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# The suite as on other processors: with the arithmetic of an old one and one thread, then with AVX2 and two threads.
+# Each setting and each number of threads is in one of the two. One worker in the second: it has a core for each thread.
+test-portable: $(INSTALLED)
+	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 \
+		$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
+		$(BIN)/python -m pytest -n 1 $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
