@@ -8,6 +8,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCH_INSTALLED := .venv/.installed-bench
+PEERS_INSTALLED := .venv/.installed-peers
 
 # Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -15,7 +16,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-portable test-slow check bench reference clean
+.PHONY: run test test-portable test-slow check peers bench reference clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -42,6 +43,11 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Other people's software beside ours.
+peers: export OMP_NUM_THREADS ?= 1
+peers: $(PEERS_INSTALLED)
+	$(BIN)/python -m pytest -n 0 tests/peers -rs $(ARGS)
+
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
 
@@ -64,4 +70,8 @@ $(INSTALLED): pyproject.toml
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+$(PEERS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[peers]'
 	touch $@
