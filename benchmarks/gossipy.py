@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import networkx as nx
@@ -74,7 +75,7 @@ def _digits(clients: int) -> tuple[Shards, Shards]:
     return images.split(SAMPLES), torch.tensor(y).repeat(copies).split(SAMPLES)
 
 
-def _nodes(model: str, clients: int, x: Shards, y: Shards) -> dict[int, object]:
+def _nodes(model: str, clients: int, x: Shards, y: Shards) -> dict[int, Any]:
     """Nodes with digits of their own, which merge what they get with their own model and take a step."""
     parts = _modules()
     inputs = x[0].shape[1]
@@ -134,12 +135,16 @@ def accuracies(
     x: Shards,
     y: Shards,
     test: tuple[torch.Tensor, torch.Tensor],
+    initial: torch.Tensor,
     periods: int,
     *,
     loss: float = 0.0,
     seed: int = 1,
 ) -> list[float]:
-    """Mean test accuracy of all clients after each period; `loss`: the share of messages that get lost."""
+    """Mean test accuracy of all clients after each period.
+
+    initial: the flat parameters that all start from; loss: the share of messages that get lost.
+    """
     parts = _modules()
     parts.root.set_seed(seed)
     curve: list[float] = []
@@ -148,8 +153,9 @@ def accuracies(
         def notify_evaluation(self, _: int, on_user: bool, found: list[dict[str, float]]) -> None:
             curve.append(sum(of_node["accuracy"] for of_node in found) / len(found))
 
+    nodes = _nodes(model, len(x), x, y)
     simulator = Simulator(
-        _nodes(model, len(x), x, y),
+        nodes,
         SimpleNamespace(has_test=lambda: True, get_eval_set=lambda: test),
         ROUND,
         parts.core.AntiEntropyProtocol.PUSH,
@@ -157,6 +163,8 @@ def accuracies(
         delay=parts.core.UniformDelay(0, DELAY_MAX),
     )
     simulator.init_nodes()
+    for node in nodes.values():
+        torch.nn.utils.vector_to_parameters(initial, node.model_handler.model.parameters())
     simulator.start(periods)
     parts.root.CACHE.clear()
     return curve

@@ -12,7 +12,7 @@ from tests.protocols.worlds import make
 
 pytest.importorskip("gossipy", reason="gossipy-dfl is not installed: make peers")
 
-CLIENTS, PERIODS = 60, 25
+CLIENTS, PERIODS = 50, 20
 WORLD = f"""\
 # Push gossip among clients with 16 digits each, as gossipy has it.
 [run]
@@ -52,20 +52,19 @@ step_time = "1 ms"
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_learning_curves_are_gossipys(loss: float) -> None:
     ours, theirs = [], []
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         with closing(make(WORLD, f"network.loss={loss}", f"run.seed={seed}")) as world:
             train, test = world.engine.data.train, world.engine.data.test
             own = [train.gather(np.array([i]), np.arange(gossipy.SAMPLES)[None]) for i in range(CLIENTS)]
             x, y = ([part[which][0] for part in own] for which in (0, 1))
-            everything = (test.x, test.y)
+            [*_, first] = [client.compute.initial() for client in world.clients]
+            initial = first.tensor()  # type: ignore[attr-defined]
             world.run()
             _, accuracies = world.metrics.mean("accuracy")
             ours.append(list(accuracies)[1:])
-            theirs.append(
-                gossipy.accuracies("logistic-regression", x, y, everything, PERIODS, loss=loss, seed=seed)
-            )
+            everything, model = (test.x, test.y), "logistic-regression"
+            theirs.append(gossipy.accuracies(model, x, y, everything, initial, PERIODS, loss=loss, seed=seed))
     mean_ours, mean_theirs = np.mean(ours, axis=0), np.mean(theirs, axis=0)
     assert mean_theirs.shape == mean_ours.shape == (PERIODS,)
     assert mean_theirs[-1] > 0.8 > 0.5 > mean_theirs[0], "there is a curve to compare"
-    # In the first periods all depends on who starts with what.
-    assert abs(mean_ours - mean_theirs)[5:].max() < 0.03, (mean_ours, mean_theirs)
+    assert abs(mean_ours - mean_theirs).max() < 0.02, (mean_ours, mean_theirs)
