@@ -8,6 +8,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 BENCH_INSTALLED := .venv/.installed-bench
+PEERS_INSTALLED := .venv/.installed-peers
 
 # Tests of real data use the neighbouring folder where there is one, and are skipped elsewhere.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -15,7 +16,7 @@ ifneq ($(COTERIE_DATA),)
 export COTERIE_DATA
 endif
 
-.PHONY: run test test-slow check fuzz bench reference clean
+.PHONY: run test test-portable test-slow check fuzz peers bench reference clean
 
 run: $(INSTALLED)
 	$(BIN)/coterie run $(SCENARIO) $(ARGS)
@@ -25,6 +26,14 @@ test test-slow: export OMP_NUM_THREADS ?= 1
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# The suite as on other processors: with the arithmetic of an old one and one thread, then with AVX2 and two threads.
+# Each setting and each number of threads is in one of the two. One worker in the second: it has a core for each thread.
+test-portable: $(INSTALLED)
+	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 \
+		$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	OMP_NUM_THREADS=2 ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
+		$(BIN)/python -m pytest -n 1 $(ARGS)
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
@@ -39,6 +48,12 @@ fuzz: export OMP_NUM_THREADS ?= 1
 
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+
+# Other people's software beside ours.
+peers: export OMP_NUM_THREADS ?= 1
+peers: $(PEERS_INSTALLED)
+	$(BIN)/python -m pytest -n 0 tests/peers -rs $(ARGS)
 
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -62,4 +77,8 @@ $(INSTALLED): pyproject.toml
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@
+
+$(PEERS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable '.[peers]'
 	touch $@

@@ -3,10 +3,11 @@
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import networkx as nx
@@ -62,13 +63,21 @@ class _Rounds:
         """Nothing was shown."""
 
 
-def _nodes(model: str, clients: int) -> dict[int, object]:
-    """Nodes with digits of their own, which merge what they get with their own model and take a step."""
-    parts = _modules()
+Shards = Sequence[torch.Tensor]
+"""Of each client."""
+
+
+def _digits(clients: int) -> tuple[Shards, Shards]:
+    """So many digits for each client, repeated where there are not enough."""
     x, y = load_digits(return_X_y=True)
     copies = -(-clients * SAMPLES // len(y))
-    x = torch.tensor(x / 16, dtype=torch.float32).repeat(copies, 1).split(SAMPLES)
-    y = torch.tensor(y).repeat(copies).split(SAMPLES)
+    images = torch.tensor(x / 16, dtype=torch.float32).repeat(copies, 1)
+    return images.split(SAMPLES), torch.tensor(y).repeat(copies).split(SAMPLES)
+
+
+def _nodes(model: str, clients: int, x: Shards, y: Shards) -> dict[int, Any]:
+    """Nodes with digits of their own, which merge what they get with their own model and take a step."""
+    parts = _modules()
     inputs = x[0].shape[1]
     is_linear = model == "logistic-regression"
     net = (
@@ -106,7 +115,7 @@ def updates_per_s(model: str, clients: int, periods: int) -> float:
         return update(handler, data)
 
     simulator = parts.simul.GossipSimulator(
-        _nodes(model, clients),
+        _nodes(model, clients, *_digits(clients)),
         SimpleNamespace(has_test=lambda: False),
         ROUND,
         parts.core.AntiEntropyProtocol.PUSH,
@@ -119,3 +128,43 @@ def updates_per_s(model: str, clients: int, periods: int) -> float:
         seconds = time.perf_counter() - started
     parts.root.CACHE.clear()
     return done / seconds
+
+
+def accuracies(
+    model: str,
+    x: Shards,
+    y: Shards,
+    test: tuple[torch.Tensor, torch.Tensor],
+    initial: torch.Tensor,
+    periods: int,
+    *,
+    loss: float = 0.0,
+    seed: int = 1,
+) -> list[float]:
+    """Mean test accuracy of all clients after each period.
+
+    initial: the flat parameters that all start from; loss: the share of messages that get lost.
+    """
+    parts = _modules()
+    parts.root.set_seed(seed)
+    curve: list[float] = []
+
+    class Simulator(parts.simul.GossipSimulator):  # type: ignore[name-defined,misc]
+        def notify_evaluation(self, _: int, on_user: bool, found: list[dict[str, float]]) -> None:
+            curve.append(sum(of_node["accuracy"] for of_node in found) / len(found))
+
+    nodes = _nodes(model, len(x), x, y)
+    simulator = Simulator(
+        nodes,
+        SimpleNamespace(has_test=lambda: True, get_eval_set=lambda: test),
+        ROUND,
+        parts.core.AntiEntropyProtocol.PUSH,
+        drop_prob=loss,
+        delay=parts.core.UniformDelay(0, DELAY_MAX),
+    )
+    simulator.init_nodes()
+    for node in nodes.values():
+        torch.nn.utils.vector_to_parameters(initial, node.model_handler.model.parameters())
+    simulator.start(periods)
+    parts.root.CACHE.clear()
+    return curve

@@ -13,7 +13,8 @@ Differences to the paper:
 - A member that is new waits for the next pass; section 4.3 inserts it at a random place of the present one.
 - A member that was declared dead comes back with a higher incarnation. Now and then a dead one is pinged, so
   that the two sides of a network that was cut find each other again.
-- Any message from a suspected member ends the suspicion here; elsewhere only a refutation does.
+- Any message from a suspected member ends the suspicion here; elsewhere only a refutation does. So a suspect
+  is told with each message to it that it is suspected, until its refutation arrives.
 """
 
 from __future__ import annotations
@@ -92,17 +93,19 @@ class SwimSettings:
 class _Watched:
     """What is believed of a member.
 
-    timer: while it is suspected, declares it dead. told_s: when it was last told that it is gone.
+    timer: while suspected, declares it dead. unrefuted: it was suspected, and has been heard from, but has
+    not refuted the suspicion, of which others may know. told_s: when it was last told that it is gone.
     """
 
     status: int = ALIVE
     incarnation: int = 0
     timer: asyncio.TimerHandle | None = None
+    unrefuted: bool = False
     told_s: float = -math.inf
 
     def settle(self, status: int, incarnation: int) -> None:
         """Believe this, and stop the timer."""
-        self.status, self.incarnation = status, incarnation
+        self.status, self.incarnation, self.unrefuted = status, incarnation, False
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -283,7 +286,7 @@ class FailureDetector:
                     for name, member in self._members.items()
                     if member.status != ALIVE and name != sender
                 ]
-                self._tell(sender, SwimNews(tuple(down)))
+                self._tell(sender, SwimNews((*self._suspicion_of(sender), *down)))
         return True
 
     def _take_ack(self, number: int, name: str) -> None:
@@ -300,6 +303,7 @@ class FailureDetector:
             return
         if member.status == SUSPECT:
             member.settle(ALIVE, member.incarnation)
+            member.unrefuted = True
         elif self._loop.time() >= member.told_s + self._settings.period_s:
             self._say_that_it_is_gone(sender)
 
@@ -331,16 +335,8 @@ class FailureDetector:
             self._changed(name, not was_up)
 
     def _take_news(self, receiver: str) -> tuple[News, ...]:
-        """What rides on a message: the news that has been passed on least often.
-
-        Who is suspected is told so, that it may refute it.
-        """
-        member = self._members.get(receiver)
-        suspicion = (
-            ((receiver, SUSPECT, member.incarnation),)
-            if member is not None and member.status == SUSPECT
-            else ()
-        )
+        """What rides on a message: whether the receiver is suspected, and the news passed on least often."""
+        suspicion = self._suspicion_of(receiver)
         if not self._news:
             return suspicion
         limit = self._settings.retransmissions * math.ceil(math.log2(len(self._members) + 2))
@@ -350,6 +346,13 @@ class FailureDetector:
             if entry[2] >= limit:
                 del self._news[name]
         return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
+
+    def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
+        """What a suspect is told with every message until it has refuted it, also once it was heard from."""
+        member = self._members.get(receiver)
+        if member is None or not (member.status == SUSPECT or member.unrefuted):
+            return ()
+        return ((receiver, SUSPECT, member.incarnation),)
 
     def _some(self, count: int, but: str | None = None) -> list[str]:
         """Random members that are believed to be up."""

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sim import compute as compute_module
+from sim.compute import DeviceCompute
 from sim.learning.engine import Optimizer
 from sim.world.clock import run_virtual
 from sim.world.devices import CostModel
@@ -287,6 +288,41 @@ def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.
         assert alone is not None
         assert alone.engine is other
         np.testing.assert_allclose(alone.numpy(), expected.numpy(), rtol=1e-5, atol=1e-7)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("how", ["fresh", "forgotten"])
+@pytest.mark.parametrize("optimizer", [MOMENTUM, ADAM], ids=["momentum", "adam"])
+def test_alone_the_optimizer_begins_anew_where_it_did(
+    optimizer: Optimizer, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a job of more steps than are trained at once, after which it goes on from its own moments."""
+    monkeypatch.setattr(compute_module, "_STEPS_AT_ONCE", 3)
+
+    async def trained(compute: DeviceCompute, anew: bool, social: bool) -> Any:
+        params = initial(compute)
+        for job, steps in enumerate((4, 5, 2)):
+            begins = anew and job == 1
+            if begins and how == "forgotten":
+                compute.forget()
+            start, pulls = (0.5 * params, [(0.5, 2 * params)]) if social else (params, ())
+            params = await train(
+                compute, start, steps, pulls=pulls, fresh_optimizer=begins and how == "fresh"
+            )
+        return params
+
+    async def main() -> None:
+        social = new_compute(client=1, optimizer=optimizer)
+        await trained(social, True, True)
+        alone = social.train_alone(new_data_engine())
+        assert alone is not None
+        anew, kept = [
+            (await trained(new_compute(client=1, optimizer=optimizer), anew, False)).numpy()
+            for anew in (True, False)
+        ]
+        np.testing.assert_allclose(alone.numpy(), anew, rtol=1e-5, atol=1e-7)
+        assert abs(anew - kept).max() > 1e-3
 
     run_virtual(main())
 

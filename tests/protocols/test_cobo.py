@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from protocols.cobo import CoBo, CoBoSettings, PairBusy, PairRequest, pair_probability
+from protocols.mathematics import shared_uniform
 from sim.build.simulation import build
 from sim.scenario import load_scenario
 from sim.simulation import Simulation
@@ -177,6 +179,43 @@ def test_sampled_exchange_costs_a_client_the_same_among_more_peers() -> None:
     # among fewer peers more of them meet an update of the same pair, and are declined.
     assert bytes_per_iteration(12, "sampled") < 1.4 * bytes_per_iteration(6, "sampled")
     assert bytes_per_iteration(12, "all") > 1.8 * bytes_per_iteration(6, "all")
+
+
+def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, float]:
+    """Completed updates of weights, and how many the sampling of 2/n calls for in the iterations taken.
+
+    In rounds these are the coins that fell so; without, their expectation, p/2 for each end and iteration.
+    """
+    text = QUADRATIC.replace("count = 4", f"count = {count}")
+    settings = ["protocol.name=cobo", f"protocol.mode={mode}", "protocol.sampling_scale=2.0"]
+    times = [f"run.iterations={iterations}", "run.duration=10 min", "run.evaluate_every=10 min"]
+    with ran(text, *settings, *times, "run.keep_messages=false") as simulation:
+        learners = [client.learner for client in simulation.clients]
+        versions = sum(pair.version for learner in learners for pair in learner.pairs.values())  # type: ignore[union-attr]
+        if mode == "asynchronous":
+            steps = sum(learner.iterations for learner in learners)  # type: ignore[union-attr]
+            return versions // 2, (2 / count) / 2 * steps * (count - 1)
+        seed = learners[0].surroundings.shared_seed  # type: ignore[union-attr]
+        names = sorted(client.name for client in simulation.clients)
+        pairs = [(first, second) for first in names for second in names if first < second]
+        coins = [
+            shared_uniform(seed, "pair", *pair, number) for pair in pairs for number in range(iterations)
+        ]
+        return versions // 2, sum(coin < 2 / count for coin in coins)
+
+
+def test_in_rounds_pairs_meet_whenever_they_are_sampled() -> None:
+    completed, sampled = updates_of_pairs("synchronous", 8)
+    assert completed == sampled
+    expected = 40 * 7  # (n - 1)/n of them per client and iteration, half of 2 n
+    assert abs(sampled - expected) < 4 * math.sqrt(expected * (1 - 2 / 8))
+
+
+def test_without_rounds_pairs_meet_less_often_the_more_so_the_fewer_they_are() -> None:
+    """One that is sampled again before its last update is over is left out: see protocols.cobo."""
+    counted = [updates_of_pairs("asynchronous", count) for count in (8, 16)]
+    shares = [completed / sampled for completed, sampled in counted]
+    assert shares == [pytest.approx(0.51, abs=0.06), pytest.approx(0.64, abs=0.06)]
 
 
 def test_only_the_two_ends_of_a_pair_exchange_messages_about_it() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 from sim.build.simulation import build
+from sim.learning.engine import Vector
 from sim.scenario import load_scenario
 from sim.world.network import Counts
 
@@ -67,7 +69,8 @@ SHORT = {
         "network.partition.0.end=30 s",
     ],
 }
-# Messages sent, delivered, lost and dropped: decided by seed and virtual time, so the same on any machine.
+# Messages sent, delivered, lost and dropped where no protocol reads a number: decided by seed and virtual
+# time, so the same on any machine.
 GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "quickstart": (2672, 2567, 0, 87),
     "cobo_quadratics": (760, 753, 0, 0),
@@ -77,14 +80,18 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "dpsgd_synchronous": (480, 480, 0, 0),
     "dpsgd_asynchronous": (3229, 3220, 0, 0),
     "fedavg": (476, 456, 0, 18),
-    "world_flapping": (2791, 1815, 973, 0),
+    "world_flapping": (2831, 1874, 955, 0),
     "world_flash_crowd": (3305, 3289, 0, 0),
     "world_spot": (3473, 2234, 0, 1239),
     "world_phones": (3710, 3684, 0, 0),
     "world_planet": (7518, 7453, 0, 0),
-    "mapl": (245, 210, 0, 0),
     "mapl_full": (12, 12, 0, 0),
-    "mapl_churn": (3093, 2709, 0, 382),
+}
+# Where a protocol decides by learned numbers, who talks to whom hangs on rounding, so on the processor. So
+# large a share of the messages by which clients share what they know is left: at least, and at most.
+LEARNED: dict[str, tuple[float, float]] = {
+    "mapl": (0.8, 1.0),  # a pass or two after the warm-up: hardly anybody has parted
+    "mapl_churn": (0.5, 0.85),  # the true neighbours are 5 of 11; in the warm-up all are kept
 }
 NEEDS_DATA = {
     "mapl": "cifar-10",
@@ -97,25 +104,55 @@ NEEDS_DATA = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """With more, torch rounds otherwise, and who talks to whom in MAPL's graph hangs on the last digits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+@pytest.fixture
+def protocol_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Filled with the modules of protocols in which computed numbers are read, by what way ever."""
+    found: list[str] = []
+    tensor = Vector.tensor
+
+    def noting(self: Vector) -> torch.Tensor:
+        frame = sys._getframe(1)
+        while frame is not None and not frame.f_globals["__name__"].startswith("protocols."):
+            frame = frame.f_back
+        if frame is not None:
+            found.append(frame.f_globals["__name__"])
+        return tensor(self)
+
+    monkeypatch.setattr(Vector, "tensor", noting)
+    return found
 
 
-def run_short(name: str) -> tuple[Counts, str]:
-    """Message counts and trace hash at the end of a scenario's short form."""
-    with closing(build(load_scenario(FOLDER / f"{name}.toml", SHORT[name]), device="cpu")) as simulation:
+@dataclass
+class ShortRun:
+    """What is left of a short run: message counts, trace hash, and how many steps each client took."""
+
+    counts: Counts
+    trace_hash: str
+    iterations: dict[str, int]
+
+
+def run_short(name: str, *overrides: str) -> ShortRun:
+    """A scenario's short form, from its beginning to its end."""
+    with closing(
+        build(load_scenario(FOLDER / f"{name}.toml", [*SHORT[name], *overrides]), device="cpu")
+    ) as simulation:
         simulation.run()
         assert simulation.supervisor.failures == []
-        return replace(simulation.network.counts), simulation.trace.hash()
+        iterations = {
+            client.name: client.learner.iterations for client in simulation.clients if client.learner
+        }
+        return ShortRun(deepcopy(simulation.network.counts), simulation.trace.hash(), iterations)
+
+
+def skip_without_data(name: str) -> None:
+    folder = os.environ.get("COTERIE_DATA")
+    if name in NEEDS_DATA and not (folder and (Path(folder) / NEEDS_DATA[name]).is_dir()):
+        pytest.skip(f"needs {NEEDS_DATA[name]} in the folder COTERIE_DATA")
 
 
 def test_every_scenario_has_a_short_form() -> None:
-    assert {path.stem for path in FOLDER.glob("*.toml")} == set(SHORT) == set(GOLDEN)
+    assert {path.stem for path in FOLDER.glob("*.toml")} == set(SHORT)
+    assert set(SHORT) == set(GOLDEN) | set(LEARNED) and not set(GOLDEN) & set(LEARNED)
 
 
 def test_across_the_flapping_line_are_other_digits_and_one_client_here_has_them() -> None:
@@ -129,13 +166,30 @@ def test_across_the_flapping_line_are_other_digits_and_one_client_here_has_them(
     assert of_sides == [{0: 9, 1: 1}, {1: 9, 0: 1}]
 
 
+def check_learned_graph(name: str, learned: ShortRun) -> None:
+    """Beside the same run with all neighbours kept: it saves messages, and costs nobody a step."""
+    complete = run_short(name, "protocol.graph_learning=false")
+    assert learned.iterations == complete.iterations, "nobody waits: only virtual time decides"
+    sent = {kind: messages for kind, (messages, _) in learned.counts.by_type.items()}
+    least, most = LEARNED[name]
+    assert least <= sent["Knowledge"] / complete.counts.by_type["Knowledge"][0] <= most
+    assert sent.get("KnowledgeOnDemand", 0) <= sent.get("KnowledgeWanted", 0), "answers to questions"
+    someone_crashes = load_scenario(FOLDER / f"{name}.toml").churn != ()
+    assert set(learned.counts.reasons) == ({"down"} if someone_crashes else set())
+
+
 @pytest.mark.parametrize("name", list(SHORT))
-def test_short_run(name: str) -> None:
-    folder = os.environ.get("COTERIE_DATA")
-    if name in NEEDS_DATA and not (folder and (Path(folder) / NEEDS_DATA[name]).is_dir()):
-        pytest.skip(f"needs {NEEDS_DATA[name]} in the folder COTERIE_DATA")
-    counts, trace_hash = run_short(name)
-    assert (counts.sent, counts.delivered, counts.lost, counts.dropped) == GOLDEN[name]
+def test_short_run(name: str, protocol_reads: list[str]) -> None:
+    skip_without_data(name)
+    short = run_short(name)
+    assert bool(protocol_reads) == (name in LEARNED), (
+        "a figure is written down where no protocol reads numbers"
+    )
+    counts = short.counts
     assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
+    if name in GOLDEN:
+        assert (counts.sent, counts.delivered, counts.lost, counts.dropped) == GOLDEN[name]
+    else:
+        check_learned_graph(name, short)
     assert load_scenario(FOLDER / f"{name}.toml").question.partition("\n")[0].endswith("?")
-    assert run_short(name)[1] == trace_hash
+    assert run_short(name) == short

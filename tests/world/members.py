@@ -20,9 +20,10 @@ class Members:
         names: Sequence[str],
         make: Callable[[str, VirtualLoop], Membership],
         model: NetworkModel | None = None,
+        seed: int = 1,
     ) -> None:
         self.loop = VirtualLoop()
-        self.network = SimulatedNetwork(self.loop, 1, model or NetworkModel(LinkModel(Constant(0.01))))
+        self.network = SimulatedNetwork(self.loop, seed, model or NetworkModel(LinkModel(Constant(0.01))))
         self.members = {name: make(name, self.loop) for name in names}
         self.happened: list[tuple[float, str, str, bool]] = []
         self.up: set[str] = set()

@@ -1,0 +1,1 @@
+"""Comparisons with other people's software: `make peers` installs it; without it they are skipped."""
