@@ -49,7 +49,6 @@ fuzz: export OMP_NUM_THREADS ?= 1
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-
 # Other people's software beside ours.
 peers: export OMP_NUM_THREADS ?= 1
 peers: $(PEERS_INSTALLED)
