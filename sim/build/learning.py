@@ -54,9 +54,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and available else "cpu")
 
 
-def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.device) -> Learning:
+def load_learning(
+    scenario: Scenario, data_dir: Path | None, device: torch.device, *, download: bool = True
+) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
-    dataset = _dataset(scenario, data_dir)
+    dataset = _dataset(scenario, data_dir, download=download)
     partition, validation = _partition(scenario, dataset)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
@@ -144,12 +146,12 @@ def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
     return Augmentation(**chosen.model_dump(), mean=mean, std=std)
 
 
-def _dataset(scenario: Scenario, data_dir: Path | None) -> Dataset:
+def _dataset(scenario: Scenario, data_dir: Path | None, *, download: bool) -> Dataset:
     if isinstance(scenario.data, QuadraticData):
         options = scenario.data.model_dump(exclude={"name"})
         options |= {"clients": scenario.clients.count, "seed": scenario.run.seed}
         return load_dataset("quadratic", options=options)
-    return load_dataset(scenario.data.name, data_dir)
+    return load_dataset(scenario.data.name, data_dir, download=download)
 
 
 def _partition(scenario: Scenario, dataset: Dataset) -> tuple[Partition, Sequence[np.ndarray]]:

@@ -1,8 +1,12 @@
 """Who may talk to whom."""
 
+from pathlib import Path
+
+import networkx as nx
 import numpy as np
 
 from sim.errors import UserError
+from sim.input_file import InputFile
 from sim.scenario import Scenario
 from sim.world import topology
 
@@ -28,7 +32,15 @@ def neighbour_lists(scenario: Scenario) -> list[list[int]]:
                 ]
                 graph = topology.clusters(sizes)
             case "edge-list":
-                graph = topology.from_edge_list(chosen.file, n)
-    except (ValueError, OSError) as error:
+                graph = _from_edge_list(InputFile("clients.topology.file", Path(chosen.file)), n)
+    except ValueError as error:
         raise UserError(f"clients.topology: {error}") from None
     return topology.neighbours(graph)
+
+
+def _from_edge_list(file: InputFile, n: int) -> nx.Graph:
+    text = file.text()
+    try:
+        return topology.from_edge_list(text, n)
+    except ValueError as error:
+        raise file.refusal(str(error)) from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, combinations
-from pathlib import Path
 
 import networkx as nx
 
@@ -82,20 +81,22 @@ def clusters(sizes: Sequence[int]) -> nx.Graph:
     return _graph(sum(sizes), (pair for group in groups for pair in combinations(group, 2)))
 
 
-def from_edge_list(path: str | Path, n: int) -> nx.Graph:
-    """The graph in a text file: two clients a line, separated by white space; what follows a # is a comment.
+def from_edge_list(text: str, n: int) -> nx.Graph:
+    """The graph of a text: two clients a line, separated by white space; what follows a # is a comment.
 
     An edge stands once, in either direction. The graph is taken as it is, connected or not. ValueError,
-    naming file and line, for anything else; OSError if the file can't be read.
+    naming the line, for anything else.
     """
     edges = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if not words:
             continue
-        where = f"{path}, line {number}: {line.strip()!r}"
+        where = f"line {number}: {line.strip()[:60]!r}"
+        # No client's number is longer, and of thousands of digits int() makes an error of its own.
         _require(
-            len(words) == 2 and all(word.isdecimal() for word in words), f"{where} is not two client numbers"
+            len(words) == 2 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words),
+            f"{where} is not two client numbers",
         )
         i, j = map(int, words)
         _require(max(i, j) < n, f"{where}: clients are numbered 0 to {n - 1}")
