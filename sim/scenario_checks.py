@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from protocols.settings import SettingError
+from sim.scenario_limits import limits
 from sim.settings.data import (
     ClassesPerClient,
     Data,
@@ -34,6 +35,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _places(sections)
     yield from _starts(sections)
     yield from _churn(sections)
+    yield from limits(sections)
 
 
 def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:

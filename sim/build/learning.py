@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sim.build.devices import DeviceMaker
+from sim.build.memory import require_room
 from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.augmentation import Augmentation
@@ -59,6 +60,8 @@ def load_learning(
 ) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
     dataset = _dataset(scenario, data_dir, download=download)
+    settings = _settings(scenario, dataset, data_dir)
+    require_room(scenario, settings, device)
     partition, validation = _partition(scenario, dataset)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
@@ -70,7 +73,7 @@ def load_learning(
         test_rows=partition.test,
         label_maps=partition.label_maps,
     )
-    return Learning(dataset, data, partition.clusters, _settings(scenario, dataset, data_dir))
+    return Learning(dataset, data, partition.clusters, settings)
 
 
 def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:

@@ -1,0 +1,136 @@
+"""Scenarios whose parts are sensible but which come to more than any run can do, refused before it begins.
+
+Each limit is far beyond what can be simulated in days: it is for slips of the pen ("1 us" for "1 ms"), which
+would otherwise show as a command that does not return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from actors.units import DURATION
+from protocols.settings import SettingError
+from sim.settings.churn import PoissonChurn
+from sim.settings.data import QuadraticData
+from sim.settings.membership import Bootstrap, Swim
+from sim.settings.network import BurstyLoss
+from sim.settings.sections import Sections
+
+_STEPS_MAX = 10**10  # training steps of all clients: at a microsecond each, three hours
+_EVENTS_MAX = 10**8  # anything else that happens again and again
+_EVALUATIONS_MAX = 10**8  # of single models: a row of the results each
+_ARRIVALS_MAX = 10**6  # all of them are drawn before the run
+_NUMBERS_MAX = 10**9  # of the rows of quadratic data
+
+
+def limits(sections: Sections) -> Iterator[SettingError]:
+    """What would come to too much."""
+    yield from _quadratic(sections)
+    run_s = _run_s(sections)
+    if run_s is None:
+        return
+    yield from _evaluations(sections, run_s)
+    yield from _arrivals(sections, run_s)
+    yield from _repetitions(sections, run_s)
+
+
+def _run_s(sections: Sections) -> float | None:
+    """How long the run takes in virtual seconds; for one that ends by its iterations, with a step in each.
+
+    None where that cannot be said before the model is built.
+    """
+    step_s = _typical(sections.devices.step_time)
+    by_iterations = None
+    if sections.run.iterations is not None and step_s is not None:
+        by_iterations = sections.run.iterations * step_s
+    return min(filter(None, (sections.run.duration, by_iterations)), default=None)
+
+
+def _typical(times: Any) -> float | None:
+    """A time that is typical of a distribution; None for None."""
+    for key in ("value", "median", "mean", "minimum", "high"):
+        if (time_s := getattr(times, key, None)) is not None:
+            return float(time_s)
+    return None
+
+
+def _refusal(key: str, every_s: float, count: float, of_what: str, most: int) -> SettingError:
+    return SettingError(
+        key,
+        DURATION.format(every_s),
+        f"makes about {count:.2g} {of_what} in the run; must be at most {most:,}: state a longer time, or a "
+        "shorter run",
+    )
+
+
+def _evaluations(sections: Sections, run_s: float) -> Iterator[SettingError]:
+    every_s = sections.run.evaluate_every.seconds
+    count = sections.clients.count * run_s / every_s if every_s is not None else 0.0
+    if every_s is not None and count > _EVALUATIONS_MAX:
+        what = f"evaluations of the models of {sections.clients.count:,} clients"
+        yield _refusal("run.evaluate_every", every_s, count, what, _EVALUATIONS_MAX)
+
+
+def _arrivals(sections: Sections, run_s: float) -> Iterator[SettingError]:
+    for number, process in enumerate(sections.churn_process):
+        if not isinstance(process, PoissonChurn):
+            continue
+        count = min(run_s, process.until or run_s) / process.every
+        if count > _ARRIVALS_MAX:
+            yield _refusal(
+                f"churn_process.{number}.every", process.every, count, "arrivals of clients", _ARRIVALS_MAX
+            )
+
+
+def _repetitions(sections: Sections, run_s: float) -> Iterator[SettingError]:
+    clients = sections.clients.count
+    step_s = _typical(sections.devices.step_time)
+    if step_s is not None and clients * run_s / step_s > _STEPS_MAX:
+        what = f"training steps of {clients:,} clients"
+        yield _refusal("devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX)
+    for key, every_s, what in _periods(sections):
+        count = clients * run_s / every_s
+        if count > _EVENTS_MAX:
+            yield _refusal(key, every_s, count, f"{what} of {clients:,} clients", _EVENTS_MAX)
+
+
+def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
+    """What each client does, or what befalls it, again and again: the key, the time between, and what it is."""
+    devices, membership = sections.devices, sections.network.membership
+    if devices.transient is not None:
+        cycle_s = devices.transient.every + devices.transient.length
+        yield "devices.transient.every", cycle_s, "slow spells"
+    if devices.periodic is not None:
+        yield "devices.periodic.period", devices.periodic.period, "slow times"
+    swim, key = membership, "network.membership"
+    if isinstance(membership, Bootstrap):
+        yield "network.membership.shuffle_every", membership.shuffle_every, "exchanges"
+        swim, key = membership.detection, "network.membership.detection"
+    if isinstance(swim, Swim):
+        yield f"{key}.period", swim.period, "pings"
+        yield f"{key}.reconnect", swim.reconnect, "pings of dead peers"
+    losses = [("network.loss", sections.network.loss)]
+    losses += [(f"network.class.{i}.loss", kind.loss) for i, kind in enumerate(sections.network.classes)]
+    for key, loss in losses:
+        if isinstance(loss, BurstyLoss):
+            yield f"{key}.good", loss.good + loss.bad, "good and bad spells on a connection"
+    returns = [(f"churn.{i}", event) for i, event in enumerate(sections.churn) if event.event == "rejoin"]
+    for key, back in (*returns, *((f"churn_process.{i}", p) for i, p in enumerate(sections.churn_process))):
+        if back.state == "stale":
+            yield f"{key}.backup_every", back.backup_every, "backups"
+
+
+def _quadratic(sections: Sections) -> Iterator[SettingError]:
+    data = sections.data
+    if not isinstance(data, QuadraticData):
+        return
+    numbers = sections.clients.count * data.samples * (data.dimension + 1)
+    if numbers > _NUMBERS_MAX:
+        yield SettingError(
+            "data.dimension",
+            data.dimension,
+            f"{sections.clients.count:,} clients with {data.samples:,} rows of {data.dimension + 1:,} numbers "
+            f"make {numbers:,}, which do not fit in memory; must be at most {_NUMBERS_MAX:,}: use fewer "
+            "data.samples or clients",
+        )
