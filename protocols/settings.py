@@ -92,7 +92,7 @@ def _parser(quantity: Quantity, least: str, most: str) -> Callable[[str | float]
 
 
 # A clock that has gone for a century still tells half a microsecond.
-_parse_duration = _parser(DURATION, "0.001 us", "36500 day")
+limited_duration = _parser(DURATION, "0.001 us", "36500 day")
 _parse_bandwidth = _parser(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
 _parse_compute = _parser(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")
 _parse_size = _parser(SIZE, "1 B", "1e6 GB")
@@ -103,7 +103,7 @@ def _parse_whole_size(value: str | float) -> int:
 
 
 def _positive_duration(value: str | float) -> float:
-    seconds = _parse_duration(value)
+    seconds = limited_duration(value)
     if seconds == 0:
         raise ValueError(f"{value!r} must be more than 0; write {DURATION.allowed}")
     return seconds
@@ -127,7 +127,7 @@ def _text(formatter: Callable[[Any], str]) -> PlainSerializer:
 
 
 Duration = Annotated[
-    float, BeforeValidator(_parse_duration), _text(DURATION.format), _schema(DURATION, zero=True)
+    float, BeforeValidator(limited_duration), _text(DURATION.format), _schema(DURATION, zero=True)
 ]
 """Seconds, 0 or more, written as ``"20 ms"``."""
 

@@ -21,7 +21,7 @@ _STEPS_MAX = 10**10  # training steps of all clients: at a microsecond each, thr
 _EVENTS_MAX = 10**8  # anything else that happens again and again
 _EVALUATIONS_MAX = 10**8  # of single models: a row of the results each
 _ARRIVALS_MAX = 10**6  # all of them are drawn before the run
-_NUMBERS_MAX = 10**9  # of the rows of quadratic data
+_NUMBERS_MAX = 3 * 10**8  # of the rows of quadratic data: 8 GB while they are made
 
 
 def limits(sections: Sections) -> Iterator[SettingError]:
@@ -96,7 +96,7 @@ def _repetitions(sections: Sections, run_s: float) -> Iterator[SettingError]:
 
 
 def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
-    """What each client does, or what befalls it, again and again: the key, the time between, and what it is."""
+    """What each client does, or meets with, again and again: the key, the time between, and what it is."""
     devices, membership = sections.devices, sections.network.membership
     if devices.transient is not None:
         cycle_s = devices.transient.every + devices.transient.length
@@ -130,7 +130,7 @@ def _quadratic(sections: Sections) -> Iterator[SettingError]:
         yield SettingError(
             "data.dimension",
             data.dimension,
-            f"{sections.clients.count:,} clients with {data.samples:,} rows of {data.dimension + 1:,} numbers "
-            f"make {numbers:,}, which do not fit in memory; must be at most {_NUMBERS_MAX:,}: use fewer "
-            "data.samples or clients",
+            f"{sections.clients.count:,} clients with {data.samples:,} rows of {data.dimension + 1:,} "
+            f"numbers make {numbers:,}, which do not fit in memory; must be at most {_NUMBERS_MAX:,}: use "
+            "fewer data.samples or clients",
         )

@@ -26,8 +26,8 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
         raise UserError(
             f'model.name = "{scenario.model.name}", training.batch_size = {scenario.training.batch_size}: a '
             f"training step takes {_gb(_step_bytes(largest))} at least, for a model of "
-            f"{largest.architecture.numel:,} numbers, its gradient, its optimizer and a batch, and {device} has "
-            f"{_gb(there)}; use a smaller model or a smaller batch"
+            f"{largest.architecture.numel:,} numbers, its gradient, its optimizer and a batch, and {device} "
+            f"has {_gb(there)}; use a smaller model or a smaller batch"
         )
     # With a server, only a share of the clients has a model of its own at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
@@ -35,8 +35,8 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
     if held > there:
         raise UserError(
             f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers take "
-            f"{_gb(held)} at least, up to {largest.architecture.numel:,} numbers in a model, and {device} has "
-            f"{_gb(there)}; use fewer clients or a smaller model"
+            f"{_gb(held)} at least, up to {largest.architecture.numel:,} numbers in a model, and {device} "
+            f"has {_gb(there)}; use fewer clients or a smaller model"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.data_folder import trace_file
-from sim.input_file import InputFile, Row
+from sim.input_file import InputFile, Row, shown
 from sim.world.churn_processes import Session, sessions_of_size
 
 Floats = NDArray[np.float64]
@@ -126,7 +126,9 @@ def _csv_matrix(source: InputFile) -> Floats:
         try:
             rows.append(np.array(line.split(","), dtype=np.float64))
         except ValueError as error:
-            raise source.refusal(f"must be numbers with commas between: {error}", f"line {number}") from None
+            raise source.refusal(
+                f"must be numbers with commas between: {shown(str(error))}", f"line {number}"
+            ) from None
         if len(rows[-1]) != len(lines):
             raise source.refusal(
                 f"has {len(rows[-1])} values; must have {len(lines)}, as there are rows", f"line {number}"

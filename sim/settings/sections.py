@@ -32,6 +32,7 @@ from protocols.settings import (
     Weight,
     Within,
     default,
+    limited_duration,
 )
 from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
@@ -63,7 +64,7 @@ class EvaluateEvery:
                 )
             return cls(iterations=iterations)
         try:
-            seconds = DURATION.parse(value)
+            seconds = limited_duration(value)
         except ValueError as error:
             raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
         if seconds == 0:
