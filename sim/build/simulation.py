@@ -16,7 +16,7 @@ from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
 from sim.build.network import network_model
-from sim.build.topology import neighbour_lists, require_links
+from sim.build.topology import neighbour_lists, require_possible
 from sim.clients import Client
 from sim.compute import DeviceCompute
 from sim.errors import UserError
@@ -62,7 +62,7 @@ def build(
     chosen = choose_device(device)
     require_precision(scenario, chosen)
     if scenario.protocol.learner.servers.__func__ is Learner.servers.__func__:  # type: ignore[attr-defined]
-        require_links(scenario)  # with servers nobody asks for the topology
+        require_possible(scenario)  # with servers nobody asks for the topology
     with explained("the data and the models at the start", chosen):
         learning = load_learning(scenario, data_dir, chosen, download=download)
         scenario = decided(scenario, learning)

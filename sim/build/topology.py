@@ -13,10 +13,11 @@ from sim.settings.topology import ClusterTopology
 from sim.world import topology
 
 _LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
+_ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 million has none
 
 
-def require_links(scenario: Scenario) -> None:
-    """UserError for a topology whose links would not fit in memory; nothing is made for it."""
+def require_possible(scenario: Scenario) -> None:
+    """UserError for a topology that would not fit in memory or never be connected; nothing is made for it."""
     chosen, n = scenario.clients.topology, scenario.clients.count
     match chosen.kind:
         case "complete":
@@ -25,6 +26,13 @@ def require_links(scenario: Scenario) -> None:
             links = n * chosen.degree // 2
         case "erdos-renyi":
             links = round(chosen.probability * n * (n - 1) / 2)
+            alone = n * (1 - chosen.probability) ** (n - 1) if n > 1 else 0.0
+            if alone > _ALONE_MAX:
+                raise UserError(
+                    f"clients.topology.probability = {chosen.probability}: leaves {alone:,.0f} of "
+                    f"clients.count = {n} without a neighbour, on average, so that the graph is never "
+                    "connected; must be above ln(n) / n"
+                )
         case "clusters":
             links = sum(size * (size - 1) // 2 for size in _cluster_sizes(chosen, n))
         case _:
@@ -32,8 +40,8 @@ def require_links(scenario: Scenario) -> None:
     if links > _LINKS_MAX:
         raise UserError(
             f'clients.topology.kind = "{chosen.kind}": has {links:,} links among clients.count = {n}, more '
-            f"than fit in memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with fewer "
-            "neighbours, such as k-regular"
+            f"than fit in memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with "
+            "fewer neighbours, such as k-regular"
         )
 
 

@@ -15,7 +15,6 @@ import networkx as nx
 from sim.world.random import key
 
 _TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
-_HOPELESS = 20.0  # clients without a link, on average: one graph in 500 million has none
 
 
 def complete(n: int) -> nx.Graph:
@@ -54,12 +53,6 @@ def _random_regular(k: int, n: int, seed: int) -> nx.Graph:
 def erdos_renyi(n: int, p: float, seed: int) -> nx.Graph:
     """Each pair knows each other with probability `p`, independently, given that the graph is connected."""
     _require(0 <= p <= 1, f"an Erdos-Renyi graph: p must be between 0 and 1, not {p}")
-    alone = n * (1 - p) ** (n - 1) if n > 1 else 0.0
-    _require(
-        alone <= _HOPELESS,
-        f"an Erdos-Renyi graph (p = {p}) of {n:,} clients is never connected: {alone:,.0f} of them have no "
-        "neighbour, on average; it needs a p above ln(n) / n",
-    )
     return _connected(
         lambda draw: nx.fast_gnp_random_graph(n, p, seed=draw),
         n,
