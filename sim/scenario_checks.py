@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Sequence
 
 from protocols.settings import SettingError
-from sim.scenario_limits import limits
 from sim.settings.data import (
     ClassesPerClient,
     Data,
@@ -35,7 +34,6 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _places(sections)
     yield from _starts(sections)
     yield from _churn(sections)
-    yield from limits(sections)
 
 
 def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from actors.units import DURATION
-from protocols.settings import SettingError
+from protocols.settings import SettingError, Settings
 from sim.settings.churn import PoissonChurn
 from sim.settings.data import QuadraticData
 from sim.settings.membership import Bootstrap, Swim
@@ -19,20 +19,21 @@ from sim.settings.sections import Sections
 
 _STEPS_MAX = 10**10  # training steps of all clients: at a microsecond each, three hours
 _EVENTS_MAX = 10**8  # anything else that happens again and again
-_EVALUATIONS_MAX = 10**8  # of single models: a row of the results each
+_EVALUATIONS_MAX = 100_000  # a millisecond each, at least
+_MODELS_EVALUATED_MAX = 10**8  # in all of them: a row of the results each
 _ARRIVALS_MAX = 10**6  # all of them are drawn before the run
 _NUMBERS_MAX = 3 * 10**8  # of the rows of quadratic data: 8 GB while they are made
 
 
-def limits(sections: Sections) -> Iterator[SettingError]:
-    """What would come to too much."""
+def limits(sections: Sections, protocol: Settings) -> Iterator[SettingError]:
+    """What would come to too much, with these settings of the protocol."""
     yield from _quadratic(sections)
     run_s = _run_s(sections)
     if run_s is None:
         return
     yield from _evaluations(sections, run_s)
     yield from _arrivals(sections, run_s)
-    yield from _repetitions(sections, run_s)
+    yield from _repetitions(sections, protocol, run_s)
 
 
 def _run_s(sections: Sections) -> float | None:
@@ -65,11 +66,15 @@ def _refusal(key: str, every_s: float, count: float, of_what: str, most: int) ->
 
 
 def _evaluations(sections: Sections, run_s: float) -> Iterator[SettingError]:
-    every_s = sections.run.evaluate_every.seconds
-    count = sections.clients.count * run_s / every_s if every_s is not None else 0.0
-    if every_s is not None and count > _EVALUATIONS_MAX:
-        what = f"evaluations of the models of {sections.clients.count:,} clients"
-        yield _refusal("run.evaluate_every", every_s, count, what, _EVALUATIONS_MAX)
+    every_s, clients = sections.run.evaluate_every.seconds, sections.clients.count
+    if every_s is None:
+        return
+    count = run_s / every_s
+    if count > _EVALUATIONS_MAX:
+        yield _refusal("run.evaluate_every", every_s, count, "evaluations", _EVALUATIONS_MAX)
+    elif count * clients > _MODELS_EVALUATED_MAX:
+        what = f"evaluations of single models, with {clients:,} clients,"
+        yield _refusal("run.evaluate_every", every_s, count * clients, what, _MODELS_EVALUATED_MAX)
 
 
 def _arrivals(sections: Sections, run_s: float) -> Iterator[SettingError]:
@@ -83,13 +88,16 @@ def _arrivals(sections: Sections, run_s: float) -> Iterator[SettingError]:
             )
 
 
-def _repetitions(sections: Sections, run_s: float) -> Iterator[SettingError]:
+def _repetitions(sections: Sections, protocol: Settings, run_s: float) -> Iterator[SettingError]:
     clients = sections.clients.count
     step_s = _typical(sections.devices.step_time)
     if step_s is not None and clients * run_s / step_s > _STEPS_MAX:
         what = f"training steps of {clients:,} clients"
         yield _refusal("devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX)
-    for key, every_s, what in _periods(sections):
+    periods = [*_periods(sections)]
+    if (period_s := getattr(protocol, "period", None)) is not None:
+        periods.append(("protocol.period", period_s, "periods"))
+    for key, every_s, what in periods:
         count = clients * run_s / every_s
         if count > _EVENTS_MAX:
             yield _refusal(key, every_s, count, f"{what} of {clients:,} clients", _EVENTS_MAX)
@@ -103,14 +111,15 @@ def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
         yield "devices.transient.every", cycle_s, "slow spells"
     if devices.periodic is not None:
         yield "devices.periodic.period", devices.periodic.period, "slow times"
-    swim, key = membership, "network.membership"
+    swim: Any = membership
+    key = "network.membership"
     if isinstance(membership, Bootstrap):
         yield "network.membership.shuffle_every", membership.shuffle_every, "exchanges"
         swim, key = membership.detection, "network.membership.detection"
     if isinstance(swim, Swim):
         yield f"{key}.period", swim.period, "pings"
         yield f"{key}.reconnect", swim.reconnect, "pings of dead peers"
-    losses = [("network.loss", sections.network.loss)]
+    losses: list[tuple[str, Any]] = [("network.loss", sections.network.loss)]
     losses += [(f"network.class.{i}.loss", kind.loss) for i, kind in enumerate(sections.network.classes)]
     for key, loss in losses:
         if isinstance(loss, BurstyLoss):

@@ -185,10 +185,16 @@ class _ArrayUnpickler(pickle.Unpickler):
             ) from None
 
 
+def _unpickled(content: bytes) -> Any:
+    stream = io.BytesIO(content)
+    found = _ArrayUnpickler(stream, encoding="bytes").load()
+    if behind := len(content) - stream.tell():
+        raise ValueError(f"{behind:,} bytes more behind its end")
+    return found
+
+
 def _read_cifar_batch(file: InputFile, label_key: bytes, kind: ImageKind) -> tuple[np.ndarray, np.ndarray]:
-    batch = file.parsed(
-        lambda content: _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load(), "a batch of CIFAR"
-    )
+    batch = file.parsed(_unpickled, "a batch of CIFAR")
     if not isinstance(batch, dict):
         raise file.refusal(f"holds a {type(batch).__name__}; must be a table with data and labels")
     for key in (b"data", label_key):

@@ -56,7 +56,9 @@ class EvaluateEvery:
         """From ``"15 s"`` or ``"100 iterations"``."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,10})\s*iterations?\s*", value)):
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
+            if len(match[1]) > 9:  # thousands of digits would be more than int() takes
+                raise ValueError("must be at most 999,999,999 iterations")
             iterations = int(match[1])
             if iterations == 0:
                 raise ValueError(

@@ -207,6 +207,7 @@ def test_spoiled_batches_of_cifar(tmp_path: Path, batch: dict[str, Any], problem
     [
         (b"junk", "is not a batch of CIFAR, or damaged"),
         (pickle.dumps({b"data": COLOUR.reshape(-1, 3072)}, protocol=2)[:100], "or damaged"),
+        (pickle.dumps({b"data": COLOUR, b"labels": []}) + b"more", "4 bytes more behind its end"),
         (pickle.dumps([1, 2]), "holds a list; must be a table with data and labels"),
         # An array of a shape that no memory has room for, and nothing in it.
         (b"cnumpy\nndarray\n((I1000000\nI1000000\nI1000000\ntR.", "is not a batch of CIFAR, or damaged"),
