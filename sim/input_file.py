@@ -129,9 +129,15 @@ class InputFile:
 
     def array(self) -> np.ndarray:
         """The array of a .npy file. Arrays of Python objects are pickles, which can run code: refused."""
-        found = self.parsed(
-            lambda content: np.load(io.BytesIO(content), allow_pickle=False), "a .npy file of numbers"
-        )
+
+        def parse(content: bytes) -> Any:
+            stream = io.BytesIO(content)
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray) and (behind := len(content) - stream.tell()):
+                raise ValueError(f"{behind:,} bytes more behind its end")
+            return loaded
+
+        found = self.parsed(parse, "a .npy file of numbers")
         if not isinstance(found, np.ndarray):
             raise self.refusal("is an archive of arrays; must be a .npy file, a single one")
         return found

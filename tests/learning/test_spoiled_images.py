@@ -260,6 +260,13 @@ def test_an_archive_whose_arrays_become_large(tmp_path: Path, monkeypatch: pytes
         read_images("cifar-100", tmp_path)
 
 
+def test_an_array_with_something_behind_it(tmp_path: Path) -> None:
+    file = cifar100(tmp_path) / "x_train.npy"
+    file.write_bytes(file.read_bytes() + b"junk")
+    with pytest.raises(UserError, match=r"x_train\.npy: is not a \.npy file.*: 4 bytes more behind its end"):
+        read_images("cifar-100", tmp_path)
+
+
 def test_an_archive_where_an_array_is_expected(tmp_path: Path) -> None:
     folder = cifar100(tmp_path)
     with (folder / "x_train.npy").open("wb") as file:
