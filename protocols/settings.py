@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,7 +23,6 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema, core_schema
 
 from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
 
@@ -47,12 +47,10 @@ class Within:
     most: float
     reason: str = ""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return AfterValidator(self._checked).__get_pydantic_core_schema__(source, handler)
 
-    def __get_pydantic_json_schema__(
-        self, number: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler(number)
         least = {} if "exclusiveMinimum" in schema else {"minimum": self.least}
         return schema | least | {"maximum": self.most}

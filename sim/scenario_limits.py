@@ -1,7 +1,7 @@
 """Scenarios whose parts are sensible but which come to more than any run can do, refused before it begins.
 
-Each limit is far beyond what can be simulated in days: it is for slips of the pen ("1 us" for "1 ms"), which
-would otherwise show as a command that does not return.
+Each limit is beyond what can be simulated in days: it is for slips of the pen, which would otherwise show as
+a command that does not return.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from sim.settings.membership import Bootstrap, Swim
 from sim.settings.network import BurstyLoss
 from sim.settings.sections import Sections
 
-_STEPS_MAX = 10**10  # training steps of all clients: at a microsecond each, three hours
-_EVENTS_MAX = 10**8  # anything else that happens again and again
-_EVALUATIONS_MAX = 100_000  # a millisecond each, at least
-_MODELS_EVALUATED_MAX = 10**8  # in all of them: a row of the results each
-_ARRIVALS_MAX = 10**6  # all of them are drawn before the run
+# A long run may be meant to be interrupted, so that these are generous.
+_STEPS_MAX = 10**12  # training steps of all clients: at a microsecond each, twelve days
+_EVENTS_MAX = 10**10  # anything else that happens again and again
+_EVALUATIONS_MAX = 10**8  # a millisecond each, at least: a day
+_MODELS_EVALUATED_MAX = 10**10  # in all of them: a row of the results each
+# What is made before the run begins.
+_ARRIVALS_MAX = 10**6
 _NUMBERS_MAX = 3 * 10**8  # of the rows of quadratic data: 8 GB while they are made
 
 
 def limits(sections: Sections, protocol: Settings) -> Iterator[SettingError]:
     """What would come to too much, with these settings of the protocol."""
     yield from _quadratic(sections)
+    yield from _arrivals(sections)
     run_s = _run_s(sections)
     if run_s is None:
         return
     yield from _evaluations(sections, run_s)
-    yield from _arrivals(sections, run_s)
     yield from _repetitions(sections, protocol, run_s)
 
 
@@ -77,11 +79,12 @@ def _evaluations(sections: Sections, run_s: float) -> Iterator[SettingError]:
         yield _refusal("run.evaluate_every", every_s, count * clients, what, _MODELS_EVALUATED_MAX)
 
 
-def _arrivals(sections: Sections, run_s: float) -> Iterator[SettingError]:
+def _arrivals(sections: Sections) -> Iterator[SettingError]:
     for number, process in enumerate(sections.churn_process):
         if not isinstance(process, PoissonChurn):
             continue
-        count = min(run_s, process.until or run_s) / process.every
+        until_s = min(filter(None, (process.until, sections.run.duration)), default=0.0)
+        count = until_s / process.every
         if count > _ARRIVALS_MAX:
             yield _refusal(
                 f"churn_process.{number}.every", process.every, count, "arrivals of clients", _ARRIVALS_MAX

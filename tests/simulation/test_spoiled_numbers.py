@@ -89,37 +89,42 @@ def test_single_numbers(tmp_path: Path, override: str, problem: str) -> None:
             "must be at most 1,000,000",
         ),
         (
-            ["run.evaluate_every=1 us"],
-            'run.evaluate_every = "1 us" (from --set): makes about 6e+07 evaluations in the run; must be at '
-            "most 100,000",
+            # Arrivals are drawn up to the stated duration, however soon the iterations are done.
+            ["run.duration=10 day", "run.iterations=1", "run.evaluate_every=1 day", poisson("100 ms")],
+            "makes about 8.6e+06 arrivals",
         ),
         (
-            ["devices.step_time=0.001 us"],
-            'devices.step_time = "0.001 us" (from --set): makes about 2.4e+11 training steps',
+            ["run.evaluate_every=0.01 us"],
+            'run.evaluate_every = "0.01 us" (from --set): makes about 6e+09 evaluations in the run; must be '
+            "at most 100,000,000",
         ),
         (
-            ["run.duration=36500 day", "run.evaluate_every=1 day"],
-            "makes about 1.3e+11 training steps of 4 clients in the run; must be at most 10,000,000,000",
+            ["run.duration=1 h", "devices.step_time=0.001 us"],
+            'devices.step_time = "0.001 us" (from --set): makes about 1.4e+13 training steps',
         ),
         (
-            ['devices.transient={every="1 us", length="1 us", factor=2}'],
-            'devices.transient.every = "1 us" (from --set): makes about 1.2e+08 slow spells of 4 clients',
+            ["run.duration=36500 day", "run.evaluate_every=1 day", "devices.step_time=1 ms"],
+            "makes about 1.3e+13 training steps of 4 clients in the run; must be at most 1,000,000,000,000",
         ),
-        (["protocol.period=1 us"], "makes about 2.4e+08 periods of 4 clients in the run"),
         (
-            ["clients.count=1000000", "run.evaluate_every=500 ms"],
-            "1.2e+08 evaluations of single models, with 1,000,000 clients, in the run",
+            ['devices.transient={every="0.001 us", length="0.001 us", factor=2}'],
+            'devices.transient.every = "0.001 us" (from --set): makes about 1.2e+11 slow spells of 4 clients',
         ),
-        (['devices.periodic={period="1 us", share=0.5, factor=2}'], "slow times of 4 clients in the run"),
-        (['network.loss={kind="gilbert-elliott", good="1 us", bad="1 us"}'], "good and bad spells"),
-        (['network.membership={kind="swim", period="1 us", timeout="0.1 us"}'], "pings of 4 clients"),
-        (['network.membership={kind="bootstrap", shuffle_every="1 us"}'], "exchanges of 4 clients"),
+        (["protocol.period=0.01 us"], "makes about 2.4e+10 periods of 4 clients in the run"),
+        (
+            ["clients.count=1000000", "run.evaluate_every=5 ms"],
+            "1.2e+10 evaluations of single models, with 1,000,000 clients, in the run",
+        ),
+        (['devices.periodic={period="0.01 us", share=0.5, factor=2}'], "slow times of 4 clients in the run"),
+        (['network.loss={kind="gilbert-elliott", good="0.01 us", bad="0.01 us"}'], "good and bad spells"),
+        (['network.membership={kind="swim", period="0.01 us", timeout="0.001 us"}'], "pings of 4 clients"),
+        (['network.membership={kind="bootstrap", shuffle_every="0.01 us"}'], "exchanges of 4 clients"),
         (
             [
                 'churn=[{at="1 s", event="crash", clients=[0]}, {at="2 s", event="rejoin", clients=[0], '
-                'state="stale", backup_every="1 us"}]'
+                'state="stale", backup_every="0.01 us"}]'
             ],
-            'churn.1.backup_every = "1 us" (from --set): makes about 2.4e+08 backups of 4 clients',
+            'churn.1.backup_every = "0.01 us" (from --set): makes about 2.4e+10 backups of 4 clients',
         ),
         # A run that ends by its iterations takes a step's time for each, at least.
         (
