@@ -66,7 +66,10 @@ def poisson(every: str = "1 s", session: str = HOUR) -> str:
             "speedup = 1e+300 (from --set): must be at most 1,000,000",
         ),
         ('data.partition={kind="dirichlet", alpha=1e-300}', "must be at least 0.001"),
-        ('data.partition={kind="permuted-clusters", clusters=2, shift=99999999999999999999}', "1,000,000"),
+        (
+            'data.partition={kind="permuted-clusters", clusters=2, shift=999999999999999999}',
+            "must be at most 1,000,000",
+        ),
         ("data={name='quadratic', clusters=2, dimension=1000000}", "must be at most 100,000"),
         ("data={name='quadratic', clusters=2, curvatures=[1e300]}", "must be at most 1,000,000"),
         ("data={name='quadratic', clusters=2, samples=1000000000000}", "must be at most 1,000,000"),
