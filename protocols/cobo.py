@@ -42,15 +42,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import model_validator
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import project_on_simplex, shared_uniform
 from protocols.rounds import RoundLearner, RoundModel
-from protocols.settings import PositiveDuration, SettingError, default
+from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, Weight, default
 from protocols.vectors import Scalar, Vector
 
 
@@ -131,25 +131,25 @@ class CoBoSettings(learner.Settings):
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
-    rho: Annotated[float, Field(ge=0)] = 0.05
+    rho: Weight = 0.05
     """Strength of the pulls."""
-    gamma: PositiveFloat = 0.01
+    gamma: PositiveWeight = 0.01
     """Step size of the weights."""
     domain: Literal["box", "simplex"] = "box"
     """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
     """A pair updates its weight in an iteration with probability `sampling_scale`/n ("constant"), `decay`
     ("time-dependent"), the former for `constant_iterations` and then the latter ("mixed"), or 1 ("none")."""
-    sampling_scale: PositiveFloat = 1.0
+    sampling_scale: PositiveWeight = 1.0
     """Expected number of pair updates of a client in an iteration, while their probability is constant."""
-    constant_iterations: PositiveInt = 80
+    constant_iterations: Count = 80
     """Iterations before the decay begins, for "mixed"."""
     decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
     """Probability of a pair's update in iteration t, once it decays."""
     exchange: Literal["all", "sampled"] = "all"
     """Asynchronous: models go to all peers after each iteration (as in the paper), or only to the peer of a
     pair that is updated (traffic per client that stays bounded, however many there are)."""
-    local_steps: PositiveInt = 1
+    local_steps: Count = 1
     """Training steps in an iteration."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for."""

@@ -16,19 +16,18 @@ for `patience` is left out and its weight given to the client itself. Quantised 
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
-
 from protocols.dpsgd import DPSGD
+from protocols.settings import Count
 from protocols.vectors import Vector
 
 
 class DFedAvgMSettings(DPSGD.Settings):
     """Train for epochs, and average with the neighbours in the topology."""
 
-    local_epochs: PositiveInt = 1
+    local_epochs: Count = 1
     """Passes over the own samples in an iteration; each drops the last incomplete batch."""
     # A method that is told nothing trains for epochs here, for one step there.
-    local_steps: PositiveInt | None = None  # type: ignore[assignment]
+    local_steps: Count | None = None  # type: ignore[assignment]
     """Training steps in an iteration (K), instead of `local_epochs`."""
 
 

@@ -25,13 +25,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols.mathematics import metropolis_weights
 from protocols.rounds import RoundLearner, RoundModel
-from protocols.settings import PositiveDuration, default
+from protocols.settings import Count, PositiveDuration, default
 from protocols.vectors import Vector, mix
 
 
@@ -51,7 +49,7 @@ class DPSGD(RoundLearner):
 
         mode: Literal["synchronous", "asynchronous"] = "synchronous"
         """In rounds with all neighbours (D-PSGD), or with one random neighbour at a time (AD-PSGD)."""
-        local_steps: PositiveInt = 1
+        local_steps: Count = 1
         """Training steps in an iteration."""
         patience: PositiveDuration = default("1 min")
         """How long a silent neighbour is waited for."""

@@ -19,20 +19,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat
-
 from protocols import settings as base
 from protocols.fedsim import FedSim, FedSimServer, FedSimSettings
 from protocols.local_losses import ContrastiveClassifier
+from protocols.settings import PositiveWeight, Weight
 from protocols.vectors import Vector
 
 
 class FedClassAvgSettings(FedSimSettings):
     """A server averages the heads of clients that contrast their features."""
 
-    rho: NonNegativeFloat = 0.1
+    rho: Weight = 0.1
     """Strength of the pull towards the average head."""
-    temperature: PositiveFloat = 100.0
+    temperature: PositiveWeight = 100.0
     """Temperature tau of the contrastive loss; MAPL's, for its comparison."""
     pull: Literal["norm", "squared", "code"] = "norm"
     """The distance between heads: the norm of the difference, half its square, or the authors' code's mean

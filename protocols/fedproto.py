@@ -1,7 +1,8 @@
 """FedProto: clients share the mean features of each class, and pull their own features towards the others'.
 
 Tan et al., "FedProto: Federated prototype learning across heterogeneous clients" (2021), algorithm 1, with
-client i's samples D_i^k of class k and the classes' prototypes xi^k:
+client i's samples D_i^k offrom protocols.settings import Weight
+ class k and the classes' prototypes xi^k:
 
     each round: theta_i <- E local epochs on l_ce + lambda * (distance of features to their class's xi^k)
                 xi_i^k <- mean of z over D_i^k                          for the classes that i has
@@ -22,12 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import NonNegativeFloat
-
 from protocols import learner
 from protocols import settings as base
 from protocols.local_losses import FeaturePrototypes
 from protocols.server_rounds import PartsClient, RoundServer, RoundSettings, Task
+from protocols.settings import Weight
 from protocols.vectors import Vector, mix
 
 
@@ -57,7 +57,7 @@ class GlobalPrototypes:
 class FedProtoSettings(RoundSettings):
     """A server averages the mean features of each class."""
 
-    strength: NonNegativeFloat = 1.0
+    strength: Weight = 1.0
     """Weight lambda of the distance between features and prototypes."""
     weights: Literal["samples", "equal"] = "samples"
     """How much a client counts in a class: as it has samples of it (paper), or as any other (code)."""

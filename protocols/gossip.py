@@ -18,10 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import PositiveInt
-
 from protocols import learner
-from protocols.settings import PositiveDuration, default
+from protocols.settings import Count, PositiveDuration, default
 from protocols.vectors import Vector, mix
 
 
@@ -42,9 +40,9 @@ class Gossip(learner.Learner):
 
         period: PositiveDuration = default("1 s")
         """Time between two pushes of a client; the first one comes after a random part of it."""
-        fanout: PositiveInt = 1
+        fanout: Count = 1
         """Peers that get each push."""
-        local_steps: PositiveInt = 1
+        local_steps: Count = 1
         """Training steps after each merge."""
         merge: Literal["average", "age"] = "average"
         """Weights of the own and the received model: 1/2 each, or in proportion to their ages."""

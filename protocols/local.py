@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import PositiveInt
-
 from protocols import learner
+from protocols.settings import Count
 
 
 class Local(learner.Learner):
@@ -13,9 +12,9 @@ class Local(learner.Learner):
     class Settings(learner.Settings):
         """Everybody trains alone."""
 
-        local_steps: PositiveInt = 1
+        local_steps: Count = 1
         """Training steps in an iteration."""
-        local_epochs: PositiveInt | None = None
+        local_epochs: Count | None = None
         """Passes over the own samples in an iteration, instead of `local_steps`."""
 
     settings: Settings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from protocols import learner
 from protocols.graph_learning import GraphLearning
-from protocols.settings import PositiveDuration, default
+from protocols.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 
 
 class MaplSettings(learner.Settings):
@@ -16,7 +16,7 @@ class MaplSettings(learner.Settings):
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
-    local_epochs: PositiveInt = 1
+    local_epochs: Count = 1
     """Passes over the own samples in an iteration (E)."""
     fresh_optimizer: bool = False
     """Forget the optimizer's moments before each iteration, as the authors' code does."""
@@ -27,20 +27,20 @@ class MaplSettings(learner.Settings):
     """Train with the prototype loss l_proto."""
     uniformity: bool = True
     """Train with the uniformity loss l_uni."""
-    temperature: PositiveFloat = 100.0
+    temperature: PositiveWeight = 100.0
     """Temperature tau of the contrastive losses."""
-    prototype_temperature: PositiveFloat | None = None
+    prototype_temperature: PositiveWeight | None = None
     """Temperature of l_proto; by default the same."""
     loss_variant: Literal["paper", "code"] = "paper"
     """The losses as in the paper, or as in the authors' code."""
 
     graph_learning: bool = True
     """Learn the weights (CGL); without, they stay equal."""
-    warm_up: NonNegativeInt = 100
+    warm_up: CountOrZero = 100
     """Iterations of a client before its head is shared and its weights are learned (T_thr)."""
-    graph_steps: PositiveInt = 1
+    graph_steps: Count = 1
     """Steps each time the weights are learned (E_g)."""
-    graph_learning_rate: PositiveFloat = 0.1
+    graph_learning_rate: PositiveWeight = 0.1
     """Step size of the weights (eta)."""
     graph_step: Literal["gradient", "sign"] = "gradient"
     """Along the gradient (paper), or its sign, as the authors' Adam, made afresh for each step, goes."""
@@ -54,11 +54,11 @@ class MaplSettings(learner.Settings):
     """gamma: shares of the samples (paper), equal shares, or 1."""
     norm: Literal["l2", "l1"] = "l2"
     """Norm in the regularizer."""
-    mu1: NonNegativeFloat = 0.5
+    mu1: Weight = 0.5
     """Weight of the similarity in the graph's loss."""
-    mu2: NonNegativeFloat = 0.1
+    mu2: Weight = 0.1
     """Weight of the regularizer in the graph's loss."""
-    beta: NonNegativeFloat = 0.5
+    beta: Weight = 0.5
     """Weight of the norm in the regularizer."""
 
     new_heads: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -66,9 +66,9 @@ class MaplSettings(learner.Settings):
     half_life: PositiveDuration | None = None
     """Asynchronous: what a neighbour sent counts half as much after this time; by default its age does not
     matter."""
-    neighbours_at_start: PositiveInt | None = None
+    neighbours_at_start: Count | None = None
     """Begin with so many random neighbours instead of all peers."""
-    explore: NonNegativeFloat = 0.0
+    explore: Weight = 0.0
     """Strangers that are asked for what they know in an iteration, on average."""
     patience: PositiveDuration = default("1 min")
     """How long a silent neighbour is waited for."""

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
 from protocols import settings as base
-from protocols.settings import PositiveDuration, default
+from protocols.settings import Count, PositiveDuration, default
 from protocols.vectors import Vector
 
 
@@ -40,9 +40,9 @@ class RoundSettings(learner.Settings):
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share C of the clients that train in a round; at least one does."""
-    local_steps: PositiveInt | None = None
+    local_steps: Count | None = None
     """Training steps of a client in a round, instead of `local_epochs`."""
-    local_epochs: PositiveInt = 1
+    local_epochs: Count = 1
     """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
     """How long the server waits for a client's answer; then the round goes on without it."""

@@ -5,11 +5,26 @@ per second, bytes, floating-point operations per second. Dumped as JSON it is te
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    WithJsonSchema,
+    model_validator,
+)
 
-from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity, parse_size
+from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
 
 
 def _schema(quantity: Quantity, *, zero: bool = False, unlimited: bool = False) -> WithJsonSchema:
@@ -24,8 +39,69 @@ def _schema(quantity: Quantity, *, zero: bool = False, unlimited: bool = False) 
     )
 
 
+@dataclass(frozen=True)
+class Within:
+    """Annotation of a number: the smallest and the largest that make sense, and why no larger one does."""
+
+    least: float
+    most: float
+    reason: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return AfterValidator(self._checked).__get_pydantic_core_schema__(source, handler)
+
+    def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(number)
+        least = {} if "exclusiveMinimum" in schema else {"minimum": self.least}
+        return schema | least | {"maximum": self.most}
+
+    def _checked(self, value: float) -> float:
+        if value < self.least:
+            raise ValueError(f"must be at least {self.least:,}")
+        if value > self.most:
+            raise ValueError(f"must be at most {self.most:,}{self.reason and f': {self.reason}'}")
+        return value
+
+
+Count = Annotated[PositiveInt, Within(1, 1_000_000)]
+"""A number of things, one at least."""
+
+CountOrZero = Annotated[NonNegativeInt, Within(0, 1_000_000)]
+"""A number of things, or none."""
+
+Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
+"""A factor, 0 or more."""
+
+PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
+"""A factor, more than 0 also when it is rounded to float32."""
+
+
+def _parser(quantity: Quantity, least: str, most: str) -> Callable[[str | float], float]:
+    """Parses a quantity and refuses what nobody can mean: beyond it, clocks stand still and sums overflow."""
+    smallest, largest = quantity.parse(least), quantity.parse(most)
+
+    def parse(value: str | float) -> float:
+        number = quantity.parse(value)
+        if number and not smallest <= number <= largest:
+            raise ValueError(f"{value!r} must be from {least} to {most}")
+        return number
+
+    return parse
+
+
+# A clock that has gone for a century still tells half a microsecond.
+limited_duration = _parser(DURATION, "0.001 us", "36500 day")
+_parse_bandwidth = _parser(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
+_parse_compute = _parser(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")
+_parse_size = _parser(SIZE, "1 B", "1e6 GB")
+
+
+def _parse_whole_size(value: str | float) -> int:
+    return int(_parse_size(value))
+
+
 def _positive_duration(value: str | float) -> float:
-    seconds = DURATION.parse(value)
+    seconds = limited_duration(value)
     if seconds == 0:
         raise ValueError(f"{value!r} must be more than 0; write {DURATION.allowed}")
     return seconds
@@ -35,7 +111,7 @@ def _bandwidth_or_unlimited(value: str | float) -> float | None:
     if value == "unlimited":
         return None
     try:
-        return BANDWIDTH.parse(value)
+        return _parse_bandwidth(value)
     except ValueError as error:
         raise ValueError(f'{error}, or "unlimited"') from None
 
@@ -49,7 +125,7 @@ def _text(formatter: Callable[[Any], str]) -> PlainSerializer:
 
 
 Duration = Annotated[
-    float, BeforeValidator(DURATION.parse), _text(DURATION.format), _schema(DURATION, zero=True)
+    float, BeforeValidator(limited_duration), _text(DURATION.format), _schema(DURATION, zero=True)
 ]
 """Seconds, 0 or more, written as ``"20 ms"``."""
 
@@ -58,7 +134,7 @@ PositiveDuration = Annotated[
 ]
 """Seconds, more than 0."""
 
-Bandwidth = Annotated[float, BeforeValidator(BANDWIDTH.parse), _text(BANDWIDTH.format), _schema(BANDWIDTH)]
+Bandwidth = Annotated[float, BeforeValidator(_parse_bandwidth), _text(BANDWIDTH.format), _schema(BANDWIDTH)]
 """Bits per second, more than 0, written as ``"10 Mbit/s"``."""
 
 BandwidthOrUnlimited = Annotated[
@@ -69,10 +145,10 @@ BandwidthOrUnlimited = Annotated[
 ]
 """Bits per second, or None for ``"unlimited"``."""
 
-Size = Annotated[int, BeforeValidator(parse_size), _text(SIZE.format), _schema(SIZE)]
+Size = Annotated[int, BeforeValidator(_parse_whole_size), _text(SIZE.format), _schema(SIZE)]
 """Bytes, written as ``"4 MB"``."""
 
-Compute = Annotated[float, BeforeValidator(COMPUTE.parse), _text(COMPUTE.format), _schema(COMPUTE)]
+Compute = Annotated[float, BeforeValidator(_parse_compute), _text(COMPUTE.format), _schema(COMPUTE)]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""
 
 

@@ -71,9 +71,19 @@ NoCode = Annotated[
     bool, typer.Option("--no-code", help="Refuse a protocol whose Python does not come with coterie.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
+
+
+def _folder(text: str) -> Path:
+    if not text:  # which a Path would take for the current folder: what "$UNSET" gives
+        raise typer.BadParameter("must name a folder, and is empty; . is the current one")
+    return Path(text)
+
+
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with the data sets; else COTERIE_DATA, else ./data.", file_okay=False),
+    typer.Option(
+        help="Folder with the data sets; else COTERIE_DATA, else ./data.", parser=_folder, metavar="DIRECTORY"
+    ),
 ]
 
 

@@ -21,6 +21,7 @@ from sim.overrides import apply, fit_to, overlap
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits
 from sim.scenario_file import default_name, find_scenario, first_comment, parse_toml, read_text
+from sim.scenario_limits import limits
 from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
@@ -133,8 +134,9 @@ def load_scenario(
         )
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
+    wrong = [*misfits(sections), *limits(sections, settings)]
     # One without a value is about what is missing, or about all of a section.
-    if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in misfits(sections)]:
+    if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(path, unfit, stated)
     parts = dict(sections) | {"protocol": Protocol(sections.protocol.name, learner, settings)}
     given = (*(f"--unset {key}" for key in unset), *overrides)

@@ -107,7 +107,11 @@ def _bounds(schema: Schema) -> str:
         "multipleOf": "a multiple of",
     }
     # Bounds such as 2**63 are there for the machine; nobody needs to read them.
-    bounds = [f"{word} {schema[key]:g}" for key, word in words.items() if abs(schema.get(key, 1e18)) < 1e15]
+    bounds = [
+        f"{word} {schema[key]:,}".removesuffix(".0")
+        for key, word in words.items()
+        if abs(schema.get(key, 1e18)) < 1e15
+    ]
     return f", {' and '.join(bounds)}" if bounds else ""
 
 

@@ -1,20 +1,18 @@
 """Each actor's bandwidths: one for all, or drawn for each."""
 
-import csv
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sim.build.actors import Actors
 from sim.build.distributions import distribution
-from sim.data_folder import trace_file
+from sim.build.traces import phone_bandwidths
 from sim.settings.distributions import ConstantBandwidth, PhoneBandwidth
 from sim.settings.network import Network
 from sim.world.random import Draws
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
-_COLUMNS = {"uplink": "up_mean", "downlink": "down_mean"}
+_PLACES = {"uplink": 0, "downlink": 1}  # in what the trace says of a phone
 
 
 def bandwidths(
@@ -33,19 +31,13 @@ def _of_each(way: str, settings: Any, seed: int, data_dir: Path | None) -> Calla
         case ConstantBandwidth(value=value):
             return lambda name: value
         case PhoneBandwidth(unit=unit):
-            phones = _phones(trace_file(f"network.{way}", data_dir, "device-traces", "phone_bandwidth.csv"))
+            phones = phone_bandwidths(f"network.{way}", data_dir)
 
             def phone_bps(name: str) -> float:
                 # The stream is the same for both ways, so that an actor has both of one phone.
                 phone = phones[int(Draws(seed, "phone", name).uniform() * len(phones))]
-                return float(phone[_COLUMNS[way]]) * _BPS[unit]
+                return phone[_PLACES[way]] * _BPS[unit]
 
             return phone_bps
     drawn = distribution(settings)
     return lambda name: drawn.sample(Draws(seed, way, name))
-
-
-@cache
-def _phones(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

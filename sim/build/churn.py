@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
-from sim.data_folder import trace_file
+from sim.build.traces import spot_sessions
 from sim.errors import UserError
 from sim.scenario import Scenario
 from sim.settings.churn import (
@@ -27,14 +26,10 @@ from sim.world.churn_processes import (
     Session,
     deal,
     diurnal_factor,
-    measured_sessions,
     poisson_sessions,
-    sessions_of_size,
 )
 from sim.world.distributions import Distribution, LogNormal, Weibull
 from sim.world.random import Draws, key
-
-_SIZE_UNITS_S = {"p2_2020-11-20": 3600.0}  # of the time in a step curve; the others are in seconds
 
 
 @dataclass(frozen=True)
@@ -208,12 +203,8 @@ def _length(settings: ExponentialLength | WeibullLength | LogNormalLength) -> Di
 
 
 def _measured(number: int, process: TraceChurn, data_dir: Path | None) -> list[Session]:
-    name = f'churn_process.{number}.source = "{process.source}"'
-    if process.source.startswith(("aws", "gcp")):
-        path = trace_file(name, data_dir, "spot-churn", "spot_sessions_2020.csv")
-        sessions = measured_sessions(path, process.source)
-    else:
-        path = trace_file(name, data_dir, "spot-churn", f"spot_cluster_size_{process.source}.csv")
-        sessions = sessions_of_size(path, _SIZE_UNITS_S.get(process.source, 1.0))
+    key = f'churn_process.{number}.source = "{process.source}"'
     faster = process.speedup
-    return [(start_s / faster, end_s / faster if end_s < math.inf else end_s) for start_s, end_s in sessions]
+    return [
+        (start_s / faster, end_s / faster) for start_s, end_s in spot_sessions(process.source, key, data_dir)
+    ]

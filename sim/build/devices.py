@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 
 from sim.build.distributions import distribution
+from sim.build.traces import phone_scores, slow_times
 from sim.compute import LearningSettings
-from sim.data_folder import trace_file
 from sim.errors import UserError
 from sim.scenario import Scenario
 from sim.settings.devices import DeviceClass, Devices, MeasuredSpeed, MeasuredTime
@@ -66,11 +64,11 @@ class DeviceMaker:
         if settings.step_time is not None:
             times = [override.step_time for override in stated if override.step_time is not None]
             of_class = kind.step_time if kind is not None else None
-            drawn = self._draw("step_time", of_class or settings.step_time, client)
+            drawn = self._draw(of_class or settings.step_time, client)
             return _cost(client, step_time_s=times[-1] if times else drawn)
         speeds = [override.speed for override in stated if override.speed is not None]
         of_class_speed = kind.speed if kind is not None else None
-        drawn = self._draw("speed", of_class_speed or settings.speed, client)
+        drawn = self._draw(of_class_speed or settings.speed, client)
         return _cost(client, flops_per_s=speeds[-1] if speeds else drawn)
 
     def relative_speed(self, client: int) -> float:
@@ -118,12 +116,10 @@ class DeviceMaker:
                 return kind
         return None
 
-    def _draw(self, key: str, settings: object, client: int) -> float:
+    def _draw(self, settings: object, client: int) -> float:
         draws = Draws(self._seed, "device", client)
         if isinstance(settings, MeasuredTime | MeasuredSpeed):
-            scores = _scores(
-                trace_file(f"devices.{key}", self._data_dir, "device-traces", "ai_benchmark_2020.csv")
-            )
+            scores = self._phone_scores
             relative = scores[int(draws.uniform() * len(scores))] / median(scores)
             faster = isinstance(settings, MeasuredSpeed)
             return settings.median * relative if faster else settings.median / relative
@@ -140,15 +136,22 @@ class DeviceMaker:
     def _measured(self, client: int) -> MeasuredSlowdown:
         settings = self._settings.measured
         assert settings is not None
-        times_s, factors = _slow_times(settings.file)
-        try:
-            trace = MeasuredSlowdown(times_s, factors)
-        except ValueError as error:
-            raise UserError(f'devices.measured.file = "{settings.file}": {error}') from None
+        times_s, factors = self._slow_times
         offset_s = settings.offset
         if offset_s == "random":
             offset_s = times_s[-1] * Draws(self._seed, "offset of slow times", client).uniform()
-        return replace(trace, offset_s=offset_s % times_s[-1])
+        return MeasuredSlowdown(times_s, factors, offset_s % times_s[-1])
+
+    @cached_property
+    def _phone_scores(self) -> list[float]:
+        return phone_scores(
+            "devices.step_time" if self._settings.speed is None else "devices.speed", self._data_dir
+        )
+
+    @cached_property
+    def _slow_times(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        assert self._settings.measured is not None
+        return slow_times(self._settings.measured.file)
 
 
 def _cost(client: int, **speed: float) -> CostModel:
@@ -156,27 +159,3 @@ def _cost(client: int, **speed: float) -> CostModel:
         return CostModel(**speed)
     except ValueError as error:
         raise UserError(f"devices: client {client}: {error}") from None
-
-
-@cache
-def _scores(path: Path) -> list[float]:
-    """The scores of all phones in the ranking; higher is faster."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return [float(row["ai_score"]) for row in csv.DictReader(file)]
-
-
-@cache
-def _slow_times(file: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Times and factors of a trace; one time more than factors."""
-    key = f'devices.measured.file = "{file}"'
-    try:
-        with Path(file).open(newline="", encoding="utf-8") as rows:
-            found = [(float(row["time_s"]), float(row["factor"])) for row in csv.DictReader(rows)]
-    except OSError as error:
-        raise UserError(f"{key}: cannot be read: {error.strerror}") from None
-    except (KeyError, ValueError, TypeError):
-        raise UserError(f"{key}: must be a CSV file with the columns time_s and factor") from None
-    if len(found) < 2:
-        raise UserError(f"{key}: needs two rows at least, the last of which ends the cycle")
-    times_s, factors = zip(*found, strict=True)
-    return times_s, factors[:-1]

@@ -4,25 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.build.actors import Actors
 from sim.build.distributions import distribution
-from sim.data_folder import trace_file
+from sim.build.traces import latency_matrix, round_trips
 from sim.errors import UserError
 from sim.settings.latency import MatrixLatency, PositionLatency, TraceLatency
 from sim.world.cities import CITIES, draw_city
 from sim.world.distributions import Distribution
 from sim.world.latency import NodeLatency, Place, fibre_seconds, one_way_seconds, sampled_nodes
 from sim.world.random import Draws
-
-_FOLDER = "net-latency"
-_UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
-# Of each source: its file, then what the file calls the medians and the slices, with their units per second.
-_TRACES = {
-    "planetlab": ("planetlab_rtt_ms.npz", ("rtt_ms_median", 1e3), ("rtt_ms_slices", 1e3)),
-    "seattle": ("seattle_rtt_s.npz", ("rtt_s_median", 1.0), ("rtt_centiseconds", 100.0)),
-}
 
 
 def latency(settings: Any, key: str, actors: Actors, data_dir: Path | None) -> Distribution | NodeLatency:
@@ -38,33 +29,12 @@ def latency(settings: Any, key: str, actors: Actors, data_dir: Path | None) -> D
 
 
 def _matrix(settings: MatrixLatency, key: str, actors: Actors) -> NodeLatency:
-    seconds = _read_matrix(settings.file, key) / _UNITS_PER_S[settings.unit]
     needed = len(actors.clients) + len(actors.servers)
-    if seconds.ndim != 2 or seconds.shape[0] != seconds.shape[1] or len(seconds) < needed:
-        raise UserError(
-            f"{key}.file = {settings.file}: its shape is {seconds.shape}; must be a square of at least "
-            f"{needed} rows, one for each client and server"
-        )
-    np.fill_diagonal(seconds, 0.0)  # nobody is its own neighbour, and many a file has nothing here
+    seconds = latency_matrix(settings.file, key, settings.unit, needed)
     rows = {name: row for row, name in enumerate(actors.clients)}
     # From the end, so that a further client takes no server's row.
     rows |= {name: len(seconds) - 1 - row for row, name in enumerate(actors.servers)}
-    try:
-        return NodeLatency(seconds[np.newaxis], rows, jitter=settings.jitter)
-    except ValueError as error:
-        raise UserError(f"{key}.file = {settings.file}: {error}") from None
-
-
-def _read_matrix(file: str, key: str) -> NDArray[np.float64]:
-    try:
-        match Path(file).suffix:
-            case ".npy":
-                return np.load(file, allow_pickle=False).astype(np.float64)
-            case ".csv":
-                return np.loadtxt(file, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{key}.file = {file}: cannot be read: {error}") from None
-    raise UserError(f"{key}.file = {file}: must end in .npy or .csv")
+    return NodeLatency(seconds[np.newaxis], rows, jitter=settings.jitter)
 
 
 def _positions(settings: PositionLatency, key: str, actors: Actors) -> NodeLatency:
@@ -92,11 +62,7 @@ def _place(place: str | Place) -> Place:
 
 
 def _trace(settings: TraceLatency, key: str, actors: Actors, data_dir: Path | None) -> NodeLatency:
-    file, medians, slices = _TRACES[settings.source]
-    with np.load(trace_file(key, data_dir, _FOLDER, file)) as arrays:
-        medians_s, slices_s = (
-            arrays[name].astype(np.float64) / units_per_s for name, units_per_s in (medians, slices)
-        )
+    medians_s, slices_s = round_trips(settings.source, key, data_dir)
     round_trips_s = medians_s[np.newaxis] if settings.slice is None else slices_s
     nodes = sampled_nodes(actors.seed, actors.clients, actors.servers, round_trips_s.shape[1])
     return NodeLatency(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sim.build.devices import DeviceMaker
+from sim.build.memory import require_room
 from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.augmentation import Augmentation
@@ -55,9 +56,13 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and available else "cpu")
 
 
-def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.device) -> Learning:
+def load_learning(
+    scenario: Scenario, data_dir: Path | None, device: torch.device, *, download: bool = True
+) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
-    dataset = _dataset(scenario, data_dir)
+    dataset = _dataset(scenario, data_dir, download=download)
+    settings = _settings(scenario, dataset, data_dir)
+    require_room(scenario, settings, device)
     partition, validation = _partition(scenario, dataset)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
@@ -69,7 +74,7 @@ def load_learning(scenario: Scenario, data_dir: Path | None, device: torch.devic
         test_rows=partition.test,
         label_maps=partition.label_maps,
     )
-    return Learning(dataset, data, partition.clusters, _settings(scenario, dataset, data_dir))
+    return Learning(dataset, data, partition.clusters, settings)
 
 
 def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
@@ -145,12 +150,12 @@ def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
     return Augmentation(**chosen.model_dump(), mean=mean, std=std)
 
 
-def _dataset(scenario: Scenario, data_dir: Path | None) -> Dataset:
+def _dataset(scenario: Scenario, data_dir: Path | None, *, download: bool) -> Dataset:
     if isinstance(scenario.data, QuadraticData):
         options = scenario.data.model_dump(exclude={"name"})
         options |= {"clients": scenario.clients.count, "seed": scenario.run.seed}
         return load_dataset("quadratic", options=options)
-    return load_dataset(scenario.data.name, data_dir)
+    return load_dataset(scenario.data.name, data_dir, download=download)
 
 
 def _partition(scenario: Scenario, dataset: Dataset) -> tuple[Partition, Sequence[np.ndarray]]:

@@ -17,7 +17,7 @@ from sim.build.learning import Learning, choose_device, load_learning
 from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
 from sim.build.network import network_model
-from sim.build.topology import neighbour_lists
+from sim.build.topology import neighbour_lists, require_possible
 from sim.clients import Client
 from sim.compute import DeviceCompute
 from sim.errors import UserError
@@ -40,7 +40,7 @@ from sim.world.random import key, stream
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
     """Build everything without running it; raises UserError for what a scenario file alone does not show.
 
-    Returns what was built, closed.
+    Files are read and checked as for a run, but nothing is downloaded. Returns what was built, closed.
     """
     device = choose_device("auto")
     require_precision(scenario, device)
@@ -48,21 +48,26 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
         require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
-    simulation = build(with_engine(scenario, way=way, precision="float32", threads=1), data_dir, "cpu")
+    settled = with_engine(scenario, way=way, precision="float32", threads=1)
+    simulation = build(settled, data_dir, "cpu", download=False)
     with closing(simulation):
         simulation.clients[0].fresh()
     return simulation
 
 
-def build(scenario: Scenario, data_dir: Path | None = None, device: str = "auto") -> Simulation:
+def build(
+    scenario: Scenario, data_dir: Path | None = None, device: str = "auto", *, download: bool = True
+) -> Simulation:
     """A simulation at virtual time 0, ready to run; its scenario names the way and the threads taken.
 
     Raises UserError.
     """
     chosen = choose_device(device)
     require_precision(scenario, chosen)
+    if scenario.protocol.learner.servers.__func__ is Learner.servers.__func__:  # type: ignore[attr-defined]
+        require_possible(scenario)  # with servers nobody asks for the topology
     with explained("the data and the models at the start", chosen):
-        learning = load_learning(scenario, data_dir, chosen)
+        learning = load_learning(scenario, data_dir, chosen, download=download)
         scenario = decided(scenario, learning)
         return _Builder(scenario, learning, make_engine(scenario, learning), data_dir).simulation()
 

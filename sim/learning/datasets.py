@@ -12,6 +12,7 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.data_files import ImageArrays, read_images
 from sim.learning.dealing import Labels, cluster_members, even_sizes
+from sim.learning.image_checks import IMAGE_KINDS
 from sim.learning.partitions import Partition
 from sim.world.random import stream
 
@@ -47,8 +48,7 @@ class Dataset:
         return Labels(self.train_y.numpy(), self.test_y.numpy(), self.classes)
 
 
-IMAGE_CLASSES: Mapping[str, int] = {"fashion-mnist": 10, "mnist": 10, "cifar-10": 10, "cifar-100": 100}
-DATASETS = ("digits", *IMAGE_CLASSES, "quadratic")
+DATASETS = ("digits", *IMAGE_KINDS, "quadratic")
 
 
 def load_dataset(
@@ -70,8 +70,8 @@ def load_dataset(
         raise UserError(f'data.{next(iter(options))}: not a setting of data.name = "{name}"')
     if name == "digits":
         return digits()
-    if name in IMAGE_CLASSES:
-        return _from_images(name, read_images(name, data_dir, download=download), IMAGE_CLASSES[name])
+    if name in IMAGE_KINDS:
+        return _from_images(name, read_images(name, data_dir, download=download), IMAGE_KINDS[name].classes)
     raise UserError(f'data.name = "{name}": unknown; allowed: {", ".join(DATASETS)}')
 
 

@@ -319,6 +319,11 @@ def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: 
 def _split_classes(
     pools: ClassPools, clients: int, seed: int, alpha: float, min_samples: int
 ) -> tuple[np.ndarray, ...]:
+    if clients * min_samples > sum(map(len, pools.rows)):
+        raise UserError(
+            f"data.partition.min_samples = {min_samples}: {clients} clients share "
+            f"{sum(map(len, pools.rows))} training samples, too few for so many each"
+        )
     rng = stream(seed, "partition", "shares")
     class_sizes = np.array([len(rows) for rows in pools.rows])
     for _ in range(_DIRICHLET_ATTEMPTS_MAX):
@@ -350,11 +355,11 @@ def _test_like(
 def _different_permutations(classes: int, count: int, seed: int) -> list[np.ndarray]:
     if count > math.factorial(classes):
         raise UserError(f"data.partition: {classes} classes have fewer than {count} different permutations")
-    permutations: list[np.ndarray] = []
+    permutations: dict[bytes, np.ndarray] = {}
     for k in range(count):
         rng = stream(seed, "partition", "permutation", k)
         candidate = rng.permutation(classes)
-        while any(np.array_equal(candidate, other) for other in permutations):
+        while candidate.tobytes() in permutations:
             candidate = rng.permutation(classes)
-        permutations.append(candidate)
-    return permutations
+        permutations[candidate.tobytes()] = candidate
+    return list(permutations.values())

@@ -2,10 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from protocols.settings import Duration, PositiveDuration, SettingError, Settings, default
-from sim.settings.shared import ClientList, Share, exactly_one
+from protocols.settings import (
+    CountOrZero,
+    Duration,
+    PositiveDuration,
+    SettingError,
+    Settings,
+    Within,
+    default,
+)
+from sim.settings.shared import ClientList, Share, SigmaOfLog, exactly_one
 
 State = Literal["keep", "stale", "fresh"]
 
@@ -22,7 +30,7 @@ class Churn(Settings):
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of those to whom it can happen then, drawn at random, instead of `clients`. Of a join these are
     the clients that no other entry names, no earlier join has drawn, and no process has in its pool."""
-    cluster: NonNegativeInt | None = None
+    cluster: CountOrZero | None = None
     """All clients of a true cluster to whom it can happen then, instead of `clients`."""
     spread: Duration = default("0 s")
     """Each client's event comes at a random time within so much after `at`."""
@@ -58,7 +66,7 @@ class WeibullLength(Settings):
     kind: Literal["weibull"]
     scale: PositiveDuration
     """63 % of the sessions are shorter."""
-    shape: PositiveFloat
+    shape: Annotated[PositiveFloat, Within(0.1, 100)]
     """1 is exponential."""
 
 
@@ -68,7 +76,7 @@ class LogNormalLength(Settings):
     kind: Literal["lognormal"]
     median: PositiveDuration
     """Half of the sessions are shorter."""
-    sigma: Annotated[float, Field(ge=0)]
+    sigma: SigmaOfLog
     """Standard deviation of the logarithm."""
 
 
@@ -130,7 +138,7 @@ class TraceChurn(_Process):
         "p2_2020-11-20",
     ]
     """A run whose single sessions are known (the first three), or a group whose size is."""
-    speedup: PositiveFloat = 1.0
+    speedup: Annotated[PositiveFloat, Within(0.001, 1_000_000)] = 1.0
     """How much faster than real time it passes: with 60, an hour is a minute."""
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from protocols.settings import SettingError, Settings
+from protocols.settings import Count, SettingError, Settings, Weight, Within
 from sim.settings.shared import ShareBelowOne, exactly_one, kind_alone
 
 DATASETS: Mapping[str, str] = {
@@ -22,14 +22,14 @@ DATASETS: Mapping[str, str] = {
 
 
 class _Sampled(Settings):
-    samples_per_client: PositiveInt | None = None
+    samples_per_client: Count | None = None
     """Training samples of each client; by default everything is shared out."""
 
 
 class _Clustered(_Sampled):
-    clusters: PositiveInt | None = None
+    clusters: Count | None = None
     """Number of clusters, as equal in size as possible."""
-    sizes: tuple[PositiveInt, ...] | None = None
+    sizes: tuple[Count, ...] | None = None
     """Clients in each cluster, instead of `clusters`."""
 
     @model_validator(mode="after")
@@ -48,9 +48,9 @@ class Dirichlet(_Sampled):
     """Each client's mixture of classes is drawn from a Dirichlet distribution."""
 
     kind: Literal["dirichlet"]
-    alpha: PositiveFloat
+    alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
     """Concentration: small means few classes per client, large means iid."""
-    min_samples: PositiveInt = 2
+    min_samples: Count = 2
     """No client has fewer training samples."""
 
 
@@ -58,7 +58,7 @@ class ClassesPerClient(_Sampled):
     """Each client has samples of a few classes, drawn at random."""
 
     kind: Literal["classes-per-client"]
-    classes: PositiveInt
+    classes: Count
     """Classes of each client."""
 
 
@@ -66,7 +66,7 @@ class PermutedClusters(_Clustered):
     """Clusters see the same inputs with differently permuted labels (CoBo, cross-silo)."""
 
     kind: Literal["permuted-clusters"]
-    shift: PositiveInt | None = None
+    shift: Count | None = None
     """Cluster k calls the class y (y + shift k) mod K; by default permutations are random."""
 
 
@@ -84,15 +84,15 @@ class Mapl(Settings):
     kind: Literal["mapl"]
     scenario: Annotated[int, Field(ge=1, le=4)]
     """1: disjoint classes; 2: overlapping; 3 and 4: the same with different numbers of samples."""
-    images_per_class: PositiveInt = 300
+    images_per_class: Count = 300
     """Training samples per class and client; in scenarios 3 and 4 the largest number."""
-    images_per_class_min: PositiveInt = 100
+    images_per_class_min: Count = 100
     """Smallest number in scenarios 3 and 4."""
-    shared_classes: Annotated[int, Field(ge=0, multiple_of=2)] = 2
+    shared_classes: Annotated[int, Field(ge=0, le=100, multiple_of=2)] = 2
     """Classes that neighbouring clusters share in scenarios 2 and 4."""
-    test_images_per_class: PositiveInt = 15
+    test_images_per_class: Count = 15
     """Test samples per class and client."""
-    clusters: Annotated[int, Field(ge=2)] = 2
+    clusters: Annotated[int, Field(ge=2), Within(2, 1_000_000)] = 2
     """Number of clusters."""
 
     @model_validator(mode="after")
@@ -122,7 +122,7 @@ class ImageData(Settings):
     """The data set; digits is built in, the others come from the data folder."""
     partition: Partition
     """Who gets which samples: a kind, or a table with its settings."""
-    test_samples: PositiveInt | None = None
+    test_samples: Count | None = None
     """At most so many test samples per client."""
     validation_share: ShareBelowOne = 0.0
     """Share of each client's training samples that it holds back for its own validation."""
@@ -133,22 +133,25 @@ class ImageData(Settings):
         return 100 if self.name == "cifar-100" else 10
 
 
+_Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]
+
+
 class QuadraticData(Settings):
     """Quadratic functions a/2 |x - mu_k|^2 with noisy gradients, one mu_k per cluster (CoBo, Example 2)."""
 
     name: Literal["quadratic"]
     """The data set."""
-    clusters: PositiveInt
+    clusters: Count
     """Number of clusters, as equal in size as possible."""
-    dimension: PositiveInt = 20
+    dimension: Annotated[PositiveInt, Within(1, 100_000)] = 20
     """Dimension of x."""
-    curvatures: Annotated[tuple[PositiveFloat, ...], Field(min_length=1)] = (1.0, 0.8)
+    curvatures: Annotated[tuple[_Curvature, ...], Field(min_length=1)] = (1.0, 0.8)
     """The a of the clients of each cluster, in turn."""
-    distance: NonNegativeFloat = 2.0
+    distance: Weight = 2.0
     """Length of each mu_k."""
-    noise: NonNegativeFloat = 0.1
+    noise: Weight = 0.1
     """Standard deviation of each coordinate of a stochastic gradient."""
-    samples: Annotated[int, Field(ge=2, multiple_of=2)] = 1000
+    samples: Annotated[int, Field(ge=2, multiple_of=2), Within(2, 1_000_000)] = 1000
     """Training rows per client, in pairs of opposite noise, so that their mean is exactly mu_k."""
 
 
@@ -185,7 +188,7 @@ class Mlp(_Initialised):
     """Fully connected layers with ReLU."""
 
     name: Literal["mlp"]
-    hidden: tuple[PositiveInt, ...] = (100,)
+    hidden: Annotated[tuple[Count, ...], Field(max_length=100)] = (100,)
     """Width of each hidden layer."""
 
 
@@ -199,9 +202,9 @@ class ResNet9(_Initialised):
     """Residual network of nine layers with GroupNorm."""
 
     name: Literal["resnet9"]
-    width: PositiveInt = 64
+    width: Annotated[PositiveInt, Within(1, 10_000)] = 64
     """Channels of the first layer."""
-    groups: PositiveInt = 32
+    groups: Count = 32
     """Groups of each GroupNorm; divides `width`."""
 
     @model_validator(mode="after")
@@ -224,9 +227,9 @@ class Decoupled(_Initialised):
     """The backbones that there are; all but small-mlp and deep-mlp need images."""
     assign: Literal["in-turn", "random", "by-speed"] = "in-turn"
     """Who has which: client id mod number; each at random; or slow devices the first, fast ones the last."""
-    features: PositiveInt = 64
+    features: Count = 64
     """Length of the backbones' output, and of projections."""
-    projection_hidden: PositiveInt = 128
+    projection_hidden: Count = 128
     """Hidden units of the projection, if the protocol has one (4096 in MAPL's code)."""
 
 

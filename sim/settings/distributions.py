@@ -16,6 +16,7 @@ from protocols.settings import (
     PositiveDuration,
     SettingError,
     Settings,
+    Within,
     default,
 )
 from sim.settings.shared import SigmaOfLog, constant
@@ -67,7 +68,7 @@ class _Pareto(Settings, Generic[Q]):
     kind: Literal["pareto"]
     minimum: Q
     """Smallest value, and the likeliest."""
-    shape: Annotated[float, Field(ge=0.1)]
+    shape: Annotated[float, Field(ge=0.1), Within(0.1, 1000)]
     """The share (minimum / x)^shape lies above x; from 1 downwards the mean is infinite."""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from protocols.settings import Duration, PositiveDuration, Settings
+from protocols.settings import Duration, PositiveDuration, Settings, Within
 from sim.settings.distributions import (
     ConstantTime,
     LogNormalTime,
@@ -71,7 +71,7 @@ class PositionLatency(Settings):
     """One for each client; without it, each client lives in a large city, drawn by population."""
     server_place: Place | None = None
     """Where the servers are; without it and without `places` they are drawn like the clients."""
-    stretch: Annotated[float, Field(ge=1)] = 1.0
+    stretch: Annotated[float, Field(ge=1), Within(1, 1000)] = 1.0
     """How many times longer the fibre is than the great circle."""
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""

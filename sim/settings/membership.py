@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from protocols.settings import PositiveDuration, SettingError, Settings, default
+from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, Settings, default
 from sim.settings.shared import kind_alone
 
 
@@ -28,11 +28,11 @@ class Swim(Settings):
     """Protocol period: a client pings one peer in each."""
     timeout: PositiveDuration = default("300 ms")
     """Time after which others are asked to ping a peer that has not answered."""
-    proxies: PositiveInt = 3
+    proxies: Count = 3
     """How many are asked."""
-    suspicion: PositiveFloat = 5.0
+    suspicion: PositiveWeight = 5.0
     """Protocol periods in which a suspected peer can refute that it is dead."""
-    news_per_message: PositiveInt = 6
+    news_per_message: Count = 6
     """Pieces of news about peers that ride on a message, at most."""
     reconnect: PositiveDuration = default("30 s")
     """Time between two pings of a dead peer, to find out that it was only cut off."""
@@ -57,12 +57,12 @@ class Bootstrap(Settings):
     """
 
     kind: Literal["bootstrap"]
-    contacts: PositiveInt = 3
+    contacts: Count = 3
     """Clients that a bootstrap service names to each one when it comes, or when its view has run empty:
     random ones of those that are up then."""
-    view: PositiveInt = 20
+    view: Count = 20
     """Peers that a client knows, at most."""
-    shuffle: PositiveInt = 8
+    shuffle: Count = 8
     """Entries of a view that are exchanged with a peer at once."""
     shuffle_every: PositiveDuration = default("5 s")
     """Time between two exchanges that a client begins."""

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from actors.units import DURATION
 from protocols.settings import (
     Bandwidth,
     BandwidthOrUnlimited,
+    Count,
     Duration,
     PositiveDuration,
     SettingError,
@@ -196,7 +197,7 @@ class Network(Settings):
     """Probability that a datagram is held up, so that later ones overtake it."""
     reorder_delay: PositiveDuration | None = None
     """How long it is held up, on top of its latency."""
-    queue_limit: PositiveInt = 10_000
+    queue_limit: Count = 10_000
     """Messages from one client to one other that may wait for the transfer of an earlier one; more are
     dropped, counted as "backlog"."""
     uplink_queue: Size | None = None

@@ -22,7 +22,18 @@ from pydantic import (
 )
 
 from actors.units import DURATION
-from protocols.settings import PositiveDuration, SettingError, Settings, Size, default
+from protocols.settings import (
+    Count,
+    PositiveDuration,
+    PositiveWeight,
+    SettingError,
+    Settings,
+    Size,
+    Weight,
+    Within,
+    default,
+    limited_duration,
+)
 from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
@@ -45,7 +56,9 @@ class EvaluateEvery:
         """From ``"15 s"`` or ``"100 iterations"``."""
         if isinstance(value, cls):
             return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d{1,18})\s*iterations?\s*", value)):
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
+            if len(match[1]) > 9:  # thousands of digits would be more than int() takes
+                raise ValueError("must be at most 999,999,999 iterations")
             iterations = int(match[1])
             if iterations == 0:
                 raise ValueError(
@@ -53,7 +66,7 @@ class EvaluateEvery:
                 )
             return cls(iterations=iterations)
         try:
-            seconds = DURATION.parse(value)
+            seconds = limited_duration(value)
         except ValueError as error:
             raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
         if seconds == 0:
@@ -111,7 +124,7 @@ class Run(Settings):
     """Seed of every random number of the run."""
     duration: PositiveDuration | None = None
     """Virtual time after which the run ends."""
-    iterations: PositiveInt | None = None
+    iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
     """The run ends once every running client has done so many iterations."""
     evaluate_every: _EvaluateEvery
     """Time between two evaluations by the observer, which cost no virtual time."""
@@ -162,7 +175,7 @@ class MeanStart(Settings):
     """Newcomers start from the mean of the models of some random peers."""
 
     kind: Literal["mean"]
-    peers: PositiveInt = 5
+    peers: Count = 5
     """How many are asked."""
     patience: PositiveDuration = default("10 s")
     """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times.
@@ -178,7 +191,7 @@ Newcomers = Annotated[
 class Clients(Settings):
     """The clients and who knows whom."""
 
-    count: PositiveInt
+    count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
     """Number of clients, those that join later included."""
     topology: Topology = default("complete")
     """Who may talk to whom: a kind, or a table with its settings."""
@@ -189,18 +202,20 @@ class Clients(Settings):
 # Training ------------------------------------------------------------------------------------------------
 
 
-_PositiveShare = Annotated[float, Field(gt=0, le=1)]
+_CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
+_Ratio = Annotated[PositiveFloat, Within(0.01, 100)]
+_Change = Annotated[NonNegativeFloat, Within(0, 100)]
 _Turn = Annotated[float, Field(ge=0, le=0.5)]
 
 
 class Augmentation(Settings):
     """Random changes of the images of training batches; testing and losses see them unchanged."""
 
-    crop_scale: tuple[_PositiveShare, _PositiveShare] = (0.2, 1.0)
+    crop_scale: tuple[_CropShare, _CropShare] = (0.2, 1.0)
     """Share of the image that is cropped, and enlarged to the image's size."""
-    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    crop_ratio: tuple[_Ratio, _Ratio] = (3 / 4, 4 / 3)
     """Width over height of the crop."""
-    jitter: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, _Turn] = (0.4, 0.4, 0.4, 0.1)
+    jitter: tuple[_Change, _Change, _Change, _Turn] = (0.4, 0.4, 0.4, 0.1)
     """Change of brightness, contrast and saturation by up to this share, and of hue by up to this share of
     the colour circle."""
     jitter_probability: Share = 0.8
@@ -209,7 +224,7 @@ class Augmentation(Settings):
     """How likely an image loses its colours."""
     blur: Share = 0.5
     """How likely an image is blurred, by a Gaussian as wide as a tenth of it."""
-    blur_sigma: tuple[PositiveFloat, PositiveFloat] = (0.1, 2.0)
+    blur_sigma: tuple[_Ratio, _Ratio] = (0.1, 2.0)
     """Standard deviation of the blur, in pixels."""
     flip: Share = 0.5
     """How likely left and right are swapped."""
@@ -228,19 +243,19 @@ class Training(Settings):
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     """The optimizer; each client has its own state."""
-    learning_rate: PositiveFloat
+    learning_rate: PositiveWeight
     """Step size."""
     momentum: ShareBelowOne = 0.0
     """Momentum of sgd."""
     nesterov: bool = False
     """Nesterov's momentum, for sgd with momentum."""
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: Weight = 0.0
     """Weight decay: added to the gradient by sgd and adam, decoupled in adamw."""
     betas: tuple[ShareBelowOne, ShareBelowOne] = (0.9, 0.999)
     """Decay of the two moments of adam and adamw."""
-    epsilon: PositiveFloat = 1e-8
+    epsilon: PositiveWeight = 1e-8
     """Added to the denominator by adam and adamw."""
-    batch_size: PositiveInt
+    batch_size: Annotated[PositiveInt, Within(1, 1_000_000, "no data set has more samples")]
     """Samples per step."""
     sampling: Literal["shuffled", "replacement"] = "shuffled"
     """Batches from shuffled epochs, or each drawn independently with replacement."""
@@ -322,7 +337,7 @@ class Supervision(Settings):
 
     on_failure: Literal["stop", "restart"] = "stop"
     """Stop the client, or start it anew."""
-    max_restarts: NonNegativeInt = 3
+    max_restarts: Annotated[NonNegativeInt, Within(0, 1000)] = 3
     """Stop it after so many restarts."""
 
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, NonNegativeInt, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from protocols.settings import SettingError, Settings
+from protocols.settings import SettingError, Settings, Within
 
 ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
-Factor = Annotated[float, Field(gt=0)]
+Factor = Annotated[float, Field(gt=0), Within(1e-6, 1_000_000)]
 # With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
 SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 

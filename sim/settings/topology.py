@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from protocols.settings import Settings
+from protocols.settings import Count, Settings, Within
 from sim.settings.shared import Share, exactly_one, kind_alone
 
 
@@ -24,7 +24,7 @@ class KRegular(Settings):
     """A random connected graph in which all clients have the same number of neighbours."""
 
     kind: Literal["k-regular"]
-    degree: PositiveInt
+    degree: Count
     """Neighbours of each client."""
 
 
@@ -40,7 +40,7 @@ class SmallWorld(Settings):
     """A ring of near neighbours (Watts and Strogatz), some of whose links lead elsewhere."""
 
     kind: Literal["small-world"]
-    degree: Annotated[int, Field(ge=2)]
+    degree: Annotated[int, Field(ge=2), Within(2, 1_000_000)]
     """Near neighbours of each client before rewiring."""
     rewire: Share
     """Share of the links that are rewired at random."""
@@ -50,9 +50,9 @@ class ClusterTopology(Settings):
     """Complete inside each cluster, no link between clusters."""
 
     kind: Literal["clusters"]
-    count: PositiveInt | None = None
+    count: Count | None = None
     """Number of clusters, as equal in size as possible."""
-    sizes: tuple[PositiveInt, ...] | None = None
+    sizes: tuple[Count, ...] | None = None
     """Clients in each cluster, instead of `count`."""
 
     @model_validator(mode="after")

@@ -6,13 +6,11 @@ so a run's whole churn is known before it begins.
 
 from __future__ import annotations
 
-import csv
 import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from sim.world.churn import ChurnEvent, State
@@ -20,7 +18,6 @@ from sim.world.distributions import Distribution
 from sim.world.random import Draws
 
 Session = tuple[float, float]
-_HOUR_S = 3600.0
 
 
 def poisson_sessions(
@@ -55,31 +52,17 @@ def diurnal_factor(period_s: float, amplitude: float) -> Callable[[float], float
     return lambda time_s: 1.0 + amplitude * math.sin(2 * math.pi * time_s / period_s)
 
 
-def measured_sessions(path: Path, run: str) -> list[Session]:
-    """The sessions of one run in a table with the columns run, start_s, end_s and censored, by start.
-
-    Those that were not seen to end have no end.
-    """
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["run"] == run]
-    return sorted(
-        (float(row["start_s"]), math.inf if row["censored"] == "1" else float(row["end_s"])) for row in rows
-    )
-
-
-def sessions_of_size(path: Path, unit_s: float) -> list[Session]:
-    """Sessions that give a group the size over time of a step curve, a table of (time, size) without head.
+def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
+    """Sessions that give a group its size over time, which `steps` of (time in seconds, size) describe.
 
     Which of its members goes when the group shrinks is not known: it is the one that came first.
     """
     up: deque[float] = deque()
     sessions: list[Session] = []
-    with path.open(newline="", encoding="utf-8") as file:
-        for time, size in csv.reader(file):
-            time_s, members = float(time) * unit_s, int(float(size))
-            up.extend([time_s] * (members - len(up)))
-            while len(up) > members:
-                sessions.append((up.popleft(), time_s))
+    for time_s, members in steps:
+        up.extend([time_s] * (members - len(up)))
+        while len(up) > members:
+            sessions.append((up.popleft(), time_s))
     return sorted(sessions + [(start_s, math.inf) for start_s in up])
 
 

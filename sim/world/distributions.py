@@ -157,7 +157,11 @@ class Weibull(Distribution):
 
     def __post_init__(self) -> None:
         _require(0 < self.scale < math.inf, self, "scale must be finite and positive")
-        _require(0 < self.shape < math.inf, self, "shape must be finite and positive")
+        _require(
+            _SMALLEST_SHAPE <= self.shape < math.inf,
+            self,
+            f"shape must be finite and at least {_SMALLEST_SHAPE}",
+        )
 
     def sample(self, draws: Draws) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, combinations
-from pathlib import Path
 
 import networkx as nx
 
@@ -35,12 +34,20 @@ def k_regular(n: int, k: int, seed: int) -> nx.Graph:
     _require(n * k % 2 == 0, f"a k-regular graph: n * k must be even, and n = {n}, k = {k}")
     _require(k >= 2 or n == k + 1, f"a k-regular graph of {n} clients is connected only for k >= 2, not {k}")
     return _connected(
-        lambda draw: nx.random_regular_graph(k, n, seed=draw),
+        lambda draw: _random_regular(k, n, draw),
         n,
         key(seed, "k-regular"),
         f"{k}-regular",
         "a larger k",
     )
+
+
+def _random_regular(k: int, n: int, seed: int) -> nx.Graph:
+    # Its algorithm pairs free ends at random, which hardly ever works out where most pairs are links: there,
+    # those that are none are drawn.
+    if 2 * k > n:
+        return nx.complement(nx.random_regular_graph(n - 1 - k, n, seed=seed))
+    return nx.random_regular_graph(k, n, seed=seed)
 
 
 def erdos_renyi(n: int, p: float, seed: int) -> nx.Graph:
@@ -82,20 +89,22 @@ def clusters(sizes: Sequence[int]) -> nx.Graph:
     return _graph(sum(sizes), (pair for group in groups for pair in combinations(group, 2)))
 
 
-def from_edge_list(path: str | Path, n: int) -> nx.Graph:
-    """The graph in a text file: two clients a line, separated by white space; what follows a # is a comment.
+def from_edge_list(text: str, n: int) -> nx.Graph:
+    """The graph of a text: two clients a line, separated by white space; what follows a # is a comment.
 
     An edge stands once, in either direction. The graph is taken as it is, connected or not. ValueError,
-    naming file and line, for anything else; OSError if the file can't be read.
+    naming the line, for anything else.
     """
     edges = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if not words:
             continue
-        where = f"{path}, line {number}: {line.strip()!r}"
+        where = f"line {number}: {line.strip()[:60]!r}"
+        # No client's number is longer, and of thousands of digits int() makes an error of its own.
         _require(
-            len(words) == 2 and all(word.isdecimal() for word in words), f"{where} is not two client numbers"
+            len(words) == 2 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words),
+            f"{where} is not two client numbers",
         )
         i, j = map(int, words)
         _require(max(i, j) < n, f"{where}: clients are numbered 0 to {n - 1}")

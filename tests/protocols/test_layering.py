@@ -104,7 +104,14 @@ def test_the_world_knows_nothing_of_learning() -> None:
 
 
 def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_minimise() -> None:
-    own = ("sim.learning", "sim.world.random", "sim.errors", "sim.data_folder", "protocols.objectives")
+    own = (
+        "sim.learning",
+        "sim.world.random",
+        "sim.errors",
+        "sim.data_folder",
+        "sim.input_file",
+        "protocols.objectives",
+    )
     assert (
         found(
             lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own)],

@@ -227,7 +227,7 @@ def test_what_does_not_fit_ends_the_run(
 
 
 def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, download: bool) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("sim.build.simulation.load_learning", fail)

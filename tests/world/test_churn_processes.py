@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.build.traces import spot_sessions
 from sim.world.churn import absent_at_start, validate_schedule
 from sim.world.churn_processes import (
     Session,
     deal,
     diurnal_factor,
-    measured_sessions,
     poisson_sessions,
     sessions_of_size,
 )
@@ -111,9 +111,8 @@ def test_any_sessions_make_a_possible_schedule(drawn: list[Session], pool: int, 
     assert started + there == meant - found.turned_away
 
 
-def test_a_step_curve_becomes_sessions(tmp_path: Path) -> None:
-    (tmp_path / "size.csv").write_text("0,2\n1,2\n1,3\n2,3\n2,1\n4,1\n4,2\n")
-    assert sessions_of_size(tmp_path / "size.csv", 10.0) == [
+def test_a_step_curve_becomes_sessions() -> None:
+    assert sessions_of_size([(0, 2), (10, 2), (10, 3), (20, 3), (20, 1), (40, 1), (40, 2)]) == [
         (0.0, 20.0),
         (0.0, 20.0),
         (10.0, math.inf),
@@ -124,10 +123,8 @@ def test_a_step_curve_becomes_sessions(tmp_path: Path) -> None:
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 def test_measured_sessions_are_those_of_the_file() -> None:
     assert FOLDER is not None
-    path = Path(FOLDER) / "spot-churn" / "spot_sessions_2020.csv"
-    found = {
-        run: measured_sessions(path, run) for run in ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-    }
+    runs = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
+    found = {run: spot_sessions(run, "churn", Path(FOLDER)) for run in runs}
     assert [len(of_run) for of_run in found.values()] == [39, 423, 28]
     ended = [[end - start for start, end in of_run if end < math.inf] for of_run in found.values()]
     assert [len(lengths) for lengths in ended] == [32, 417, 28]
@@ -138,6 +135,6 @@ def test_measured_sessions_are_those_of_the_file() -> None:
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     assert FOLDER is not None
-    found = sessions_of_size(Path(FOLDER) / "spot-churn" / "spot_cluster_size_p2_2020-11-20.csv", HOUR_S)
+    found = spot_sessions("p2_2020-11-20", "churn", Path(FOLDER))
     up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
     assert max(up) == 16

@@ -1,0 +1,226 @@
+"""The one way in for files from outside: data sets, measured traces, matrices, graphs.
+
+Whatever is wrong with one ends as one UserError that names what asked for the file, the file, the place in
+it, what is there and what is allowed: a file that is missing, empty, cut off, of another kind, without
+permission, no file at all, or too large (also one that only becomes so when it is unpacked), and rows and
+arrays that are not what they should be. Nothing that is read here can run code.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import lzma
+import math
+import os
+import stat
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from sim.errors import UserError
+
+LIMIT_BYTES = 512 * 2**20
+"""No file may hold more, unpacked; the largest that are meant, CIFAR's images, hold 150 MiB."""
+
+_SHOWN = 60  # characters of what is wrong
+_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file from outside. `key` is what asks for it in the scenario, as `network.latency.file`.
+
+    All methods raise the UserError of `refusal`, and nothing else, for a file that is not what they read.
+    """
+
+    key: str
+    path: Path
+
+    def refusal(self, problem: str, place: str = "") -> UserError:
+        """The error that says what is wrong with the file, or with a place in it ("line 3")."""
+        return UserError(f"{self.key}: {self.path}{place and f', {place}'}: {problem}")
+
+    def content(self) -> bytes:
+        """The bytes of the file, unpacked where its name ends in .gz or .xz."""
+        opener = _OPENERS.get(self.path.suffix, open)
+        try:
+            mode = os.stat(self.path).st_mode
+            if not stat.S_ISREG(mode):  # opening a pipe waits for ever, and a device never ends
+                what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+                raise self.refusal(f"is {what}; must be a file")
+            with opener(self.path, "rb") as file:
+                content: bytes = file.read(LIMIT_BYTES + 1)
+        except FileNotFoundError:
+            raise self.refusal("no such file") from None
+        except UserError:
+            raise
+        except Exception as error:  # damaged bytes can make the unpackers fail in any way
+            raise self.refusal(f"cannot be read: {_words(error)}") from None
+        if not content:
+            raise self.refusal("is empty")
+        if len(content) > LIMIT_BYTES:
+            unpacked = ", unpacked" if opener is not open else ""
+            raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{unpacked}; must have less")
+        return content
+
+    def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
+        """What `parse` makes of the content; whatever it raises means that the file is not `what`."""
+        content = self.content()
+        try:
+            return parse(content)
+        except UserError:
+            raise
+        except Exception as error:  # damaged bytes can make any reader fail in any way
+            raise self.refusal(f"is not {what}, or damaged: {_words(error)}") from None
+
+    def text(self) -> str:
+        """The content as text in UTF-8."""
+        return self.parsed(lambda content: content.decode("utf-8-sig"), "text in UTF-8")
+
+    # --- tables -----------------------------------------------------------------------------------------
+
+    def table(self, *columns: str) -> list[Row]:
+        """The rows, one at least, of a CSV file that begins with its columns' names, these among them."""
+        lines = self._lines()
+        _, head = next(lines, (0, []))
+        if missing := [column for column in columns if column not in head]:
+            raise self.refusal(
+                f"has no column {missing[0]}, but {shown(head)}; must have {', '.join(columns)}", "line 1"
+            )
+        return self._rows(lines, head)
+
+    def table_without_head(self, *columns: str) -> list[Row]:
+        """The rows of a CSV file that has exactly these columns and does not name them; at least one."""
+        return self._rows(self._lines(), columns)
+
+    def _rows(self, lines: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> list[Row]:
+        rows = []
+        for number, values in lines:
+            row = Row(self, f"line {number}", dict(zip(columns, values, strict=False)))
+            if len(values) != len(columns):
+                raise row.refusal(f"has {len(values)} values; must have {len(columns)}: {', '.join(columns)}")
+            rows.append(row)
+        if not rows:
+            raise self.refusal("has no row; must have one at least")
+        return rows
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """The lines that are not empty, each with its number."""
+        reader = csv.reader(io.StringIO(self.text(), newline=""))
+        while True:
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise self.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
+            if values:
+                yield reader.line_num, values
+
+    # --- arrays -----------------------------------------------------------------------------------------
+
+    def array(self) -> np.ndarray:
+        """The array of a .npy file. Arrays of Python objects are pickles, which can run code: refused."""
+
+        def parse(content: bytes) -> Any:
+            stream = io.BytesIO(content)
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray) and (behind := len(content) - stream.tell()):
+                raise ValueError(f"{behind:,} bytes more behind its end")
+            return loaded
+
+        found = self.parsed(parse, "a .npy file of numbers")
+        if not isinstance(found, np.ndarray):
+            raise self.refusal("is an archive of arrays; must be a .npy file, a single one")
+        return found
+
+    def arrays(self, *names: str) -> list[np.ndarray]:
+        """These arrays of a .npz file, which may hold others as well."""
+
+        def parse(content: bytes) -> list[np.ndarray]:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                size = {
+                    member.filename.removesuffix(".npy"): member.file_size for member in archive.infolist()
+                }
+            if missing := [name for name in names if name not in size]:
+                raise self.refusal(
+                    f"has no array {missing[0]}, but {shown(list(size))}; must have {', '.join(names)}"
+                )
+            if sum(size[name] for name in names) > LIMIT_BYTES:
+                raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
+            with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
+                return [loaded[name] for name in names]
+
+        return self.parsed(parse, "a .npz file of arrays of numbers")
+
+    def require_numbers(
+        self, name: str, array: np.ndarray, *, least: float = -math.inf, most: float = math.inf
+    ) -> None:
+        """Refuse an array that is empty or has anything but numbers from `least` to `most`."""
+        if array.dtype.kind not in "iuf":
+            raise self.refusal(f"has values of the type {array.dtype}; must be real numbers", name)
+        if array.size == 0:
+            raise self.refusal(f"has the shape {array.shape}, so no values; must have some", name)
+        bad = ~((array >= least) & (array <= most) & np.isfinite(array))
+        if bad.any():
+            place = tuple(int(index) for index in np.argwhere(bad)[0])
+            value = array[place].item()
+            raise self.refusal(f"is {value!r}; must be {_between(least, most)}", f"{name}{list(place)}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: its values by column. The methods raise the UserError of `refusal`."""
+
+    file: InputFile
+    place: str
+    values: Mapping[str, str]
+
+    def refusal(self, problem: str) -> UserError:
+        """The error that says what is wrong with the row."""
+        return self.file.refusal(problem, self.place)
+
+    def number(self, column: str, least: float = -math.inf, most: float = math.inf) -> float:
+        """The finite number in a column, from `least` to `most`."""
+        text = self.values[column]
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and least <= value <= most):
+            raise self.refusal(f"{column} = {shown(text)}: must be {_between(least, most)}")
+        return value
+
+    def word(self, column: str, *allowed: str) -> str:
+        """The text in a column, one of `allowed`."""
+        text = self.values[column]
+        if text not in allowed:
+            raise self.refusal(f"{column} = {shown(text)}: must be one of {', '.join(allowed)}")
+        return text
+
+
+def shown(value: object) -> str:
+    """What stands in a file, shortened for a message: it may be junk of any length."""
+    text = ", ".join(map(str, value[:9])) if isinstance(value, list) else repr(value)
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def _words(error: Exception) -> str:
+    """An error of a library in one line."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return shown(text).strip("'\"") if text else type(error).__name__
+
+
+def _between(least: float, most: float) -> str:
+    if math.isinf(most):
+        return "a number" if math.isinf(least) else f"a number, at least {least:g}"
+    return f"a number from {least:g} to {most:g}"

@@ -1,0 +1,256 @@
+"""Damaged traces, matrices and tables: each is refused in words that name file, row or array, and value."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sim import input_file
+from sim.build import traces
+from sim.errors import UserError
+
+SESSIONS = "run,instance,start_s,end_s,censored"
+AWS = "aws_2020-03-15"
+P2 = "p2_2020-11-20"
+
+
+def phone_bandwidths(folder: Path) -> Any:
+    return traces.phone_bandwidths("network.uplink", folder)
+
+
+def phone_scores(folder: Path) -> Any:
+    return traces.phone_scores("devices.speed", folder)
+
+
+def sessions(folder: Path) -> Any:
+    return traces.spot_sessions(AWS, "churn_process.0.source", folder)
+
+
+def curve(folder: Path) -> Any:
+    return traces.spot_sessions(P2, "churn_process.0.source", folder)
+
+
+def slow_times(folder: Path) -> Any:
+    return traces.slow_times(str(folder / "slow.csv"))
+
+
+def matrix(folder: Path) -> Any:
+    return traces.latency_matrix(str(folder / "m.csv"), "network.latency", "ms", 2)
+
+
+BANDWIDTHS = ("device-traces/phone_bandwidth.csv", phone_bandwidths)
+SCORES = ("device-traces/ai_benchmark_2020.csv", phone_scores)
+SPOT = ("spot-churn/spot_sessions_2020.csv", sessions)
+CURVE = (f"spot-churn/spot_cluster_size_{P2}.csv", curve)
+SLOW = ("slow.csv", slow_times)
+MATRIX = ("m.csv", matrix)
+GOOD = {
+    BANDWIDTHS: "device,down_mean,up_mean\n0,100,10\n\n1,200,20\n",
+    SCORES: "\ufeffai_score,Model\n5,x\n7,y\n",
+    SPOT: f"{SESSIONS}\n{AWS},a,0,50,0\n{AWS},b,10,60,1\nother,c,0,1,0\n",
+    CURVE: "0,0\n1,2\n2,0\n",
+    SLOW: "time_s,factor\n0,1\n5,2\n9,0\n",
+    MATRIX: "0,1\n2,nan\n# no more\n",
+}
+Trace = tuple[str, Callable[[Path], Any]]
+
+
+def put(folder: Path, file: str, content: str | bytes) -> None:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.parametrize(
+    ("trace", "read"),
+    [
+        (BANDWIDTHS, [(10, 100), (20, 200)]),
+        (SCORES, [5, 7]),
+        (SPOT, [(0, 50), (10, float("inf"))]),
+        (CURVE, [(3600, 7200), (3600, 7200)]),
+        (SLOW, ((0, 5, 9), (1, 2))),
+        (MATRIX, [[0, 0.001], [0.002, 0]]),
+    ],
+)
+def test_what_is_intact_is_read(tmp_path: Path, trace: Trace, read: Any) -> None:
+    put(tmp_path, trace[0], GOOD[trace])
+    found = trace[1](tmp_path)
+    assert (found.tolist() if isinstance(found, np.ndarray) else found) == read
+
+
+@pytest.mark.parametrize("trace", GOOD)
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xfe\x00junk", "is not text in UTF-8"),
+        (b"\x00" * 100, "line 1: "),
+        (b"<html>not found</html>\n", "line 1: "),
+        (b'"never closed\n1,2\n', "line [12]: "),
+        (b"\n\n\n", "has no "),
+    ],
+)
+def test_what_is_no_table_at_all(tmp_path: Path, trace: Trace, content: bytes, problem: str) -> None:
+    if trace is MATRIX and content == b"\n\n\n":
+        problem = r"its shape is \(0, 0\)"
+    put(tmp_path, trace[0], content)
+    with pytest.raises(UserError, match=problem) as refusal:
+        trace[1](tmp_path)
+    assert str(tmp_path / trace[0]) in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("trace", "content", "problem"),
+    [
+        (BANDWIDTHS, "a,b\n1,2\n", "line 1: has no column up_mean, but a, b; must have up_mean, down_mean"),
+        (BANDWIDTHS, "up_mean,down_mean\n", "has no row; must have one at least"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,2\n\n3", "line 4: has 1 values; must have 2: up_mean, down_mean"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,2,3\n", "line 2: has 3 values; must have 2"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,x\n", "line 2: down_mean = 'x': must be a number from 1 to 1e"),
+        (BANDWIDTHS, "up_mean,down_mean\n0,5\n", "line 2: up_mean = '0': must be a number from 1"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,-5\n", "line 2: down_mean = '-5'"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,nan\n", "line 2: down_mean = 'nan'"),
+        (BANDWIDTHS, "up_mean,down_mean\n1,1e300\n", "line 2: down_mean = '1e300'"),
+        (BANDWIDTHS, f"up_mean,down_mean\n1,{'9' * 6000}\n", r"down_mean = '9+\.\.\.: must be a number"),
+        (BANDWIDTHS, f"up_mean,down_mean\n1,{'9' * 200_000}\n", "line 2: is not CSV: field larger"),
+        (SCORES, "ai_score\n5\n\n-1\n", "line 4: ai_score = '-1'"),
+        (SCORES, "ai_score\ninf\n", "line 2: ai_score = 'inf'"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,0,50,0\n{AWS},b,10,6", "line 3: has 4 values; must have 5"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,0,50,\n", "line 2: censored = '': must be one of 0, 1"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,60,50,0\n", "line 2: end_s = '50': must be a number from 60 to"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,-1,50,0\n", "line 2: start_s = '-1': must be a number from 0 to"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,0,1e20,0\n", "line 2: end_s = '1e20'"),
+        (SPOT, f"{SESSIONS}\nother,a,0,x,0\n{AWS},a,0,1,0\n", "line 2: end_s = 'x'"),
+        (SPOT, f"{SESSIONS}\nother,a,0,1,0\n", f"has no session of {AWS}, so that nobody would ever come"),
+        (SPOT, f"{SESSIONS}\n{AWS},a,5,5,0\n", f"has no session of {AWS}"),
+        (CURVE, "0,0\n1,0\n", f"has no session of {P2}"),
+        (CURVE, "0,0\n1,2\n.5,3\n", r"line 3: time = \.5: must not be less than that of the row before"),
+        (CURVE, "0,0\n1,2.5\n", r"line 2: size = 2\.5: must be a whole number"),
+        (CURVE, "0,0\n1,-2\n", "line 2: size = '-2': must be a number from 0 to 1e"),
+        (CURVE, "0,0\n1,10000000000\n", "line 2: size = '10000000000'"),
+        (CURVE, "0,0\n1\n", "line 2: has 1 values; must have 2: time, size"),
+        (SLOW, "time_s,factor\n0,1\n", "has one row; needs two at least"),
+        (SLOW, "time_s,factor\n1,1\n2,1\n", "line 2: time_s = 1: must be 0"),
+        (SLOW, "time_s,factor\n0,1\n5,1\n5,1\n", "line 4: time_s = 5: must be more than that of the row"),
+        (SLOW, "time_s,factor\n0,0\n5,1\n", "line 2: factor = '0': must be a number from 1e-06"),
+        (SLOW, "time_s,factor\n0,1e300\n5,1\n", "line 2: factor = '1e300'"),
+        (MATRIX, "0,1\n2\n", "line 2: has 1 values; must have 2, as there are rows"),
+        (MATRIX, "0,x\n2,0\n", "line 1: must be numbers with commas between"),
+        (MATRIX, "0,-1\n2,0\n", r"\[0, 1\]: is -1\.0; must be a number from 0 to 8\.64e\+07"),
+        (MATRIX, "0,nan\n2,0\n", r"\[0, 1\]: is nan"),
+        (MATRIX, "0,1\n1e300,0\n", r"\[1, 0\]: is 1e\+300"),
+        (MATRIX, "0\n", r"its shape is \(1, 1\); must be a square of at least 2 rows"),
+    ],
+)
+def test_bad_rows(tmp_path: Path, trace: Trace, content: str, problem: str) -> None:
+    put(tmp_path, trace[0], content)
+    with pytest.raises(UserError, match=problem) as refusal:
+        trace[1](tmp_path)
+    assert str(tmp_path / trace[0]) in str(refusal.value)
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize("trace", [BANDWIDTHS, SPOT, SLOW])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, trace: Trace) -> None:
+    put(tmp_path, trace[0], "")
+    (tmp_path / trace[0]).unlink()
+    os.mkfifo(tmp_path / trace[0])
+    with pytest.raises(UserError, match="is a pipe or a device; must be a file"):
+        trace[1](tmp_path)
+
+
+@pytest.mark.parametrize("name", ["no\0name", "x" * 5000, "nowhere/slow.csv", "."])
+def test_names_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(UserError, match=r"devices\.measured\.file: "):
+        traces.slow_times(name)
+
+
+def test_a_table_larger_than_any_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
+    put(tmp_path, BANDWIDTHS[0], b"up_mean,down_mean\n" + b"1,2\n" * 2**18)
+    with pytest.raises(UserError, match="has more than 1 MiB; must have less"):
+        phone_bandwidths(tmp_path)
+
+
+# --- latencies ----------------------------------------------------------------------------------------------
+
+MEDIANS, SLICES = np.full((3, 3), 80.0, np.float32), np.full((2, 3, 3), 90.0, np.float32)
+
+
+def spoiled(array: np.ndarray, place: tuple[int, ...], value: float) -> np.ndarray:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+def put_planetlab(folder: Path, **arrays: np.ndarray | None) -> None:
+    (folder / "net-latency").mkdir()
+    whole = {"rtt_ms_median": MEDIANS, "rtt_ms_slices": SLICES} | arrays
+    kept = {name: array for name, array in whole.items() if array is not None}
+    np.savez(folder / "net-latency/planetlab_rtt_ms.npz", **kept)  # type: ignore[arg-type]
+
+
+def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
+    put_planetlab(tmp_path)
+    medians_s, slices_s = traces.round_trips("planetlab", "network.latency", tmp_path)
+    assert (medians_s == 0.08).all()
+    assert (slices_s == 0.09).all()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ({"rtt_ms_median": None}, "has no array rtt_ms_median, but rtt_ms_slices; must have"),
+        ({"rtt_ms_median": MEDIANS[0]}, r"rtt_ms_median: has the shape \(3,\); must be \(nodes, nodes\)"),
+        ({"rtt_ms_median": MEDIANS[:2]}, r"rtt_ms_median: has the shape \(2, 3\)"),
+        ({"rtt_ms_median": MEDIANS[:1, :1]}, r"of two nodes or more"),
+        (
+            {"rtt_ms_slices": MEDIANS},
+            r"has the shape \(3, 3\); must be \(slices, nodes, nodes\)",
+        ),
+        ({"rtt_ms_slices": SLICES[:0]}, r"rtt_ms_slices: has the shape \(0, 3, 3\), so no values"),
+        ({"rtt_ms_slices": SLICES[:, :2, :2]}, r"but rtt_ms_median \(3, 3\); must be of as many nodes"),
+        ({"rtt_ms_median": MEDIANS.astype(complex)}, "rtt_ms_median: has values of the type complex128"),
+        ({"rtt_ms_median": MEDIANS.astype(str)}, "rtt_ms_median: has values of the type <U32"),
+        ({"rtt_ms_median": MEDIANS.astype(object)}, "Object arrays cannot be loaded"),
+        ({"rtt_ms_median": spoiled(MEDIANS, (0, 2), np.nan)}, r"rtt_ms_median\[0, 2\]: is nan; must be"),
+        ({"rtt_ms_median": spoiled(MEDIANS, (2, 1), -5)}, r"rtt_ms_median\[2, 1\]: is -5\.0; must be"),
+        ({"rtt_ms_slices": spoiled(SLICES, (1, 0, 2), np.inf)}, r"rtt_ms_slices\[1, 0, 2\]: is inf"),
+        ({"rtt_ms_slices": spoiled(SLICES, (1, 0, 2), 1e12)}, r"is 999\d+\.0; must be a number from 0 to"),
+        ({"rtt_ms_median": np.zeros((3, 3))}, "rtt_ms_median: is 0 everywhere; must have a time"),
+    ],
+)
+def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None], problem: str) -> None:
+    put_planetlab(tmp_path, **arrays)
+    with pytest.raises(UserError, match=problem) as refusal:
+        traces.round_trips("planetlab", "network.latency", tmp_path)
+    assert f"network.latency: {tmp_path / 'net-latency/planetlab_rtt_ms.npz'}" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"", "is empty"), (b"PK\x03\x04junk", "is not a .npz file"), (b"x", "is not a")]
+)
+def test_archives_that_are_none(tmp_path: Path, content: bytes, problem: str) -> None:
+    put(tmp_path, "net-latency/planetlab_rtt_ms.npz", content)
+    with pytest.raises(UserError, match=rf"planetlab_rtt_ms\.npz: {problem}"):
+        traces.round_trips("planetlab", "network.latency", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("array", "problem"),
+    [
+        (np.array([[0, 1], [2, 0]], dtype=object), "is not a .npy file of numbers"),
+        (np.array([["a", "b"], ["c", "d"]]), "has values of the type <U1; must be real numbers"),
+        (np.ones((2, 2), dtype=complex), "has values of the type complex128"),
+        (np.ones((2, 2, 2)), r"its shape is \(2, 2, 2\)"),
+        (np.full((2, 2), np.inf), r"\[0, 1\]: is inf; must be a number from 0 to 86400"),
+    ],
+)
+def test_spoiled_matrices_of_numpy(tmp_path: Path, array: np.ndarray, problem: str) -> None:
+    np.save(tmp_path / "m.npy", array)
+    with pytest.raises(UserError, match=rf"network\.latency\.file: .*m\.npy.*{problem}"):
+        traces.latency_matrix(str(tmp_path / "m.npy"), "network.latency", "s", 2)
