@@ -18,6 +18,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,11 @@ LIMIT_BYTES = 512 * 2**20
 """No file may hold more, unpacked; the largest that are meant, CIFAR's images, hold 150 MiB."""
 
 _SHOWN = 60  # characters of what is wrong
-_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+# Of the formats that lzma knows only this one: zeros are an endless row of empty files of another.
+_OPENERS: Mapping[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": partial(lzma.open, format=lzma.FORMAT_XZ),
+}
 
 Result = TypeVar("Result")
 
@@ -52,10 +57,12 @@ class InputFile:
         """The bytes of the file, unpacked where its name ends in .gz or .xz."""
         opener = _OPENERS.get(self.path.suffix, open)
         try:
-            mode = os.stat(self.path).st_mode
-            if not stat.S_ISREG(mode):  # opening a pipe waits for ever, and a device never ends
-                what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+            status = os.stat(self.path)
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for ever, and a device never ends
+                what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
                 raise self.refusal(f"is {what}; must be a file")
+            if status.st_size > LIMIT_BYTES:
+                raise self._too_large()
             with opener(self.path, "rb") as file:
                 content: bytes = file.read(LIMIT_BYTES + 1)
         except FileNotFoundError:
@@ -67,9 +74,11 @@ class InputFile:
         if not content:
             raise self.refusal("is empty")
         if len(content) > LIMIT_BYTES:
-            unpacked = ", unpacked" if opener is not open else ""
-            raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{unpacked}; must have less")
+            raise self._too_large(", unpacked" if opener is not open else "")
         return content
+
+    def _too_large(self, when: str = "") -> UserError:
+        return self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{when}; must have less")
 
     def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
         """What `parse` makes of the content; whatever it raises means that the file is not `what`."""
@@ -155,7 +164,7 @@ class InputFile:
                     f"has no array {missing[0]}, but {shown(list(size))}; must have {', '.join(names)}"
                 )
             if sum(size[name] for name in names) > LIMIT_BYTES:
-                raise self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
+                raise self._too_large(", unpacked")
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 return [loaded[name] for name in names]
 

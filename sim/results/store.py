@@ -32,6 +32,7 @@ from sim.results.trace import TABLE_SCHEMA, Trace
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
 )
+_TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
 SUMMARY_KEYS = (
     "scenario",
     "protocol",
@@ -79,9 +80,9 @@ class RunDirectory:
         there will be replaced. Raises UserError where results can't be written, or can't be replaced.
         """
         place = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
-        require_place(place, overwrite)
-        sweep(place.parent)
         try:
+            require_place(place, overwrite)
+            sweep(place.parent)
             hidden = HiddenFolder.beside(place)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
@@ -205,7 +206,11 @@ class RunDirectory:
     def _read_text(self, name: str) -> str:
         file = self.path / name
         try:
-            return file.read_text(encoding="utf-8")
+            with file.open("rb") as opened:
+                content = opened.read(_TEXT_BYTES_MAX + 1)
+            if len(content) > _TEXT_BYTES_MAX:
+                raise UserError(f"{file} is damaged: it has more than {_TEXT_BYTES_MAX:,} bytes")
+            return content.decode("utf-8")
         except FileNotFoundError:
             raise UserError(f"{file} is missing; these results are not complete") from None
         except (OSError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ import faulthandler
 import gc
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -28,6 +29,7 @@ MOST_BYTES = 2_000_000_000
 _MOST_OUTPUT_BYTES = 1_000_000
 _LARGEST_FILE_BYTES = 1_000_000_000
 _LOOK_EVERY_S = 0.02
+_AGAIN_AFTER_S = 8.0  # the first Ctrl-C ends a run after its present event, the next one at once
 _NETWORK_NOTE = "network-was-used"
 
 
@@ -92,13 +94,14 @@ def _main(arguments: Sequence[str]) -> None:
 
 
 def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
-    """Call a function in a fork; Ctrl-C after some seconds, if asked for."""
+    """Call a function in a fork; Ctrl-C after some seconds, if asked for, and again if it goes on."""
     errors, output = folder / ".stderr", folder / ".stdout"
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
         _child(body, folder, output, errors)
     stopped, interrupted = None, False
+    next_interrupt_s = math.inf if interrupt_after_s is None else interrupt_after_s
     ended = os.pidfd_open(pid)
     try:
         while not select.select([ended], [], [], _LOOK_EVERY_S)[0]:
@@ -108,8 +111,8 @@ def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float |
                 os.kill(pid, signal.SIGUSR1)  # it says where it is
                 select.select([ended], [], [], 0.5)
                 break
-            if interrupt_after_s is not None and not interrupted and passed_s > interrupt_after_s:
-                interrupted = True
+            if passed_s > next_interrupt_s:
+                interrupted, next_interrupt_s = True, next_interrupt_s + _AGAIN_AFTER_S
                 os.kill(pid, signal.SIGINT)
     finally:
         os.close(ended)

@@ -24,10 +24,10 @@ _TABLES = ("metrics", "graph", "events", "intervals")
 
 @dataclass
 class Results:
-    """A result directory, its scenario, and whether that is run once more."""
+    """A result directory, and how its scenario is run once more, if it is."""
 
     directory: Path
-    rerun: bool
+    rerun: list[str]
 
 
 class ResultDirectories(Kind):
@@ -42,7 +42,8 @@ class ResultDirectories(Kind):
         shutil.copy(Path("runs", "scenario.toml"), "scenario.toml")
         Path("runs", "scenario.toml").unlink()
         directory = next(path for path in Path("runs").iterdir() if path.is_dir())
-        return Results(directory, rng.random() < 0.1)
+        rerun = ["run", "scenario.toml", "--quiet", *rng.choice(([], ["--overwrite"]))]
+        return Results(directory, rerun if rng.random() < 0.2 else [])
 
     def change(self, state: Results, rng: Random) -> str:
         if not state.directory.is_dir():
@@ -65,9 +66,7 @@ class ResultDirectories(Kind):
                 return f"{path.name}: {words}"
 
     def commands(self, state: Results) -> Commands:
-        if state.rerun:
-            return [["run", "scenario.toml", "--quiet"], ["report", str(state.directory)]]
-        return [["report", str(state.directory)]]
+        return [*([state.rerun] if state.rerun else []), ["report", str(state.directory)]]
 
 
 def _spoil_summary(path: Path, rng: Random) -> str:

@@ -150,6 +150,24 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         read_images("mnist", tmp_path)
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_a_packed_file_that_is_large_itself_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
+    file = mnist(tmp_path) / TRAIN_X
+    file.rename(file.with_name(file.name + suffix)).write_bytes(bytes(2**20 + 1))
+    with pytest.raises(UserError, match="has more than 1 MiB; must have less"):
+        read_images("mnist", tmp_path)
+
+
+def test_zeros_are_not_an_endless_row_of_empty_xz_files(tmp_path: Path) -> None:
+    file = mnist(tmp_path) / TRAIN_X
+    file.rename(file.with_name(f"{file.name}.xz")).write_bytes(bytes(1000))
+    with pytest.raises(UserError, match="cannot be read: Input format not supported by decoder"):
+        read_images("mnist", tmp_path)
+
+
 @pytest.mark.parametrize(("suffix", "opener"), [(".gz", gzip.open), (".xz", lzma.open)])
 def test_a_small_file_that_becomes_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, opener: Callable[..., Any]

@@ -181,8 +181,9 @@ def test_a_dangling_folder_for_results_is_refused(base, tmp_path, below):
 
 def test_an_impossible_place_is_refused(base):
     base.write_text("a file")
-    with pytest.raises(UserError, match="cannot write results"):
-        create(base)
+    for impossible in (base, base.with_name("x" * 300)):
+        with pytest.raises(UserError, match="cannot write results"):
+            create(impossible)
 
 
 def test_without_room_it_is_refused_and_leaves_nothing(base):
