@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from sim.errors import UserError
 from sim.results.store import TABLES, RunDirectory
 
+_SECONDS_MAX = 1e15  # no run lasts so long
 _MAY_BE_NULL = {"peer", "type", "bytes", "detail"}
 
 
@@ -103,9 +104,13 @@ def _check_table(file: Path, table: str, clients: int | None) -> None:
         for name, column in zip(part.schema.names, part.columns, strict=True):
             if column.null_count and name not in _MAY_BE_NULL:
                 raise UserError(f"{file} is damaged: a row has no {name}")
-            is_time = name in ("time", "start", "end")
-            if is_time and pc.all(pc.is_finite(column)).as_py() is False:
-                raise UserError(f"{file} is damaged: a row's {name} is not a finite number")
+            if name in ("time", "start", "end"):
+                if pc.all(pc.is_finite(column)).as_py() is False:
+                    raise UserError(f"{file} is damaged: a row's {name} is not a finite number")
+                if not _within(column, _SECONDS_MAX):
+                    raise UserError(
+                        f"{file} is damaged: a row's {name} is not between 0 and {_SECONDS_MAX:g} s"
+                    )
             if name in ("source", "target") and not _within(column, clients):
                 raise UserError(f"{file}: a {name} is no number of {clients} clients; is it of another run?")
 
@@ -114,6 +119,6 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema) or "no columns"
 
 
-def _within(numbers: Any, count: int | None) -> bool:
+def _within(numbers: Any, count: float | None) -> bool:
     ends = pc.min_max(numbers).as_py()
     return ends["min"] is None or (ends["min"] >= 0 and ends["max"] < (math.inf if count is None else count))

@@ -42,7 +42,8 @@ def write_report(directory: RunDirectory) -> Path:
     """
     view = RunView(directory)
     parts = (_progress, _help, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
-    body = _head(view) + "".join(part(view) for part in parts)
+    with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
+        body = _head(view) + "".join(part(view) for part in parts)
     return directory.write_report(document(str(view.get("scenario")), body))
 
 

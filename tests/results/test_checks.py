@@ -104,7 +104,12 @@ def test_a_graph_of_another_run(results):
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "a row has no time"), (float("nan"), "a row's time is not a finite number")],
+    [
+        (None, "a row has no time"),
+        (float("nan"), "a row's time is not a finite number"),
+        (1e300, "a row's time is not between 0 and 1e+15 s"),
+        (-1.0, "a row's time is not between 0 and 1e+15 s"),
+    ],
 )
 def test_times_that_are_none(results, value: float | None, said: str):
     file = results / "metrics.parquet"

@@ -181,6 +181,16 @@ def test_progress_of_distances_is_logarithmic_and_its_worst_are_the_largest(tmp_
     assert (np.array(traces["worst 10%"].y) > traces["mean"].y).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("measure", ["accuracy", "loss", "distance"])
+def test_numbers_that_are_too_large_to_draw_are_passed_over(tmp_path, measure):
+    run = write_run(tmp_path, measure=measure, **SMALL)
+    metrics = run.scan("metrics").collect()
+    beyond = pl.when(pl.col("name") == measure).then(1e300).otherwise(pl.col("value"))
+    metrics.with_columns(value=beyond).write_parquet(run.path / "metrics.parquet")
+    assert "Timeline" in words(write_report(run).read_text())
+
+
 def test_learned_graph_blanks_the_diagonal_and_absent_clients(tmp_path):
     figure = learned_graph(RunView(write_run(tmp_path, **SMALL)))
     first, last, truth = figure.data[0], figure.data[-2], figure.data[-1]
