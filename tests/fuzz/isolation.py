@@ -58,7 +58,7 @@ def warm_up(folder: Path, command: Sequence[str]) -> None:
     Nothing but importing is done here: a process that has computed with several threads can't be forked.
     """
     script = (
-        "import json, sys; from sim.cli import main\n"
+        "import json, sys; from sim.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "open('modules.json', 'w').write(json.dumps([name for name in sys.modules if name != '__main__']))"
     )
@@ -85,7 +85,7 @@ def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float 
 
 
 def _main(arguments: Sequence[str]) -> None:
-    from sim.cli import main
+    from sim.__main__ import main
 
     os.environ.pop("COTERIE_DATA", None)
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
