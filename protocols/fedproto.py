@@ -1,8 +1,7 @@
 """FedProto: clients share the mean features of each class, and pull their own features towards the others'.
 
 Tan et al., "FedProto: Federated prototype learning across heterogeneous clients" (2021), algorithm 1, with
-client i's samples D_i^k offrom protocols.settings import Weight
- class k and the classes' prototypes xi^k:
+client i's samples D_i^k of class k and the classes' prototypes xi^k:
 
     each round: theta_i <- E local epochs on l_ce + lambda * (distance of features to their class's xi^k)
                 xi_i^k <- mean of z over D_i^k                          for the classes that i has

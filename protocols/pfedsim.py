@@ -10,8 +10,7 @@ s_ij is the cosine of the heads' weights, 0 at least. For s_ij = 1, the client i
 infinite; as in the authors' code s_ij is at most 0.9999, so that phi_ii = 9.21.
 
 The paper's text was not at hand: this follows its authors' public code (in FL-bench) and general knowledge.
-That code takes the mean cosine of the rows of eachfrom protocols.settings import CountOrZero
- class (`similarity = "per-class"`), and compares two
+That code takes the mean cosine of the rows of each class (`similarity = "per-class"`), and compares two
 clients anew only when both are sampled; here always by the last heads of all that have answered after the
 warm-up and are believed to be up. Whoever has not yet trains from the warm-up's model, as all do in the first
 round behind it. The down-link carries a backbone only, the up-link all (MAPL's Table 7 counts 2 M (theta +

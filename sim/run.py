@@ -77,7 +77,7 @@ def run_scenario(
     with (
         interrupts.answered(),
         _quiet_collector(),
-        _one_thread(),
+        _threads(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
@@ -236,14 +236,14 @@ def _quiet_collector() -> Iterator[None]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute with one thread, until told otherwise, and afterwards with as many as before.
+def _threads(stated: int | str) -> Iterator[None]:
+    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
 
     As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
     each other at every call, however small: beside other work a hundred times as long as one thread takes.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(stated if isinstance(stated, int) else 1)
     try:
         yield
     finally:

@@ -93,12 +93,13 @@ def _arrivals(sections: Sections) -> Iterator[SettingError]:
 
 def _repetitions(sections: Sections, protocol: Settings, run_s: float) -> Iterator[SettingError]:
     clients = sections.clients.count
-    step_s = _typical(sections.devices.step_time)
-    if step_s is not None and clients * run_s / step_s > _STEPS_MAX:
+    step_s, period_s = _typical(sections.devices.step_time), getattr(protocol, "period", None)
+    # Who trains once in a period does not train without pause: then the periods are what counts.
+    if step_s is not None and period_s is None and clients * run_s / step_s > _STEPS_MAX:
         what = f"training steps of {clients:,} clients"
         yield _refusal("devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX)
     periods = [*_periods(sections)]
-    if (period_s := getattr(protocol, "period", None)) is not None:
+    if period_s is not None:
         periods.append(("protocol.period", period_s, "periods"))
     for key, every_s, what in periods:
         count = clients * run_s / every_s

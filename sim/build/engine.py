@@ -29,7 +29,8 @@ def require_precision(scenario: Scenario, device: torch.device) -> None:
 def decided(scenario: Scenario, learning: Learning) -> Scenario:
     """The scenario with the way of computing and the threads that are taken, measured for "fastest".
 
-    A run of what it says takes the same without measuring. UserError for a way that the model has not.
+    The threads are measured for that way, which is the fastest with as many as torch uses now. A run of what
+    the scenario says takes the same without measuring. UserError for a way that the model has not.
     """
     ways = {name: _way(scenario, learning, settings) for name, settings in learning.kinds.items()}
     threads = scenario.engine.threads

@@ -87,7 +87,21 @@ def test_one_thread_unless_another_number_is_stated(tmp_path: Path, monkeypatch:
     assert result.summary["engine"]["threads"] == 1
     seen.clear()
     run(tmp_path, DIGITS, "engine.threads=2")
-    assert seen == {1, 2}, "the models at the start are drawn before"
+    assert seen == {2}
+
+
+def test_the_way_is_measured_with_the_threads_that_are_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def fastest_way(*arguments: object) -> str:
+        seen.append(torch.get_num_threads())
+        return "vmap"
+
+    monkeypatch.setattr(engine_of, "fastest_way", fastest_way)
+    run(tmp_path, DIGITS, "engine.threads=2", FASTEST)
+    assert seen == [2]
 
 
 @pytest.mark.usefixtures("three_threads")

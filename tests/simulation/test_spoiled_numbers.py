@@ -13,7 +13,7 @@ from sim.errors import UserError
 from sim.learning import vision
 from sim.scenario import load_scenario
 from tests.scenario.texts import SMALL
-from tests.simulation.worlds import QUADRATIC, load, write
+from tests.simulation.worlds import DIGITS, QUADRATIC, load, write
 
 POISSON = '{{ kind = "poisson", every = "{every}", session = {session} }}'
 HOUR = '{ kind = "exponential", mean = "1 h" }'
@@ -238,3 +238,9 @@ def test_an_empty_data_variable_is_not_the_current_folder(
     monkeypatch.setenv("COTERIE_DATA", "")
     with pytest.raises(UserError, match="COTERIE_DATA is empty; name an existing folder, or unset it"):
         check(load(tmp_path, SMALL, "data.name=mnist"))
+
+
+def test_who_trains_once_in_a_period_may_be_fast(tmp_path: Path) -> None:
+    """1,000 clients train 8.6 million steps in this day, a millionth of what they could without a pause."""
+    rare = ("clients.count=1000", "run.duration=1 day", "devices.step_time=10 us", "protocol.period=10 s")
+    assert load_scenario(write(tmp_path, DIGITS), [*rare, "run.evaluate_every=1 h"]).clients.count == 1000
