@@ -164,7 +164,7 @@ def accuracies(
     )
     simulator.init_nodes()
     for node in nodes.values():
-        torch.nn.utils.vector_to_parameters(initial, node.model_handler.model.parameters())
+        torch.nn.utils.vector_to_parameters(initial.clone(), node.model_handler.model.parameters())
     simulator.start(periods)
     parts.root.CACHE.clear()
     return curve
