@@ -152,7 +152,7 @@ def _other_values(table: pa.Table, rng: Random) -> tuple[pa.Table, str]:
     if pa.types.is_floating(kind):
         value: Any = rng.choice((None, float("nan"), float("inf"), -1.0, 1e300, -1e300, 0.0, 1e9))
     elif pa.types.is_integer(kind):
-        value = rng.choice((None, -1, 0, 2**62))
+        value = rng.choice((None, -1, 0, 2 ** (kind.bit_width - 2)))
     else:
         value = rng.choice((None, *TEXTS, "client-99", "crash", "busy", "</script><b>"))
     first, step = rng.randrange(len(values)), rng.choice((1, 3, len(values)))
