@@ -178,7 +178,8 @@ class InputFile:
             raise self.refusal(f"has values of the type {array.dtype}; must be real numbers", name)
         if array.size == 0:
             raise self.refusal(f"has the shape {array.shape}, so no values; must have some", name)
-        bad = ~((array >= least) & (array <= most) & np.isfinite(array))
+        values = array.astype(np.float64)  # the limits need not fit into a smaller type
+        bad = ~((values >= least) & (values <= most) & np.isfinite(values))
         if bad.any():
             place = tuple(int(index) for index in np.argwhere(bad)[0])
             value = array[place].item()

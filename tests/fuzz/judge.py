@@ -52,7 +52,8 @@ def left_behind(folder: Path, arguments: Sequence[str]) -> Fault | None:
     """Hidden folders, which only a killed run may leave."""
     for results in (folder, folder / "runs"):
         for path in sorted(results.iterdir()) if results.is_dir() else ():
-            if path.name.startswith(".") and path.is_dir():
+            # A scenario's own file may be hidden, and a folder in its place.
+            if path.name.startswith(".") and path.suffix != ".toml" and path.is_dir():
                 return Fault(f"{arguments[0]} leaves a hidden folder behind", path.name)
     return None
 

@@ -231,6 +231,17 @@ def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None
     assert f"network.latency: {tmp_path / 'net-latency/planetlab_rtt_ms.npz'}" in str(refusal.value)
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_may_be_of_a_type_that_the_limits_do_not_fit_into(tmp_path: Path) -> None:
+    put_planetlab(tmp_path, rtt_ms_slices=SLICES.astype(np.float16))
+    assert (traces.round_trips("planetlab", "network.latency", tmp_path)[1] == 0.09).all()
+    (tmp_path / "net-latency/planetlab_rtt_ms.npz").unlink()
+    (tmp_path / "net-latency").rmdir()
+    put_planetlab(tmp_path, rtt_ms_slices=spoiled(SLICES.astype(np.float16), (1, 0, 2), np.inf))
+    with pytest.raises(UserError, match=r"rtt_ms_slices\[1, 0, 2\]: is inf"):
+        traces.round_trips("planetlab", "network.latency", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"), [(b"", "is empty"), (b"PK\x03\x04junk", "is not a .npz file"), (b"x", "is not a")]
 )
