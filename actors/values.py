@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.codec import can_be_altered, met
+from actors.codec import can_be_altered
 from actors.message import Envelope
 
 Copier = Callable[[Any], Any]
@@ -21,9 +21,8 @@ Copier = Callable[[Any], Any]
 def sealed(envelope: Envelope) -> Envelope:
     """The envelope with its message as a value: itself, unless something in the message could be altered.
 
-    A transport need not call it when `size` has not set `met.alterable`; that is taken back.
+    A transport need not call it when `size` has found nothing alterable.
     """
-    met.alterable = False
     message = envelope.message
     value = _COPIERS[type(message)](message)
     if value is message:
