@@ -214,8 +214,12 @@ def _tensor(value: Any, alterable: list[object]) -> int:
 
 
 def can_be_altered(cls: type) -> bool:
-    """Whether it is a class of arrays or tensors; a handle, which is none, offers no copies of itself."""
-    return issubclass(cls, np.ndarray) or (hasattr(cls, "__array__") and hasattr(cls, "clone"))
+    """Whether it is a class of arrays or tensors; one of handles says that its objects are `immutable`."""
+    return _is_array(cls) and getattr(cls, "immutable", False) is not True
+
+
+def _is_array(cls: type) -> bool:
+    return hasattr(cls, "__array__") and not issubclass(cls, np.generic)
 
 
 @lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
@@ -285,7 +289,7 @@ class _Sizers(dict[type, Sizer]):
     def _find(self, cls: type) -> Sizer:
         if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
             return _scalar
-        if hasattr(cls, "__array__") and not issubclass(cls, np.generic):
+        if _is_array(cls):
             return _tensor if can_be_altered(cls) else _handle
         if is_dataclass(cls):
             _require_message_type(cls)

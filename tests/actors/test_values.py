@@ -48,10 +48,34 @@ class Slotted:
 
 
 class Handle:
+    immutable = True
     shape, dtype = (2, 3), "float32"
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise AssertionError("somebody wanted the numbers")
+
+
+class Table:
+    """Has numbers, as data frames do, and gives away its own when it is asked for an array."""
+
+    dtype = np.dtype("float64")
+
+    def __init__(self) -> None:
+        self.rows = np.zeros((2, 3))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.rows
+
+
+class Cloned(Table):
+    """No tensor of torch's, though it has something of that name."""
+
+    def clone(self) -> Any:
+        return self
 
 
 def sent(message: object) -> object:
@@ -139,6 +163,19 @@ def test_what_is_a_value_already_travels_as_it_is(value: object) -> None:
     alterable: list[object] = []
     size(envelope, alterable)
     assert alterable == []  # so that a transport need not even ask
+
+
+@pytest.mark.parametrize("cls", [Table, Cloned])
+def test_whatever_gives_an_array_is_a_handle_only_if_it_says_so(cls: type[Table]) -> None:
+    table = cls()
+    envelope = Envelope("a", "b", Box(table))
+    alterable: list[object] = []
+    size_bytes = size(envelope, alterable)
+    arrived = sealed(envelope)
+    assert alterable == [table]
+    table.rows += 1
+    assert arrived.message.content.tolist() == [[0.0] * 3] * 2  # type: ignore[union-attr]
+    assert size(arrived) == size_bytes
 
 
 trees = st.recursive(
