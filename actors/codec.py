@@ -31,31 +31,18 @@ _DTYPES = {
 _LENGTH_MAX = 2**32 - 1  # msgpack counts bytes in at most 32 bits
 _FIXED_EXTENSIONS = frozenset((1, 2, 4, 8, 16))  # lengths that msgpack writes without a length byte
 
-Sizer = Callable[[Any], int]
+Sizer = Callable[[Any, list[object]], int]
+"""Takes what is to be sized, and a list that it adds to: see `size`."""
 
 
-class Met:
-    """What `size` came across. alterable: something that its owner could alter after it was sent.
-
-    Nobody takes that back but `actors.values.sealed`, which copies it: nearly all messages need no second
-    look.
-    """
-
-    __slots__ = ("alterable",)
-
-    def __init__(self) -> None:
-        self.alterable = False
-
-
-met = Met()
-
-
-def size(obj: object) -> int:
+def size(obj: object, alterable: list[object] | None = None) -> int:
     """Length in bytes of `Codec.encode(obj)`; never reads a tensor's values.
 
-    Raises TypeError, naming the field, for anything that cannot be encoded.
+    alterable: gets whatever is in `obj` that its owner could alter after it was sent. With nearly all
+    messages that is nothing, and `actors.values.sealed` would copy nothing. Raises TypeError, naming the
+    field, for anything that cannot be encoded.
     """
-    return _SIZERS[type(obj)](obj)
+    return _SIZERS[type(obj)](obj, [] if alterable is None else alterable)
 
 
 class Codec:
@@ -182,7 +169,7 @@ def _extension(length: int) -> int:
     return length + 4 if length <= 0xFFFF else _countable(length) + 6
 
 
-def _int(value: int) -> int:
+def _int(value: int, _: object = None) -> int:
     if -32 <= value < 128:
         return 1
     bits = value.bit_length() if value >= 0 else (~value).bit_length() + 1
@@ -191,51 +178,55 @@ def _int(value: int) -> int:
     return 2 if bits <= 8 else 3 if bits <= 16 else 5 if bits <= 32 else 9
 
 
-def _str(value: str) -> int:
+def _str(value: str, _: object = None) -> int:
     length = len(value) if value.isascii() else len(value.encode())
     return length + 1 if length < 32 else _binary(length)
 
 
-def _sequence(value: tuple | list) -> int:
-    return _items_head(len(value)) + sum(_SIZERS[type(item)](item) for item in value)
+def _tuple(value: tuple | list, alterable: list[object]) -> int:
+    return _items_head(len(value)) + sum(_SIZERS[type(item)](item, alterable) for item in value)
 
 
-def _list(value: list) -> int:
-    met.alterable = True
-    return _sequence(value)
+def _list(value: list, alterable: list[object]) -> int:
+    alterable.append(value)
+    return _tuple(value, alterable)
 
 
-def _dict(value: dict) -> int:
-    met.alterable = True
+def _dict(value: dict, alterable: list[object]) -> int:
+    alterable.append(value)
     total = _items_head(len(value))
     for key, item in value.items():
-        total += _SIZERS[type(key)](key) + _SIZERS[type(item)](item)
+        total += _SIZERS[type(key)](key, alterable) + _SIZERS[type(item)](item, alterable)
     return total
 
 
-def _scalar(value: np.generic) -> int:
+def _scalar(value: np.generic, _: list[object]) -> int:
     return size(value.item())
 
 
-def _tensor(value: Any) -> int:
+def _handle(value: Any, _: list[object]) -> int:
     return _tensor_size(value.dtype, value.shape)
 
 
-def _alterable_tensor(value: Any) -> int:
-    met.alterable = True
+def _tensor(value: Any, alterable: list[object]) -> int:
+    alterable.append(value)
     return _tensor_size(value.dtype, value.shape)
 
 
 def can_be_altered(cls: type) -> bool:
-    """Whether it is a class of arrays or tensors; a handle, which is none, offers no copies of itself."""
-    return issubclass(cls, np.ndarray) or (hasattr(cls, "__array__") and hasattr(cls, "clone"))
+    """Whether it is a class of arrays or tensors; one of handles says that its objects are `immutable`."""
+    return _is_array(cls) and getattr(cls, "immutable", False) is not True
+
+
+def _is_array(cls: type) -> bool:
+    return hasattr(cls, "__array__") and not issubclass(cls, np.generic)
 
 
 @lru_cache(maxsize=1024)  # a run uses few shapes, millions of times
 def _tensor_size(dtype: object, shape: tuple[int, ...]) -> int:
     numeric = _numeric_dtype(str(dtype))
     raw = _binary(prod(shape) * numeric.itemsize)
-    return _extension(_items_head(3) + _str(str(numeric)) + _sequence(tuple(shape)) + raw)
+    return _extension(_items_head(3) + _str(str(numeric)) + _tuple(tuple(shape), []) + raw)
 
 
 def _dataclass_sizer(cls: type) -> Sizer:
@@ -247,12 +238,12 @@ def _dataclass_sizer(cls: type) -> Sizer:
     else:
         values_of = attrgetter(*names)
 
-    def dataclass_size(obj: object) -> int:
+    def dataclass_size(obj: object, alterable: list[object]) -> int:
         total = fixed
         try:
             for value in values_of(obj):
                 kind = type(value)
-                total += 9 if kind is float else 1 if value is None else _SIZERS[kind](value)
+                total += 9 if kind is float else 1 if value is None else _SIZERS[kind](value, alterable)
         except TypeError:
             for name in names:  # again, to say which field it is
                 try:
@@ -261,7 +252,7 @@ def _dataclass_sizer(cls: type) -> Sizer:
                     raise TypeError(f"{cls.__name__}.{name}: {error}") from None
             raise
         if unseen:
-            met.alterable = True
+            alterable.append(obj)
         return _extension(total)
 
     return dataclass_size
@@ -276,13 +267,13 @@ def head_size(sender: str, receiver: str) -> int:
     return _ENVELOPE_HEAD + _str(sender) + _str(receiver)
 
 
-def size_behind_head(envelope: Envelope, head_bytes: int) -> int:
+def size_behind_head(envelope: Envelope, head_bytes: int, alterable: list[object]) -> int:
     """As `size`, of an envelope whose `head_size` is known: simulations ask for every one."""
     if not (envelope.request is envelope.answer_to is envelope.error is None):
-        return _any_envelope(envelope)
+        return _any_envelope(envelope, alterable)
     message = envelope.message
     try:
-        body = _SIZERS[type(message)](message)
+        body = _SIZERS[type(message)](message, alterable)
     except TypeError as error:
         raise TypeError(f"Envelope.message: {error}") from None
     return _extension(head_bytes + body + 3)
@@ -298,8 +289,8 @@ class _Sizers(dict[type, Sizer]):
     def _find(self, cls: type) -> Sizer:
         if issubclass(cls, (np.bool_, np.integer, np.floating)) and cls is not np.longdouble:
             return _scalar
-        if hasattr(cls, "__array__") and not issubclass(cls, np.generic):
-            return _alterable_tensor if can_be_altered(cls) else _tensor
+        if _is_array(cls):
+            return _tensor if can_be_altered(cls) else _handle
         if is_dataclass(cls):
             _require_message_type(cls)
             return _dataclass_sizer(cls)
@@ -311,13 +302,13 @@ class _Sizers(dict[type, Sizer]):
 
 _SIZERS = _Sizers(
     {
-        type(None): lambda _: 1,
-        bool: lambda _: 1,
-        float: lambda _: 9,
+        type(None): lambda _, __: 1,
+        bool: lambda _, __: 1,
+        float: lambda _, __: 9,
         int: _int,
         str: _str,
-        bytes: lambda value: _binary(len(value)),
-        tuple: _sequence,
+        bytes: lambda value, _: _binary(len(value)),
+        tuple: _tuple,
         list: _list,
         dict: _dict,
     }

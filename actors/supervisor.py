@@ -19,6 +19,8 @@ Action = Literal["stop", "restart", "go on"]
 # they travel in messages, and the size of nobody's messages shall depend on how much others ask.
 _REQUESTS_PER_LIFE = 1 << 20
 
+_WORD = re.compile(r"\w+(?:-\w+)*")  # what may be a name, as in "client-7"
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -50,12 +52,10 @@ def in_short(failures: Iterable[Failure]) -> list[str]:
     """One line for all failures that are alike but for who failed when, in the order of the first of each."""
     alike: dict[tuple[object, ...], list[Failure]] = {}
     failures = list(failures)
-    # Errors often name who failed, or the others.
-    names = re.compile(
-        "|".join([rf"\b{re.escape(name)}\b" for name in dict.fromkeys([each.name for each in failures])])
-    )
+    names = {failure.name for failure in failures}  # errors often name who failed, or the others
     for failure in failures:
-        error = names.sub("", failure.error)
+        # One pattern for all words, not one of all names: that would take failures times names.
+        error = _WORD.sub(lambda word: "" if word[0] in names else word[0], failure.error)
         alike.setdefault((failure.where, failure.place, error, failure.action), []).append(failure)
     return [_together(group) for group in alike.values()]
 

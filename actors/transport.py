@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from actors.codec import met, size
+from actors.codec import size
 from actors.mailbox import Bell, FutureBell
 from actors.message import Envelope
 from actors.values import sealed
@@ -85,9 +85,10 @@ class InMemoryTransport(Transport):
         self._attached.pop(name, None)
 
     def send(self, envelope: Envelope) -> None:
-        self.bytes += size(envelope)
+        alterable: list[object] = []
+        self.bytes += size(envelope, alterable)
         self.sent += 1
-        self._wire.append(sealed(envelope) if met.alterable else envelope)
+        self._wire.append(sealed(envelope) if alterable else envelope)
         if len(self._wire) == 1:
             asyncio.get_running_loop().call_soon(self._deliver_turn)
 

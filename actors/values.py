@@ -1,8 +1,9 @@
 """What is sent is a value: whatever its sender does afterwards, it arrives as it was sent.
 
 Immutable things (numbers, text, handles, frozen dataclasses and tuples of these) are values already and
-travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. What is
-none of these `actors.codec.size` refuses.
+travel as they are. Lists, dicts, arrays and tensors are copied, at any depth, as encoding them would. So is
+whatever else has an `__array__`, and arrives as numpy's array, unless its class declares `immutable = True`:
+that makes it a handle. What is none of these `actors.codec.size` refuses.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.codec import can_be_altered, met
+from actors.codec import can_be_altered
 from actors.message import Envelope
 
 Copier = Callable[[Any], Any]
@@ -21,9 +22,8 @@ Copier = Callable[[Any], Any]
 def sealed(envelope: Envelope) -> Envelope:
     """The envelope with its message as a value: itself, unless something in the message could be altered.
 
-    A transport need not call it when `size` has not set `met.alterable`; that is taken back.
+    A transport need not call it when `size` has found nothing alterable.
     """
-    met.alterable = False
     message = envelope.message
     value = _COPIERS[type(message)](message)
     if value is message:
@@ -50,7 +50,11 @@ def _dict(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _tensor(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if hasattr(value, "detach") and hasattr(value, "clone"):  # torch's
+        return value.detach().clone()
+    return np.asarray(value).copy()  # in two steps: `__array__` may return what the object itself keeps
 
 
 def _is(first: object, second: object) -> bool:

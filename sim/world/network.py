@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from actors.codec import met, size, size_behind_head
+from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
 from actors.values import sealed
@@ -149,8 +149,9 @@ class SimulatedNetwork(Transport):
         if wire is None:
             self.require_known(pair[1])
             wire = self._wires[pair] = Wire(pair, self._model.link_of(pair), self._seed)
-        size_bytes = size_behind_head(envelope, wire.head_bytes)
-        if met.alterable:
+        alterable: list[object] = []
+        size_bytes = size_behind_head(envelope, wire.head_bytes, alterable)
+        if alterable:
             envelope = sealed(envelope)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1

@@ -58,6 +58,7 @@ class Mutable:
 class Handle:
     """Parameters whose numbers do not exist yet, like the engine's handles."""
 
+    immutable = True
     shape = (2, 3)
     dtype = "float32"
 

@@ -40,6 +40,7 @@ def without_gc() -> Iterator[None]:
 class Weights:
     """Stands for a large tensor whose life is watched."""
 
+    immutable = True
     shape = (10,)
     dtype = "float32"
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from actors.message import ActorError, Envelope, PeerUnavailable
+from actors.supervisor import Failure, in_short
 from tests.actors.world import (
     Client,
     Note,
@@ -244,3 +245,15 @@ def test_drain_ends_everything_and_waits_for_clean_ups() -> None:
         assert all(nothing_is_left_of(name, world) for name in "abc")
 
     assert simulate(main).events[3:] == [(4.0, name, "cleaned up") for name in "abc"]
+
+
+def test_failures_that_name_whoever_failed_are_one_line_however_many_they_are() -> None:
+    # Some names begin others. With a pattern of all names these took a minute.
+    names = [f"node-{i // 2}" + "-edge" * (i % 2) for i in range(20_000)]
+    error = "KeyError: no row of {}, ask head"
+    failures = [Failure(name, 1.0, "step", error.format(name), "stop", "") for name in names]
+    other = Failure("head", 2.0, "step", "KeyError: no row of tail", "stop", "")
+    assert in_short([*failures, other]) == [
+        "node-0 and 19999 more failed first at 1 s in step: KeyError: no row of node-0, ask head (stop)",
+        "head failed at 2 s in step: KeyError: no row of tail (stop)",
+    ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.actor import Actor
-from actors.codec import met, size
+from actors.codec import size
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport, Transport
@@ -46,10 +48,34 @@ class Slotted:
 
 
 class Handle:
+    immutable = True
     shape, dtype = (2, 3), "float32"
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise AssertionError("somebody wanted the numbers")
+
+
+class Table:
+    """Has numbers, as data frames do, and gives away its own when it is asked for an array."""
+
+    dtype = np.dtype("float64")
+
+    def __init__(self) -> None:
+        self.rows = np.zeros((2, 3))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.rows
+
+
+class Cloned(Table):
+    """No tensor of torch's, though it has something of that name."""
+
+    def clone(self) -> Any:
+        return self
 
 
 def sent(message: object) -> object:
@@ -134,9 +160,22 @@ def test_what_can_be_altered_arrives_as_it_was_sent(index: int) -> None:
 def test_what_is_a_value_already_travels_as_it_is(value: object) -> None:
     envelope = Envelope("a", "b", value)
     assert sealed(envelope) is envelope
-    met.alterable = False
-    size(envelope)
-    assert not met.alterable  # so that a transport need not even ask
+    alterable: list[object] = []
+    size(envelope, alterable)
+    assert alterable == []  # so that a transport need not even ask
+
+
+@pytest.mark.parametrize("cls", [Table, Cloned])
+def test_whatever_gives_an_array_is_a_handle_only_if_it_says_so(cls: type[Table]) -> None:
+    table = cls()
+    envelope = Envelope("a", "b", Box(table))
+    alterable: list[object] = []
+    size_bytes = size(envelope, alterable)
+    arrived = sealed(envelope)
+    assert alterable == [table]
+    table.rows += 1
+    assert arrived.message.content.tolist() == [[0.0] * 3] * 2  # type: ignore[union-attr]
+    assert size(arrived) == size_bytes
 
 
 trees = st.recursive(
@@ -244,6 +283,41 @@ def test_a_doubled_datagram_is_no_way_from_its_receiver_to_itself() -> None:
     world.loop.run_until(1.0)
     world.loop.close()
     assert arrived == [[1], [1]]
+
+
+class Meanwhile(Handle):
+    """Another thread has its turn whenever somebody asks for the size."""
+
+    def __init__(self, turn: Callable[[], None]) -> None:
+        self.turn = turn
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        thread = threading.Thread(target=self.turn)
+        thread.start()
+        thread.join()
+        return (1,)
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+def test_transports_in_two_threads_know_nothing_of_each_other(simulated: bool) -> None:
+    world = Simulated()
+    transport: Transport = world.transport if simulated else InMemoryTransport()
+    arrived: list[object] = []
+
+    async def another_one_sends() -> None:
+        InMemoryTransport().send(Envelope("a", "b", Box([2])))
+
+    async def main() -> None:
+        transport.attach("b", lambda envelope: arrived.append(envelope.message.first))  # type: ignore[union-attr]
+        value = [1]
+        transport.send(Envelope("a", "b", Pair(value, Meanwhile(lambda: asyncio.run(another_one_sends())))))
+        value.append(2)
+        await asyncio.sleep(1 if simulated else 0)
+
+    world.loop.run_until_complete(main())
+    world.loop.close()
+    assert arrived == [[1]]
 
 
 @pytest.mark.parametrize("receiver", ["a", "b"])

@@ -52,7 +52,9 @@ def test_size_of_a_handle_is_known_without_its_numbers() -> None:
     x = engine.vector(numbers(0))
     s = engine.dot(x, x)
     for handle in (x + x, s, s * x):
-        size = codec.size(handle)
+        alterable: list[object] = []
+        size = codec.size(handle, alterable)
+        assert alterable == []  # messages carry it as it is
         assert engine.statistics.jobs == 0
         assert size == codec.size(np.zeros(handle.shape, np.float32))
     encoded = codec.Codec().encode(s * x)

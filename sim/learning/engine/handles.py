@@ -92,6 +92,7 @@ class Vector:
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
+    immutable = True  # messages carry it by reference
 
     terms: Terms
     """The atoms that this is a combination of, with their factors."""
