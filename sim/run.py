@@ -71,8 +71,6 @@ def run_scenario(
     before that, too, and named in a note.
     """
     started = time.perf_counter()
-    # Read now: whoever edits the protocol while this runs changes neither what is run nor what is kept of it.
-    _ = scenario.protocol.sources
     interrupts = Interrupts()
     with (
         interrupts.answered(),

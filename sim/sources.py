@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,20 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
     package. Installed packages and the standard library are left out, and so is what is imported by other
     means than `import`. Those of coterie come last.
     """
-    root, own = (file.parent, "") if file is not None else _package(learner)
-    start = [file] if file is not None else _files(root, learner.__module__)
+    if file is not None:
+        return sources_of_file(file)
+    root, own = _package(learner)
+    return _closure(_files(root, learner.__module__), root, own)
+
+
+def sources_of_file(file: Path) -> tuple[Source, ...]:
+    """The same of a file that need not have been executed. Raises OSError."""
+    own = file.stem if file.parent.name in _INSTALLED else ""  # what lies there beside it is not its own
+    return _closure([file], file.parent, own)
+
+
+def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
+    """Files, and what they import from coterie and, below `root`, from the package `own`, or any if empty."""
     found: dict[Path, Source] = {}
     todo = [(path, root) for path in start]
     while todo:
