@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_PRODUCT = Path(__file__).parents[1]
+PRODUCT = Path(__file__).parents[1]
+"""The folder that this coterie is imported from."""
 _OURS = ("actors", "protocols", "sim")
-_INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders that packages are installed in."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
 
 def sources_of_file(file: Path) -> tuple[Source, ...]:
     """The same of a file that need not have been executed. Raises OSError."""
-    own = file.stem if file.parent.name in _INSTALLED else ""  # what lies there beside it is not its own
+    own = file.stem if file.parent.name in INSTALLED else ""  # what lies there beside it is not its own
     return _closure([file], file.parent, own)
 
 
@@ -52,12 +54,12 @@ def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
         if path in found:
             continue
         name = path.relative_to(base)
-        is_ours = base == _PRODUCT and name.parts[0] in _OURS
+        is_ours = base == PRODUCT and name.parts[0] in _OURS
         found[path] = Source(name.as_posix(), path.read_bytes(), is_ours)
         for imported in _imports(found[path].content, name.parent.parts):
             top = imported.partition(".")[0]
             if top in _OURS:
-                todo += [(each, _PRODUCT) for each in _files(_PRODUCT, imported)]
+                todo += [(each, PRODUCT) for each in _files(PRODUCT, imported)]
             elif not is_ours and own in ("", top):
                 todo += [(each, root) for each in _files(root, imported)]
     return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
@@ -68,7 +70,7 @@ def _package(learner: type) -> tuple[Path, str]:
     module = sys.modules[learner.__module__]
     file, package = Path(module.__file__ or ""), module.__package__ or ""
     root = file.parents[len(package.split(".")) if package else 0]
-    if not package and root.name not in _INSTALLED:
+    if not package and root.name not in INSTALLED:
         return root, ""  # a module beside others, all of which are its own
     return root, (package or file.stem).partition(".")[0]
 
