@@ -5,14 +5,9 @@ A name is one of ours (``cobo`` is the class CoBo of protocols/cobo.py), a class
 """
 
 import ast
-import hashlib
 import importlib
-import importlib.util
 import os
-import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
@@ -20,7 +15,9 @@ from typing import TYPE_CHECKING, TypeGuard
 import protocols
 from sim.errors import UserError
 from sim.explain import nearest, one_line
+from sim.neighbours import load_file
 from sim.protocol_checks import require_sound
+from sim.sources import sources_of_file
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -138,37 +135,15 @@ def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
         raise UserError(
             one_line(f'protocol.name = "{name}": there is no file {" or ".join(map(str, looked))}')
         )
-    # The content is part of the module's name: the same file is loaded once, an edited one anew.
     try:
-        source = path.read_bytes()
+        sources = sources_of_file(path)
     except OSError as error:
-        raise UserError(f'protocol.name = "{name}": {path} cannot be read: {error.strerror}') from None
-    identity = hashlib.blake2b(str(path).encode() + b"\0" + source, digest_size=8).hexdigest()
-    module_name = f"coterie_protocol_{path.stem}_{identity}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None  # there is always a loader for .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses and pydantic look a class's annotations up there
+        where = error.filename or path
+        raise UserError(f'protocol.name = "{name}": {where} cannot be read: {error.strerror}') from None
     try:
-        with _importing_from(path.parent):
-            exec(compile(source, path, "exec"), vars(module))
+        return load_file(path, sources)
     except (Exception, SystemExit) as error:
-        del sys.modules[module_name]
         raise _refusal(name, place, error) from None
-    return module
-
-
-@contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
-    """Find the modules that lie beside a file, before all others, as Python does for a program."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        with suppress(ValueError):  # the file may have done that
-            sys.path.remove(str(folder))
 
 
 def _refusal(name: str, place: str, error: BaseException) -> UserError:

@@ -28,6 +28,7 @@ from sim.results.trace import first_difference
 from sim.saving import create_directory, save
 from sim.scenario import Scenario
 from sim.simulation import Simulation
+from sim.sources import INSTALLED, PRODUCT
 from sim.summary import summarise
 from sim.unawaited import noticed
 from sim.world.clock import Deadlock
@@ -71,8 +72,6 @@ def run_scenario(
     before that, too, and named in a note.
     """
     started = time.perf_counter()
-    # Read now: whoever edits the protocol while this runs changes neither what is run nor what is kept of it.
-    _ = scenario.protocol.sources
     interrupts = Interrupts()
     with (
         interrupts.answered(),
@@ -154,8 +153,7 @@ def verify(
         command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
-        seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
-        code, errors = _output(command, os.environ | {"PYTHONHASHSEED": seed})
+        code, errors = _output(command, _environment())
         # A failed run, too, has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
@@ -168,6 +166,15 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+
+
+def _environment() -> dict[str, str]:
+    """That of a process with another hash seed, which runs the coterie that this one runs."""
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    # Run from its sources it may not be the one that is installed.
+    path = [] if PRODUCT.name in INSTALLED else [str(PRODUCT)]
+    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    return os.environ | {"PYTHONHASHSEED": seed} | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:

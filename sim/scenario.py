@@ -138,7 +138,9 @@ def load_scenario(
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(path, unfit, stated)
-    parts = dict(sections) | {"protocol": Protocol(sections.protocol.name, learner, settings)}
+    protocol = Protocol(sections.protocol.name, learner, settings)
+    _ = protocol.sources  # read now: whoever edits them later changes neither what is run nor what is kept
+    parts = dict(sections) | {"protocol": protocol}
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 

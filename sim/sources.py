@@ -3,14 +3,16 @@
 import ast
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-_PRODUCT = Path(__file__).parents[1]
+PRODUCT = Path(__file__).parents[1]
+"""The folder that this coterie is imported from."""
 _OURS = ("actors", "protocols", "sim")
-_INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders that packages are installed in."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,20 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
     package. Installed packages and the standard library are left out, and so is what is imported by other
     means than `import`. Those of coterie come last.
     """
-    root, own = (file.parent, "") if file is not None else _package(learner)
-    start = [file] if file is not None else _files(root, learner.__module__)
+    if file is not None:
+        return sources_of_file(file)
+    root, own = _package(learner)
+    return _closure(_files(root, learner.__module__), root, own)
+
+
+def sources_of_file(file: Path) -> tuple[Source, ...]:
+    """The same of a file that need not have been executed. Raises OSError."""
+    own = file.stem if file.parent.name in INSTALLED else ""  # what lies there beside it is not its own
+    return _closure([file], file.parent, own)
+
+
+def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
+    """Files, and what they import from coterie and, below `root`, from the package `own`, or any if empty."""
     found: dict[Path, Source] = {}
     todo = [(path, root) for path in start]
     while todo:
@@ -40,12 +54,12 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
         if path in found:
             continue
         name = path.relative_to(base)
-        is_ours = base == _PRODUCT and name.parts[0] in _OURS
+        is_ours = base == PRODUCT and name.parts[0] in _OURS
         found[path] = Source(name.as_posix(), path.read_bytes(), is_ours)
         for imported in _imports(found[path].content, name.parent.parts):
             top = imported.partition(".")[0]
             if top in _OURS:
-                todo += [(each, _PRODUCT) for each in _files(_PRODUCT, imported)]
+                todo += [(each, PRODUCT) for each in _files(PRODUCT, imported)]
             elif not is_ours and own in ("", top):
                 todo += [(each, root) for each in _files(root, imported)]
     return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
@@ -56,7 +70,7 @@ def _package(learner: type) -> tuple[Path, str]:
     module = sys.modules[learner.__module__]
     file, package = Path(module.__file__ or ""), module.__package__ or ""
     root = file.parents[len(package.split(".")) if package else 0]
-    if not package and root.name not in _INSTALLED:
+    if not package and root.name not in INSTALLED:
         return root, ""  # a module beside others, all of which are its own
     return root, (package or file.stem).partition(".")[0]
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -73,9 +73,10 @@ class HiddenFolder:
         there or the new ones. What else lies in the old folder stays.
         """
         if replace and is_results(self.place):
-            old = _replace(self.path, self.place)
-            self.path = self.place
-            _clear_away(old, self.place)
+            with _kept_from_others(self.place):
+                old = _replace(self.path, self.place)
+                self.path = self.place
+                _clear_away(old, self.place)
         else:
             self.path = _move(self.path, self.place)
         self._unlock()
@@ -148,13 +149,41 @@ def _places(place: Path) -> Iterator[Path]:
     yield from (place.with_name(f"{place.name}-{number}") for number in count(2))
 
 
-def _lock(folder: Path) -> int:
-    """The only lock on a folder, as a file descriptor; BlockingIOError if another process has it."""
+@contextmanager
+def _kept_from_others(place: Path) -> Iterator[None]:
+    """Hold the lock of the folder that is at `place` now, wherever it goes: it is nothing that was left.
+
+    Waits for another process that replaces it.
+    """
+    while True:
+        try:
+            lock = _lock(place, wait=True)
+        except OSError:
+            yield  # no locks in this file system
+            return
+        if _is_at(place, lock):
+            break
+        os.close(lock)  # it was replaced meanwhile
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_at(place: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), place.stat())
+    except OSError:
+        return False
+
+
+def _lock(folder: Path, wait: bool = False) -> int:
+    """The only lock on a folder, as a file descriptor; BlockingIOError if another has it, unless it waits."""
     if sys.platform == "win32":
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(descriptor)
         raise

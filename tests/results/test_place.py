@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -271,3 +272,41 @@ def test_a_killed_replacement_is_ended_by_the_next_run(base, monkeypatch):
     assert entries(base) == [NAME]
     assert entries(base / NAME) == ["notes.txt", "report.html", "summary.json"]
     assert seed_of(base / NAME) == 2
+
+
+# --- several runs at once -----------------------------------------------------------------------------------
+
+
+def test_what_is_being_replaced_is_not_taken_for_what_was_left(base, monkeypatch, way):
+    """Another run starts when the new results are in their place, and the old ones not yet cleared away."""
+    create(base, 1).finalise()
+    run, clear_away = create(base, 2), place._clear_away
+
+    def late(folder, target):
+        monkeypatch.setattr(place, "_clear_away", clear_away)
+        place.sweep(base)
+        clear_away(folder, target)
+
+    monkeypatch.setattr(place, "_clear_away", late)
+    run.finalise(replace=True)
+    assert entries(base) == [NAME]
+    assert seed_of(base / NAME) == 2
+
+
+def test_a_second_replacement_waits_for_the_first(base, monkeypatch):
+    create(base, 1).finalise()
+    runs, clear_away = [create(base, seed) for seed in (2, 3)], place._clear_away
+    other = Thread(target=lambda: runs[1].finalise(replace=True))
+
+    def late(folder, target):
+        monkeypatch.setattr(place, "_clear_away", clear_away)
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        clear_away(folder, target)
+
+    monkeypatch.setattr(place, "_clear_away", late)
+    runs[0].finalise(replace=True)
+    other.join()
+    assert entries(base) == [NAME]
+    assert seed_of(base / NAME) == 3

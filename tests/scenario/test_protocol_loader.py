@@ -1,8 +1,10 @@
 """Finding protocols by name, and in files."""
 
 import os
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +172,88 @@ def test_a_file_that_fails_names_its_line(tmp_path: Path, source: str, complaint
 
 def test_a_missing_package() -> None:
     assert "nowhere.at_all cannot be loaded: ModuleNotFoundError" in refusal("nowhere.at_all:Mine")
+
+
+# --- modules beside a protocol's file -----------------------------------------------------------------------
+
+BESIDE = """\
+import typing
+from protocols.local import Local
+import loader_beside.inner as inner
+from loader_beside import *
+from loader_beside.deeper.lowest import NAME
+
+class Own(Local):
+    name, note, public = NAME, inner.Note, PUBLIC
+
+    @staticmethod
+    def later():
+        import loader_helper
+        return loader_helper.VALUE, typing.get_type_hints(inner.Note)
+"""
+
+
+def beside(folder: Path, value: int) -> Path:
+    """A protocol with a package and a module beside it, which it imports at once and later on."""
+    for name, text in {
+        "own.py": BESIDE,
+        "loader_helper.py": f"VALUE = {value}\n",
+        "loader_beside/__init__.py": "PUBLIC = 1\n",
+        "loader_beside/inner.py": (
+            "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+            "from . import sibling\nimport own\n"
+            "@dataclass(frozen=True)\nclass Note:\n    kind: sibling.Kind\n"
+        ),
+        "loader_beside/sibling.py": f"class Kind:\n    value = {value}\n",
+        "loader_beside/deeper/lowest.py": f"NAME = 'lowest {value}'\n",
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "own.py"
+
+
+def test_two_protocols_have_neighbours_of_one_name(tmp_path: Path) -> None:
+    """Whatever is imported when, a file gets those beside itself."""
+    found: list[Any] = [find_protocol(f"{beside(tmp_path / f'of_{i}', i)}:Own") for i in (1, 2)]
+    for i, learner in enumerate(found, 1):
+        value, hints = learner.later()
+        assert (value, hints["kind"].value, learner.name, learner.public) == (i, i, f"lowest {i}", 1)
+        module = sys.modules[learner.note.__module__]
+        assert module.__file__ == str(tmp_path / f"of_{i}" / "loader_beside" / "inner.py")
+        assert module.own.Own is learner  # type: ignore[attr-defined]
+    assert not {"loader_helper", "loader_beside"} & set(sys.modules)
+
+
+def test_an_edited_neighbour_is_loaded_anew(tmp_path: Path) -> None:
+    file = beside(tmp_path, 1)
+    first: Any = find_protocol(f"{file}:Own")
+    assert find_protocol(f"{file}:Own") is first
+    (tmp_path / "loader_helper.py").write_text("VALUE = 2\n")
+    second: Any = find_protocol(f"{file}:Own")
+    assert (first.later()[0], second.later()[0]) == (1, 2)
+
+
+def test_a_folder_beside_it_hides_no_installed_package(tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "random.py").write_text("")
+    (tmp_path / "own.py").write_text(f"from numpy import random, zeros\n{OWN}")
+    assert find_protocol(f"{tmp_path / 'own.py'}:Mine").__name__ == "Mine"
+
+
+def test_a_failed_neighbour_can_be_mended(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"import loader_broken\n{OWN}")
+    (tmp_path / "loader_broken.py").write_text("1 / 0\n")
+    assert "own.py cannot be loaded (line 1): ZeroDivisionError" in refusal("own.py:Mine", tmp_path)
+    assert not [name for name in sys.modules if name.startswith("coterie_protocol_own") and "broken" in name]
+    (tmp_path / "loader_broken.py").write_text("")
+    assert find_protocol("own.py:Mine", tmp_path).__name__ == "Mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_neighbour_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(f"import loader_locked\n{OWN}")
+    (tmp_path / "loader_locked.py").touch(mode=0)
+    assert f"{tmp_path / 'loader_locked.py'} cannot be read: Permission denied" in refusal(
+        "own.py:Mine", tmp_path
+    )

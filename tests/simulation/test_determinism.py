@@ -103,6 +103,16 @@ def test_verify_finds_no_difference(tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
 
 
+def test_verify_runs_the_code_that_ran_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another coterie is installed."""
+    (tmp_path / "installed" / "sim").mkdir(parents=True)
+    (tmp_path / "installed" / "sim" / "__main__.py").write_text("raise SystemExit('another one')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
+    options = ["--set", "run.duration=1 s", "--set", "run.evaluate_every=1 s", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, ["run", str(write(tmp_path, QUADRATIC)), "--verify", *options])
+    assert result.exit_code == 0, result.output
+
+
 def test_verify_shows_the_first_difference_and_its_time(tmp_path: Path) -> None:
     (tmp_path / "unordered.py").write_text(SETS)
     file = write(tmp_path, QUADRATIC)

@@ -83,6 +83,32 @@ def test_what_is_run_is_what_is_kept(folder: Path) -> None:
     assert scenario.protocol.sources is sources
 
 
+def copies(result: RunResult) -> dict[str, str]:
+    return {path.name: path.read_text() for path in result.directory.glob("protocol-*/*.py")}
+
+
+def test_an_edited_neighbour_is_executed_as_it_is_kept(folder: Path) -> None:
+    """In one process, and by edits that the cache of compiled files does not notice."""
+    (folder / "own.py").write_text(f"{OWN}        await self.sleep(STEPS / 2)\n")
+    first = run(folder / "world.toml", folder / "runs")
+    (folder / "provenance_steps.py").write_text("STEPS = 3\n")
+    second = run(folder / "world.toml", folder / "runs")
+    assert [copies(each)["provenance_steps.py"] for each in (first, second)] == ["STEPS = 2\n", "STEPS = 3\n"]
+    assert first.directory.name != second.directory.name.removesuffix("-2")
+    assert first.summary["trace_hash"] != second.summary["trace_hash"]
+    again = run(second.directory / "scenario.toml", folder / "again")
+    assert again.summary["trace_hash"] == second.summary["trace_hash"]
+
+
+def test_what_is_edited_between_reading_and_running_is_not_kept(folder: Path) -> None:
+    scenario = load_scenario(folder / "world.toml")
+    (folder / "provenance_steps.py").write_text("STEPS = 3\n")
+    assert (
+        copies(run_scenario(scenario, out=folder / "runs", device="cpu"))["provenance_steps.py"]
+        == "STEPS = 2\n"
+    )
+
+
 def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["coterie", "run", "world.toml"])
     result = run(folder / "world.toml", folder / "runs")
