@@ -112,11 +112,9 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
             )
             tiles.append(("Settled clients", text.share(view.get("settled", "mean")), since))
     elif view.measure is not None:
-        measure, panel = view.measure
-        final = panel.values[-1]
-        # The last time at which anything was finite may be long before the end.
-        mean = float(np.nanmean(final)) if panel.times[-1] >= view.end_s else None
-        tiles.append((f"Mean {measure.label}", text.number(mean), "at the end"))
+        final = view.at_the_end
+        mean = None if np.isnan(final).all() else float(np.nanmean(final))
+        tiles.append((f"Mean {view.measure[0].label}", text.number(mean), "at the end"))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), _help_note(view)))
     if view.get("graph", "edge_recall") is not None:
