@@ -114,10 +114,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
-    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed", "failed") if clients[move]]
-    rows.append(
-        ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
-    )
+    first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
+    rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
     rows += _population_rows(summary["population"])
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))

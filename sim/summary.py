@@ -122,6 +122,7 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
         "crashed": churn.crashed,
         "rejoined": churn.rejoined,
         "failed": churn.failed,
+        "restarted": churn.restarted,
         "turned_away": churn.turned_away,
         "alive": len(simulation.clients_up),
     }

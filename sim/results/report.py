@@ -128,12 +128,7 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
 
 def _arrivals_and_departures(view: RunView) -> str:
     initial = text.number(view.get("clients", "initial"))
-    changes = [
-        f"{text.number(view.get('clients', event))} {event}"
-        for event in ("joined", "left", "crashed", "failed")
-        if view.get("clients", event)
-    ]
-    return ", ".join([f"{initial} at the start", *changes])
+    return ", ".join([f"{initial} at the start", *outcome.moves(view.summary)])
 
 
 def _progress(view: RunView) -> str:
