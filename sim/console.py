@@ -91,6 +91,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     )
     table.add_column(style="bold")
     table.add_column()
+    if (after := outcome.interrupted(summary)) is not None:
+        table.add_row("interrupted", after, style="red")
     for line in outcome.headlines(summary):
         table.add_row("went wrong", escape(line), style="red")
     for name, value in _rows(summary):

@@ -50,6 +50,7 @@ def summarise(
         "seed": scenario.run.seed,
         "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
+        "planned_seconds": scenario.run.duration,
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
         "clients": _client_counts(simulation),

@@ -28,6 +28,7 @@ class _Summary(BaseModel):
     protocol: str | None = None
     seed: int | None = None
     virtual_seconds: float | None = None
+    planned_seconds: float | None = None
     wall_seconds: float | None = None
     trace_hash: str | None = None
     scenario_hash: str | None = None

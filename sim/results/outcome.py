@@ -35,6 +35,15 @@ def whom(summary: Mapping[str, Any]) -> str:
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
 
 
+def interrupted(summary: Mapping[str, Any]) -> str | None:
+    """After how much of its virtual time a signal ended a run; None if none did."""
+    if not summary.get("interrupted"):
+        return None
+    planned_s = summary.get("planned_seconds")  # none of those that end by iterations, or of earlier versions
+    planned = "" if planned_s is None else f" of {text.duration(planned_s)}"
+    return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
+
+
 def moves(summary: Mapping[str, Any]) -> list[str]:
     """How many clients came and went, and how: added to and taken from those at first, those at the end."""
     counts = summary.get("clients") or {}

@@ -81,8 +81,8 @@ def _overrides(view: RunView) -> str:
 
 def _warnings(view: RunView) -> str:
     warnings = ""
-    if view.get("interrupted"):
-        warnings += f'<p class="warning">Interrupted after {text.duration(view.end_s)} of virtual time.</p>'
+    if (after := outcome.interrupted(view.summary)) is not None:
+        warnings += f'<p class="warning">Interrupted {after} of virtual time.</p>'
     for line in outcome.headlines(view.summary):
         warnings += f'<p class="warning"><b>{escape(line[0].upper() + line[1:])}.</b></p>'
     failures = view.get("failures") or []

@@ -76,8 +76,8 @@ def write_run(
     trace = _lifecycle(names, spans, moves)
     trace.checksum(END_S, names[0], seed)
     summary = _summary(metrics, trace, names, truth, messages)
-    stated = {"seed": seed, "interrupted": interrupted, "scenario_hash": run.scenario_hash}
-    run.write_summary(summary | stated)
+    stated = {"seed": seed, "interrupted": interrupted, "planned_seconds": END_S * (2 if interrupted else 1)}
+    run.write_summary(summary | stated | {"scenario_hash": run.scenario_hash})
     run.write_metrics(metrics)
     run.write_events(trace)
     run.write_intervals(_training(names, spans, steps, random) if devices else [])

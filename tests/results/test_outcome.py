@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sim.results.outcome import catching_up, headlines, moves, whom, why_failed
+from sim.results.outcome import catching_up, headlines, interrupted, moves, whom, why_failed
 
 CLIENTS = {"client_names": ["client-0", "client-1", "client-2"], "clients": {"alive": 3}}
 FIRST = {"actor": "client-1", "seconds": 12.5, "error": "TypeError: no"}
@@ -22,6 +22,19 @@ def diverged(*at_end: str) -> dict[str, Any]:
 
 def plain(line: str | None) -> str | None:
     return None if line is None else line.replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0}, "after 30 s of 4 min"),
+        ({"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": None}, "after 30 s"),
+        ({"interrupted": True, "virtual_seconds": 30.0}, "after 30 s"),
+        ({"interrupted": False, "virtual_seconds": 30.0, "planned_seconds": 240.0}, None),
+    ],
+)
+def test_a_run_that_was_interrupted_says_after_how_much_of_it(summary, said):
+    assert plain(interrupted(summary)) == said
 
 
 def test_comings_and_goings_add_up_and_what_nobody_did_is_left_out():

@@ -79,7 +79,7 @@ def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
         ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "Nothing was evaluated"),
         ({"alone": False}, {"gains"}, "of the clients"),
         ({"measure": "distance"}, set(), "distance to the own optimum"),
-        ({"interrupted": True}, set(), "Interrupted after 10"),
+        ({"interrupted": True}, set(), "Interrupted after 10\N{NO-BREAK SPACE}min of 20"),
         ({"devices": False, "churn": False}, set(), "No device was used"),
         ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
     ],

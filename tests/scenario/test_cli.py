@@ -272,6 +272,12 @@ def test_the_table_of_results() -> None:
         assert part.replace("\N{NO-BREAK SPACE}", " ") in table
 
 
+def test_the_table_of_an_interrupted_run_says_so_first() -> None:
+    table = rendered(SUMMARY | {"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0})
+    assert table.index("interrupted │ after 30 s of 4 min") < table.index("protocol")
+    assert "interrupted" not in rendered(SUMMARY | {"interrupted": False, "planned_seconds": 240.0})
+
+
 def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
         "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
