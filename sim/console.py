@@ -151,8 +151,11 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
 
     unit = " points" if is_share else ""
     mean = f"{shown(gained['mean_gain'])}{unit} on average"
-    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (gained["least"], gained["most"])]
-    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']} worse off"
+    least, most = gained["least"], gained["most"]
+    if least["gain"] == most["gain"]:
+        return f"{mean}, the same for all"
+    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (least, most)]
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']:,} worse off"
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -272,6 +272,14 @@ def test_the_table_of_results() -> None:
         assert part.replace("\N{NO-BREAK SPACE}", " ") in table
 
 
+def test_where_all_gained_as_much_nobody_is_named() -> None:
+    end = {"client": "client-0", "gain": 0.0}
+    gained = {"better": 0, "worse": 0, "mean_alone": 0.8, "mean_gain": 0.0, "least": end, "most": end}
+    table = rendered(SUMMARY | {"help": gained})
+    assert "+0.0 points on average, the same for all" in table
+    assert "client-0" not in table
+
+
 def test_the_table_of_an_interrupted_run_says_so_first() -> None:
     table = rendered(SUMMARY | {"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0})
     assert table.index("interrupted │ after 30 s of 4 min") < table.index("protocol")
