@@ -159,16 +159,16 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How newcomers caught up and how the others fared; nothing where nobody came or went."""
+    """How newcomers caught up and how the others fared; nothing where nobody came, nor went at a cost."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
     if population["newcomers"]:
         rows.append(("newcomers", outcome.catching_up(population)))
-    if population["departures"]:
+    if population["departures"] and (depth := population["deepest_dip"]) > 0:
         times = population["recovery_seconds"]
         took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
-        dip = f"accuracy fell by {text.share(population['deepest_dip'])} at most"
+        dip = f"accuracy fell by {text.depth(depth)} at most"
         back = f"back after {population['recovered']} of {population['departures']}"
         rows.append(("departures", f"{dip}; {back}{took}"))
     return rows

@@ -262,7 +262,7 @@ def test_the_table_of_results() -> None:
         "3 at first, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
         "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
-        f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
+        f"accuracy fell by 12.5 points at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
         f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
@@ -270,6 +270,16 @@ def test_the_table_of_results() -> None:
         "abc123",
     ):
         assert part.replace("\N{NO-BREAK SPACE}", " ") in table
+
+
+@pytest.mark.parametrize(
+    ("dip", "said"),
+    [(0.0, None), (0.0001, "less than 0.1 points"), (0.003, "0.3 points"), (0.25, "25.0 points")],
+)
+def test_departures_are_told_of_where_they_cost_something(dip: float, said: str | None) -> None:
+    table = rendered(SUMMARY | {"population": SUMMARY["population"] | {"deepest_dip": dip}})
+    assert ("departures" in table) == (said is not None)
+    assert said is None or f"accuracy fell by {said} at most; back after 2 of 3" in table
 
 
 def test_where_all_gained_as_much_nobody_is_named() -> None:
