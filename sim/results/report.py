@@ -21,7 +21,7 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
-from sim.results.page import document, picture, section, side_by_side
+from sim.results.page import document, key, picture, section, side_by_side
 from sim.results.population import ARRIVALS, Happening, Population
 from sim.results.store import RunDirectory
 from sim.results.table import Cell, plain_table, seconds, share, table
@@ -195,7 +195,8 @@ def _timeline(view: RunView) -> str:
     shown = len(clients_shown(view))
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
-    content = f"<p>{lead}</p>{picture(figure, 'timeline', least_px=_LEAST_TIMELINE_PX)}"
+    shown_figure = picture(figure, "timeline", least_px=_LEAST_TIMELINE_PX)
+    content = f"<p>{lead}</p>{key(figure)}{shown_figure}"
     bars = work_done(view)
     if bars is not None:
         lead = "The fewest first."

@@ -54,6 +54,19 @@ def test_full_report(tmp_path):
     assert text.count('class="number"') == 0 and text.count("class=number") > 50
 
 
+def test_the_key_of_the_timeline_is_outside_of_what_scrolls(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    before = page[: page.index('<div class="scroll"><div id="timeline"')]
+    marks = re.findall(r'<i class="([\w-]+)" style="background:var\(--(\w+)\)"></i>(\w+)</span>', before)
+    assert marks == [
+        ("triangle-up", "green", "arrives"),
+        ("triangle-down", "orange", "departs"),
+        ("square", "training", "training"),
+        ("square", "waiting", "waiting"),
+        ("square", "down", "down"),
+    ]
+
+
 def test_page_is_self_contained(tmp_path):
     page = write_report(write_run(tmp_path, **SMALL)).read_text()
     assert page.count("* plotly.js v") == 1
