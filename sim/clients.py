@@ -95,7 +95,8 @@ def with_same_model(clients: Iterable[Client]) -> list[list[Client]]:
 class ChurnCounts:
     """How many clients came and went so far.
 
-    failed: stopped by an error of their own code. turned_away: arrivals for whom there was no client left.
+    failed: stopped by an error of their own code. restarted: up again after that. turned_away: arrivals for
+    whom there was no client left.
     """
 
     joined: int = 0
@@ -103,6 +104,7 @@ class ChurnCounts:
     crashed: int = 0
     rejoined: int = 0
     failed: int = 0
+    restarted: int = 0
     turned_away: int = 0
 
 

@@ -91,6 +91,8 @@ def results_table(summary: Mapping[str, Any]) -> Table:
     )
     table.add_column(style="bold")
     table.add_column()
+    if (after := outcome.interrupted(summary)) is not None:
+        table.add_row("interrupted", after, style="red")
     for line in outcome.headlines(summary):
         table.add_row("went wrong", escape(line), style="red")
     for name, value in _rows(summary):
@@ -114,10 +116,8 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if graph["l1"] is not None:
         edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
         rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
-    moves = [f"{clients[move]} {move}" for move in ("joined", "left", "crashed", "failed") if clients[move]]
-    rows.append(
-        ("clients", ", ".join([f"{clients['initial']} at first", *moves, f"{clients['alive']} at the end"]))
-    )
+    first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
+    rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
     rows += _population_rows(summary["population"])
     fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
     rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
@@ -151,21 +151,24 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
 
     unit = " points" if is_share else ""
     mean = f"{shown(gained['mean_gain'])}{unit} on average"
-    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (gained["least"], gained["most"])]
-    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']} worse off"
+    least, most = gained["least"], gained["most"]
+    if least["gain"] == most["gain"]:
+        return f"{mean}, the same for all"
+    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (least, most)]
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']:,} worse off"
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How newcomers caught up and how the others fared; nothing where nobody came or went."""
+    """How newcomers caught up and how the others fared; nothing where nobody came, nor went at a cost."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows
     if population["newcomers"]:
         rows.append(("newcomers", outcome.catching_up(population)))
-    if population["departures"]:
+    if population["departures"] and (depth := population["deepest_dip"]) > 0:
         times = population["recovery_seconds"]
         took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
-        dip = f"accuracy fell by {text.share(population['deepest_dip'])} at most"
+        dip = f"accuracy fell by {text.depth(depth)} at most"
         back = f"back after {population['recovered']} of {population['departures']}"
         rows.append(("departures", f"{dip}; {back}{took}"))
     return rows

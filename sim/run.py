@@ -124,6 +124,7 @@ def _run(
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     summary["warnings"] = unawaited
+    summary["scenario_hash"] = directory.scenario_hash
     if deadlock is not None:
         summary["deadlock"] = str(deadlock)
     summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None

@@ -230,6 +230,7 @@ class Simulation:
             # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
             self.loop.call_soon(self._gone, client)
         elif event == "restarted":
+            self.churn.restarted += 1
             client.up = True
             client.device.set_up()
             self.trace.lifecycle(time_s, name, "restarted")

@@ -50,6 +50,7 @@ def summarise(
         "seed": scenario.run.seed,
         "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
+        "planned_seconds": scenario.run.duration,
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
         "clients": _client_counts(simulation),
@@ -122,6 +123,7 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
         "crashed": churn.crashed,
         "rejoined": churn.rejoined,
         "failed": churn.failed,
+        "restarted": churn.restarted,
         "turned_away": churn.turned_away,
         "alive": len(simulation.clients_up),
     }

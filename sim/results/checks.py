@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from sim.errors import UserError
-from sim.results.store import TABLES, RunDirectory
+from sim.results.store import SUMMARY_KEYS, TABLES, TRACE_HASH, RunDirectory, text_hash
 
 _SECONDS_MAX = 1e15  # no run lasts so long
 _MAY_BE_NULL = {"peer", "type", "bytes", "detail"}
@@ -28,8 +28,10 @@ class _Summary(BaseModel):
     protocol: str | None = None
     seed: int | None = None
     virtual_seconds: float | None = None
+    planned_seconds: float | None = None
     wall_seconds: float | None = None
     trace_hash: str | None = None
+    scenario_hash: str | None = None
     clients: dict[str, JsonValue] | None = None
     accuracy: dict[str, JsonValue] | None = None
     better_than_alone: float | None = None
@@ -51,12 +53,16 @@ def load_checked(path: Path) -> RunDirectory:
     Raises UserError that names the file and what is wrong with it.
     """
     directory = RunDirectory.load(path)
-    names = _check_summary(directory)
-    directory.scenario_text()
+    summary = _check_summary(directory)
+    _check_scenario(directory, summary)
+    if (directory.path / "provenance.json").exists():  # results of earlier versions have none
+        directory.provenance()
+    names = summary.client_names
     for table in TABLES:
         file = directory.table_path(table)
         try:
             _check_table(file, table, len(names) if names else None)
+            _check_run(file, summary)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             reason = str(error).partition("\n")[0]
             raise UserError(f"{file} is damaged, or no Parquet table: {reason}") from error
@@ -78,8 +84,7 @@ def fitting_together(directory: RunDirectory) -> Iterator[None]:
         ) from error
 
 
-def _check_summary(directory: RunDirectory) -> list[str] | None:
-    """The clients' names, if they are there."""
+def _check_summary(directory: RunDirectory) -> _Summary:
     file, summary = directory.path / "summary.json", directory.summary()
     try:
         checked = _Summary.model_validate(summary)
@@ -90,7 +95,29 @@ def _check_summary(directory: RunDirectory) -> list[str] | None:
     names, clusters = checked.client_names, checked.clusters
     if names is not None and clusters is not None and len(names) != len(clusters):
         raise UserError(f"{file} is damaged: {len(names)} client_names, but {len(clusters)} clusters")
-    return names
+    missing = [key for key in SUMMARY_KEYS if key not in summary]
+    if missing:
+        raise UserError(f"{file} is damaged: it lacks {', '.join(missing)}")
+    return checked
+
+
+def _check_scenario(directory: RunDirectory, summary: _Summary) -> None:
+    text = directory.scenario_text()
+    if summary.scenario_hash not in (None, text_hash(text)):
+        file = directory.path / "scenario.toml"
+        raise UserError(
+            f"{file}: is not the one that summary.json is about: it was changed, or is of another run"
+        )
+
+
+def _check_run(file: Path, summary: _Summary) -> None:
+    """Whether a table is of the run that the summary is about; tables of earlier versions do not say."""
+    found = (pq.read_schema(file).metadata or {}).get(TRACE_HASH.encode())
+    trace_hash = None if found is None else found.decode("utf-8", "replace")
+    is_earlier = trace_hash is None and summary.scenario_hash is None
+    if not is_earlier and trace_hash != summary.trace_hash:
+        states = "without a trace hash" if trace_hash is None else f"trace hash {trace_hash}"
+        raise UserError(f"{file}: is of another run than summary.json: {states}, there {summary.trace_hash}")
 
 
 def _check_table(file: Path, table: str, clients: int | None) -> None:

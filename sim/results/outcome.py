@@ -6,6 +6,7 @@ from typing import Any
 from sim.results import text
 
 _ERROR_LENGTH = 200
+_MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
@@ -34,11 +35,28 @@ def whom(summary: Mapping[str, Any]) -> str:
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
 
 
+def interrupted(summary: Mapping[str, Any]) -> str | None:
+    """After how much of its virtual time a signal ended a run; None if none did."""
+    if not summary.get("interrupted"):
+        return None
+    planned_s = summary.get("planned_seconds")  # none of those that end by iterations, or of earlier versions
+    planned = "" if planned_s is None else f" of {text.duration(planned_s)}"
+    return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
+
+
+def moves(summary: Mapping[str, Any]) -> list[str]:
+    """How many clients came and went, and how: added to and taken from those at first, those at the end."""
+    counts = summary.get("clients") or {}
+    return [f"{text.number(counts[move])} {move}" for move in _MOVES if counts.get(move)]
+
+
 def catching_up(population: Mapping[str, Any]) -> str:
     """How many newcomers caught up, what became of the others, and how long it takes, all of them counted."""
     median_s = population["catch_up_seconds"]["median"]
     went, behind = population["went_before"], population["still_behind"]
-    caught_up = f"{population['caught_up']:,} of {population['newcomers']:,} reached 90 % of the others'"
+    count, back = population["newcomers"], population.get("came_back")  # not in those of earlier versions
+    who = f"{count:,} ({count - back:,} joined, {back:,} came back fresh)" if back else f"{count:,}"
+    caught_up = f"{population['caught_up']:,} of {who} reached 90 % of the others'"
     others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
     took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
     return f"{', '.join([f'{caught_up} accuracy', *others])}; {took} (Kaplan-Meier)"

@@ -43,6 +43,17 @@ def picture(figure: go.Figure | None, name: str, *, least_px: int = 0) -> str:
     )
 
 
+def key(figure: go.Figure) -> str:
+    """The legend of a figure that scrolls, outside of it: on a small screen it takes the place of its own."""
+    marks = "".join(
+        f'<span><i class="{trace.marker.symbol}" style="background:{trace.marker.color}"></i>'
+        f"{escape(trace.name)}</span>"
+        for trace in figure.data
+        if trace.name
+    )
+    return f'<div class="key">{marks}</div>'
+
+
 def side_by_side(parts: Iterable[str]) -> str:
     """Parts beside each other where there is room; empty ones take none."""
     return '<div class="pair">' + "".join(f"<div>{part}</div>" for part in parts if part) + "</div>"

@@ -208,6 +208,7 @@ class Population:
         recoveries = [dip.seconds for dip in dips if dip.seconds is not None]
         return {
             "newcomers": len(newcomers),
+            "came_back": sum(move.event != "join" for move in newcomers),
             "caught_up": len(catch_ups),
             "went_before": sum(self._gone_s(move) < math.inf for move in behind),
             "still_behind": sum(self._gone_s(move) == math.inf for move in behind),

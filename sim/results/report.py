@@ -21,7 +21,7 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
-from sim.results.page import document, picture, section, side_by_side
+from sim.results.page import document, key, picture, section, side_by_side
 from sim.results.population import ARRIVALS, Happening, Population
 from sim.results.store import RunDirectory
 from sim.results.table import Cell, plain_table, seconds, share, table
@@ -81,8 +81,8 @@ def _overrides(view: RunView) -> str:
 
 def _warnings(view: RunView) -> str:
     warnings = ""
-    if view.get("interrupted"):
-        warnings += f'<p class="warning">Interrupted after {text.duration(view.end_s)} of virtual time.</p>'
+    if (after := outcome.interrupted(view.summary)) is not None:
+        warnings += f'<p class="warning">Interrupted {after} of virtual time.</p>'
     for line in outcome.headlines(view.summary):
         warnings += f'<p class="warning"><b>{escape(line[0].upper() + line[1:])}.</b></p>'
     failures = view.get("failures") or []
@@ -112,11 +112,9 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
             )
             tiles.append(("Settled clients", text.share(view.get("settled", "mean")), since))
     elif view.measure is not None:
-        measure, panel = view.measure
-        final = panel.values[-1]
-        # The last time at which anything was finite may be long before the end.
-        mean = float(np.nanmean(final)) if panel.times[-1] >= view.end_s else None
-        tiles.append((f"Mean {measure.label}", text.number(mean), "at the end"))
+        final = view.at_the_end
+        mean = None if np.isnan(final).all() else float(np.nanmean(final))
+        tiles.append((f"Mean {view.measure[0].label}", text.number(mean), "at the end"))
     if view.get("better_than_alone") is not None:
         tiles.append(("Better than alone", text.share(view.get("better_than_alone")), _help_note(view)))
     if view.get("graph", "edge_recall") is not None:
@@ -130,12 +128,7 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
 
 def _arrivals_and_departures(view: RunView) -> str:
     initial = text.number(view.get("clients", "initial"))
-    changes = [
-        f"{text.number(view.get('clients', event))} {event}"
-        for event in ("joined", "left", "crashed", "failed")
-        if view.get("clients", event)
-    ]
-    return ", ".join([f"{initial} at the start", *changes])
+    return ", ".join([f"{initial} at the start", *outcome.moves(view.summary)])
 
 
 def _progress(view: RunView) -> str:
@@ -202,7 +195,8 @@ def _timeline(view: RunView) -> str:
     shown = len(clients_shown(view))
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
-    content = f"<p>{lead}</p>{picture(figure, 'timeline', least_px=_LEAST_TIMELINE_PX)}"
+    shown_figure = picture(figure, "timeline", least_px=_LEAST_TIMELINE_PX)
+    content = f"<p>{lead}</p>{key(figure)}{shown_figure}"
     bars = work_done(view)
     if bars is not None:
         lead = "The fewest first."

@@ -12,6 +12,7 @@ runs/<scenario>-<seed>-<short hash>/
     report.html        written by sim.results.report from the other files
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,7 @@ from sim.results.trace import TABLE_SCHEMA, Trace
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
 )
+TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 _TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
 SUMMARY_KEYS = (
     "scenario",
@@ -65,7 +67,9 @@ class RunDirectory:
 
     def __init__(self, path: Path, hidden: HiddenFolder | None = None) -> None:
         self.path = path
+        self.scenario_hash: str | None = None  # of what was written, for the summary
         self._hidden = hidden
+        self._trace_hash: str | None = None
 
     def __repr__(self) -> str:
         return f"<RunDirectory {self.path}>"
@@ -104,6 +108,7 @@ class RunDirectory:
     def write_scenario(self, text: str) -> None:
         """The resolved scenario, as TOML."""
         self._write_text("scenario.toml", text)
+        self.scenario_hash = text_hash(text)
 
     def write_provenance(self, provenance: Mapping[str, Any]) -> None:
         """By which code, command and machine, and when."""
@@ -135,7 +140,7 @@ class RunDirectory:
         self._write("intervals", pa.Table.from_arrays(arrays, schema=INTERVALS_SCHEMA))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """The outcome; numbers that are not finite become null.
+        """The outcome; numbers that are not finite become null. Tables written after it bear its trace hash.
 
         Raises ValueError if a key of SUMMARY_KEYS is missing.
         """
@@ -143,6 +148,7 @@ class RunDirectory:
         if missing:
             raise ValueError(f"the summary lacks {', '.join(missing)}")
         self._write_text("summary.json", _json(summary))
+        self._trace_hash = summary["trace_hash"]
 
     def write_report(self, page: str) -> Path:
         """The report, in one step: a reader sees the old one or the new one. Returns its path."""
@@ -183,14 +189,11 @@ class RunDirectory:
 
     def summary(self) -> dict[str, Any]:
         """The outcome; UserError if the file is damaged."""
-        text, file = self._read_text("summary.json"), self.path / "summary.json"
-        try:
-            summary = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
-            raise UserError(f"{file} is damaged: {error}") from error
-        if not isinstance(summary, dict):
-            raise UserError(f"{file} is damaged: must be a table of keys and values")
-        return summary
+        return self._read_json("summary.json")
+
+    def provenance(self) -> dict[str, Any]:
+        """By which code, command and machine, and when; UserError if the file is damaged."""
+        return self._read_json("provenance.json")
 
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
@@ -202,6 +205,16 @@ class RunDirectory:
         if not file.is_file():
             raise UserError(f"{file} is missing; these results are not complete")
         return file
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        text, file = self._read_text(name), self.path / name
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
+            raise UserError(f"{file} is damaged: {error}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{file} is damaged: must be a table of keys and values")
+        return content
 
     def _read_text(self, name: str) -> str:
         file = self.path / name
@@ -222,6 +235,8 @@ class RunDirectory:
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _write(self, table: str, content: pa.Table) -> None:
+        if self._trace_hash is not None:
+            content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
         with self._whole(f"{table}.parquet") as file:
             pq.write_table(content, file, compression="zstd", write_page_checksum=True)
 
@@ -235,6 +250,11 @@ class RunDirectory:
             with suppress(OSError):
                 file.unlink(missing_ok=True)
             raise
+
+
+def text_hash(text: str) -> str:
+    """32 hexadecimal digits that tell a text from any other."""
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
 
 def _json(content: Mapping[str, Any]) -> str:

@@ -46,6 +46,11 @@ def points(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
+def depth(fall: float) -> str:
+    """By how much a share fell, above 0, in percentage points."""
+    return f"{100 * fall:.1f}{_SPACE}points" if fall >= 0.0005 else f"less than 0.1{_SPACE}points"
+
+
 def message_type(name: str) -> str:
     """What to call the messages filed under a name: answers without a class of their own have none."""
     return {"None": "answer without content", "error": "answer with an error"}.get(name, name)

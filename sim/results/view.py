@@ -117,6 +117,16 @@ class RunView:
         return np.array([values[-1] if values.size else np.nan for values in series])
 
     @cached_property
+    def at_the_end(self) -> NDArray[np.float64]:
+        """What each client is judged by [N] at the last evaluation; NaN if it was not up, or not finite."""
+        nothing = np.full(len(self.clients), np.nan)
+        if self.measure is None:
+            return nothing
+        panel, evaluated_s = self.measure[1], self.bytes_sent.times
+        # The last time at which anything was finite may be long before the end.
+        return nothing if evaluated_s.size and panel.times[-1] < evaluated_s[-1] else panel.values[-1]
+
+    @cached_property
     def iterations(self) -> NDArray[np.float64] | None:
         """Iterations [N] of each client over all its lives, as far as evaluations saw; None without any."""
         panel = self.panel("iterations")
@@ -141,7 +151,7 @@ class RunView:
         """What help was worth to each client that was up at the end, the least helped first."""
         if self.measure is None:
             return []
-        measure, panel = self.measure
+        measure = self.measure[0]
         alone = self.last(measure.name + ALONE)
         if alone is None:
             return []
@@ -149,7 +159,7 @@ class RunView:
         found = [
             Gain(client, with_peers, by_itself, sign * (with_peers - by_itself))
             for client, (with_peers, by_itself) in enumerate(
-                zip(panel.values[-1].tolist(), alone.tolist(), strict=True)
+                zip(self.at_the_end.tolist(), alone.tolist(), strict=True)
             )
         ]
         return sorted(

@@ -41,8 +41,11 @@ def write_run(
     alone: bool = True,
     evaluations: int = 41,
     steps: int = 200,
+    seed: int = 1,
 ) -> RunDirectory:
     """Ten minutes in which client 3 is slow; each client trains `steps` times.
+
+    `seed` is stated, and changes the trace, but nothing that is measured.
 
     `reach` limits the graph to clients with near numbers; the other arguments leave parts of a run out.
     """
@@ -67,14 +70,17 @@ def write_run(
     if alone and measure is not None:
         for name, level in metrics.latest(measure).items():
             metrics.add(END_S, name, f"{measure}_alone", level * float(random.uniform(0.8, 1.02)))
-    run = RunDirectory.create(folder, "quickstart", 1, "9f3a1c20")
-    run.write_scenario(SCENARIO)
-    run.write_metrics(metrics)
+    run = RunDirectory.create(folder, "quickstart", seed, "9f3a1c20")
+    run.write_scenario(SCENARIO.replace("seed = 1", f"seed = {seed}"))
+    run.write_provenance({"coterie": "1.0"})
     trace = _lifecycle(names, spans, moves)
+    trace.checksum(END_S, names[0], seed)
+    summary = _summary(metrics, trace, names, truth, messages)
+    stated = {"seed": seed, "interrupted": interrupted, "planned_seconds": END_S * (2 if interrupted else 1)}
+    run.write_summary(summary | stated | {"scenario_hash": run.scenario_hash})
+    run.write_metrics(metrics)
     run.write_events(trace)
     run.write_intervals(_training(names, spans, steps, random) if devices else [])
-    summary = _summary(metrics, trace, names, truth, messages)
-    run.write_summary(summary | {"interrupted": interrupted})
     return run
 
 

@@ -56,6 +56,13 @@ found.count = table.closest("details").querySelector("output").textContent;
 return found;
 """
 
+KEY = """
+const legend = document.querySelector("#timeline .legend"), key = document.querySelector(".key");
+const inside = box => box.width > 0 && box.left >= 0 && box.right <= document.documentElement.clientWidth;
+return [getComputedStyle(legend).display !== "none", getComputedStyle(key).display !== "none",
+  [...key.children].filter(mark => inside(mark.getBoundingClientRect())).map(mark => mark.textContent)];
+"""
+
 
 def ask(report: Path, script: str, *options: str) -> object:
     """What a script returns when it is run in the loaded page."""
@@ -115,6 +122,17 @@ def test_the_page_and_its_pictures_follow_the_scheme_of_the_reader(run, option, 
     ground, training, down = ask(run.path / "report.html", COLOURS, settings)
     page = ", ".join(str(int(scheme["page"][start : start + 2], 16)) for start in (1, 3, 5))
     assert (ground, training, down) == (f"rgb({page})", scheme["training"], scheme["down"])
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"),
+    [
+        ("1400,1000", [True, False, []]),
+        ("390,844", [False, True, ["arrives", "departs", "training", "waiting", "down"]]),
+    ],
+)
+def test_the_timeline_has_one_legend_which_a_phone_shows_whole(run, size, seen):
+    assert ask(run.path / "report.html", KEY, f"--window-size={size}") == seen
 
 
 def test_tables_are_sorted_and_searched(run):

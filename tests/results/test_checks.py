@@ -102,6 +102,71 @@ def test_a_graph_of_another_run(results):
     assert refused(results) == f"{file}: a target is no number of 6 clients; is it of another run?\n"
 
 
+@pytest.fixture(scope="module")
+def another(tmp_path_factory) -> Path:
+    """Results in which nothing but their origin is different."""
+    return write_run(tmp_path_factory.mktemp("another"), **SMALL, seed=2).finalise()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_of_another_run_with_as_many_clients(results, another, table):
+    file = results / f"{table}.parquet"
+    shutil.copy(another / file.name, file)
+    here, there = (json.loads((run / "summary.json").read_text())["trace_hash"] for run in (results, another))
+    assert refused(results) == (
+        f"{file}: is of another run than summary.json: trace hash {there}, there {here}\n"
+    )
+
+
+def test_a_table_of_an_earlier_version_among_those_of_this_one(results):
+    file = results / "intervals.parquet"
+    pq.write_table(
+        pl.read_parquet(file).to_arrow().cast(pq.read_schema(file)).replace_schema_metadata(), file
+    )
+    assert f"{file}: is of another run than summary.json: without a trace hash, there" in refused(results)
+
+
+def test_results_of_earlier_versions_that_do_not_say_of_which_run_they_are(results):
+    for name in TABLES:
+        file = results / f"{name}.parquet"
+        pq.write_table(pq.read_table(file).replace_schema_metadata(), file)
+    summary = json.loads((results / "summary.json").read_text())
+    del summary["scenario_hash"]
+    (results / "summary.json").write_text(json.dumps(summary))
+    (results / "provenance.json").unlink()
+    assert CliRunner().invoke(app, ["report", str(results)]).exit_code == 0
+
+
+def test_a_summary_of_another_run(results, another):
+    summary, scenario = results / "summary.json", results / "scenario.toml"
+    shutil.copy(another / summary.name, summary)
+    assert refused(results).startswith(f"{scenario}: is not the one that summary.json is about")
+    shutil.copy(another / scenario.name, scenario)
+    assert refused(results).startswith(f"{results / 'metrics.parquet'}: is of another run than summary.json")
+
+
+def test_a_scenario_that_was_changed(results):
+    file = results / "scenario.toml"
+    file.write_text(file.read_text().replace("10 min", "11 min"))
+    assert refused(results) == (
+        f"{file}: is not the one that summary.json is about: it was changed, or is of another run\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"junk", "is damaged: Expecting value"),
+        (b"[]", "is damaged: must be a table of keys and values"),
+        (b"\xff\xfe", "cannot be read: 'utf-8' codec can't decode"),
+    ],
+)
+def test_damaged_provenance(results, content: bytes, said: str):
+    file = results / "provenance.json"
+    file.write_bytes(content)
+    assert refused(results).startswith(f"{file} {said}")
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -132,6 +197,7 @@ def test_times_that_are_none(results, value: float | None, said: str):
         (b'{"virtual_seconds": NaN}', "is damaged: virtual_seconds: Input should be a finite number"),
         (b'{"clients": 3}', "is damaged: clients: Input should be a valid dictionary"),
         (b'{"client_names": ["a"], "clusters": [0, 1]}', "is damaged: 1 client_names, but 2 clusters"),
+        (b"{}", "is damaged: it lacks scenario, protocol, seed, virtual_seconds, "),
     ],
 )
 def test_damaged_summaries(results, content: bytes, said: str):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sim.results.outcome import headlines, whom, why_failed
+from sim.results.outcome import catching_up, headlines, interrupted, moves, whom, why_failed
 
 CLIENTS = {"client_names": ["client-0", "client-1", "client-2"], "clients": {"alive": 3}}
 FIRST = {"actor": "client-1", "seconds": 12.5, "error": "TypeError: no"}
@@ -22,6 +22,38 @@ def diverged(*at_end: str) -> dict[str, Any]:
 
 def plain(line: str | None) -> str | None:
     return None if line is None else line.replace("\N{NO-BREAK SPACE}", " ")
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        ({"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0}, "after 30 s of 4 min"),
+        ({"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": None}, "after 30 s"),
+        ({"interrupted": True, "virtual_seconds": 30.0}, "after 30 s"),
+        ({"interrupted": False, "virtual_seconds": 30.0, "planned_seconds": 240.0}, None),
+    ],
+)
+def test_a_run_that_was_interrupted_says_after_how_much_of_it(summary, said):
+    assert plain(interrupted(summary)) == said
+
+
+def test_comings_and_goings_add_up_and_what_nobody_did_is_left_out():
+    counts = {"initial": 6, "joined": 39, "left": 0, "crashed": 1174, "rejoined": 1140, "alive": 11}
+    assert moves({"clients": counts}) == ["39 joined", "1,140 rejoined", "1,174 crashed"]
+    restarts = {"initial": 5, "rejoined": 1, "left": 2, "failed": 3, "restarted": 2, "alive": 3}
+    assert moves({"clients": restarts}) == ["1 rejoined", "2 restarted", "2 left", "3 failed"]
+
+
+@pytest.mark.parametrize(
+    ("came_back", "who"), [(0, "of 5"), (None, "of 5"), (3, "of 5 (2 joined, 3 came back fresh)")]
+)
+def test_newcomers_are_those_that_joined_and_those_that_came_back_fresh(came_back, who):
+    population = {"newcomers": 5, "caught_up": 4, "went_before": 0, "still_behind": 1}
+    population |= {"catch_up_seconds": {"median": 5.0}} | (
+        {} if came_back is None else {"came_back": came_back}
+    )
+    said = plain(catching_up(population))
+    assert said == f"4 {who} reached 90 % of the others' accuracy, 1 still behind; median 5 s (Kaplan-Meier)"
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_summary_of_a_population() -> None:
     assert population.dip(12.0) == (0.125, 18.0)  # from 0.625 to 0.5 at 20 s, and back at 30 s
     assert population.summary() == {
         "newcomers": 2,
+        "came_back": 0,
         "caught_up": 1,
         "went_before": 0,
         "still_behind": 1,
@@ -154,7 +155,8 @@ def test_who_was_there_counts_until_it_goes_and_not_when_it_is_back() -> None:
 @pytest.mark.parametrize(("state", "newcomers"), [("keep", 0), ("stale", 0), ("fresh", 1)])
 def test_who_brings_its_own_model_is_no_newcomer(state: str, newcomers: int) -> None:
     moves = [Happening(12.0, 2, "crash"), Happening(35.0, 2, "rejoin", state)]
-    assert Population(PANEL, moves).summary()["newcomers"] == newcomers
+    summary = Population(PANEL, moves).summary()
+    assert (summary["newcomers"], summary["came_back"]) == (newcomers, newcomers)
 
 
 def test_departures_between_two_evaluations_are_one() -> None:
@@ -176,6 +178,7 @@ def test_who_comes_back_is_not_its_own_incumbent() -> None:
 def test_nothing_to_measure(moves: list[Happening]) -> None:
     assert Population(PANEL, moves).summary() == {
         "newcomers": 0,
+        "came_back": 0,
         "caught_up": 0,
         "went_before": 0,
         "still_behind": 0,

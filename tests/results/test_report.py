@@ -54,6 +54,19 @@ def test_full_report(tmp_path):
     assert text.count('class="number"') == 0 and text.count("class=number") > 50
 
 
+def test_the_key_of_the_timeline_is_outside_of_what_scrolls(tmp_path):
+    page = write_report(write_run(tmp_path, **SMALL)).read_text()
+    before = page[: page.index('<div class="scroll"><div id="timeline"')]
+    marks = re.findall(r'<i class="([\w-]+)" style="background:var\(--(\w+)\)"></i>(\w+)</span>', before)
+    assert marks == [
+        ("triangle-up", "green", "arrives"),
+        ("triangle-down", "orange", "departs"),
+        ("square", "training", "training"),
+        ("square", "waiting", "waiting"),
+        ("square", "down", "down"),
+    ]
+
+
 def test_page_is_self_contained(tmp_path):
     page = write_report(write_run(tmp_path, **SMALL)).read_text()
     assert page.count("* plotly.js v") == 1
@@ -79,7 +92,7 @@ def test_same_directory_same_page_and_nothing_else_is_read(tmp_path):
         ({"measure": None}, {"progress-over-time", "progress-over-bytes", "gains"}, "Nothing was evaluated"),
         ({"alone": False}, {"gains"}, "of the clients"),
         ({"measure": "distance"}, set(), "distance to the own optimum"),
-        ({"interrupted": True}, set(), "Interrupted after 10"),
+        ({"interrupted": True}, set(), "Interrupted after 10\N{NO-BREAK SPACE}min of 20"),
         ({"devices": False, "churn": False}, set(), "No device was used"),
         ({"evaluations": 1}, {"weights-over-time", "progress-over-bytes"}, "test accuracy"),
     ],

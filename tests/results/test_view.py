@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
+from sim.results import report
 from sim.results.metrics import Metrics
 from sim.results.store import SUMMARY_KEYS, RunDirectory
 from sim.results.trace import Trace
@@ -92,6 +93,24 @@ def test_the_worst_come_first_and_the_unmeasured_last(run):
         metrics.add(0.0, name, "distance", value)
     run.write_metrics(metrics)
     assert RunView(run).worst_first == [2, 0, 1], "of distances the largest is the worst"
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "distance"])
+def test_help_is_worth_what_the_last_evaluation_says_and_nothing_where_no_model_was_finite(run, measure):
+    metrics = Metrics()
+    for time_s, values in ((0.0, (0.25, 0.5)), (5.0, (0.75, float("nan"))), (10.0, (float("nan"),) * 2)):
+        metrics.add_all(time_s, ["client-0", "client-1"], measure, values)
+        metrics.add(time_s, "all", "bytes_sent", time_s)
+        if time_s == 5.0:
+            metrics.add_all(time_s, ["client-0", "client-1"], f"{measure}_alone", [0.5, 0.5])
+            run.write_metrics(metrics)
+            [gain] = RunView(run).gains
+            assert (gain.client, gain.with_peers, gain.alone) == (0, 0.75, 0.5)
+    run.write_metrics(metrics)
+    view = RunView(run)
+    assert view.gains == [] and np.isnan(view.at_the_end).all()
+    page = report.write_report(run).read_text(encoding="utf-8")
+    assert "With peers and alone" not in page
 
 
 def test_device_time_per_step(run):

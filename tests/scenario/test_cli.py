@@ -37,7 +37,7 @@ SUMMARY: dict[str, Any] = {
     "wall_seconds": 2.0,
     "trace_hash": "abc123",
     "client_names": [f"client-{k}" for k in range(4)],
-    "clients": {"initial": 3, "joined": 1, "left": 0, "crashed": 1, "failed": 0, "alive": 3},
+    "clients": {"initial": 3, "joined": 1, "rejoined": 1, "left": 0, "crashed": 2, "failed": 0, "alive": 3},
     "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
     "settled": {"iterations": 30, "clients": 2, "mean": 0.95, "std": 0.01, "worst_decile": 0.94},
     "better_than_alone": 0.75,
@@ -259,10 +259,10 @@ def test_the_table_of_results() -> None:
         f"{text.share(0.75)} of the clients",
         f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
         f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
-        "3 at first, 1 joined, 1 crashed, 3 at the end",
+        "3 at first, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
         f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
         "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
-        f"accuracy fell by {text.share(0.125)} at most; back after 2 of 3, at most {text.duration(18.0)}",
+        f"accuracy fell by 12.5 points at most; back after 2 of 3, at most {text.duration(18.0)}",
         f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
         f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
         f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
@@ -270,6 +270,30 @@ def test_the_table_of_results() -> None:
         "abc123",
     ):
         assert part.replace("\N{NO-BREAK SPACE}", " ") in table
+
+
+@pytest.mark.parametrize(
+    ("dip", "said"),
+    [(0.0, None), (0.0001, "less than 0.1 points"), (0.003, "0.3 points"), (0.25, "25.0 points")],
+)
+def test_departures_are_told_of_where_they_cost_something(dip: float, said: str | None) -> None:
+    table = rendered(SUMMARY | {"population": SUMMARY["population"] | {"deepest_dip": dip}})
+    assert ("departures" in table) == (said is not None)
+    assert said is None or f"accuracy fell by {said} at most; back after 2 of 3" in table
+
+
+def test_where_all_gained_as_much_nobody_is_named() -> None:
+    end = {"client": "client-0", "gain": 0.0}
+    gained = {"better": 0, "worse": 0, "mean_alone": 0.8, "mean_gain": 0.0, "least": end, "most": end}
+    table = rendered(SUMMARY | {"help": gained})
+    assert "+0.0 points on average, the same for all" in table
+    assert "client-0" not in table
+
+
+def test_the_table_of_an_interrupted_run_says_so_first() -> None:
+    table = rendered(SUMMARY | {"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0})
+    assert table.index("interrupted │ after 30 s of 4 min") < table.index("protocol")
+    assert "interrupted" not in rendered(SUMMARY | {"interrupted": False, "planned_seconds": 240.0})
 
 
 def test_the_table_leaves_out_what_a_run_has_not() -> None:

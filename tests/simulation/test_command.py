@@ -212,6 +212,7 @@ def test_ctrl_c_ends_a_run_between_two_events(invoke: Callable[..., Result], tmp
     assert result.exit_code == 130
     summary = check_results(tmp_path)
     assert (summary["virtual_seconds"], summary["interrupted"]) == (1.0, True)
+    assert "interrupted │ after 1 s of" in " ".join(result.stdout.replace("\N{NO-BREAK SPACE}", " ").split())
     # What has been reached until then is evaluated.
     metrics = results(tmp_path).scan("metrics").collect()
     assert metrics.filter(name="distance", time=1.0).height == 6

@@ -119,6 +119,7 @@ def test_a_failed_client_is_restarted_so_many_times(tmp_path: Path) -> None:
             (3 * steps_s, "failed"),
         ]
         assert [failure.action for failure in built.supervisor.failures] == ["restart", "restart", "stop"]
+        assert (built.churn.failed, built.churn.restarted) == (3, 2)
         assert built.clients[2].device.down_s == 8.5 - 3 * steps_s
         assert iterations(built)[0] == 68
         # A new life starts from the beginning.

@@ -63,6 +63,7 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
         "crashed": 1,
         "rejoined": 1,
         "failed": 0,
+        "restarted": 0,
         "turned_away": 0,
         "alive": 5,
     }
