@@ -91,7 +91,10 @@ class Actor:
         """
         if self._alive:
             name = peer if type(peer) is str else _plain(peer, "tell")
-            self._transport.send(Envelope(self.name, name, message))
+            try:
+                self._transport.send(Envelope(self.name, name, message))
+            except TypeError as error:
+                raise _unsendable("tell()", error) from error
         elif self._phase == "new":
             self._require_alive("tell")
 
@@ -114,6 +117,8 @@ class Actor:
         try:
             self._transport.send(Envelope(self.name, peer, message, number))
             answer = await arrival
+        except TypeError as error:
+            raise _unsendable("ask()", error) from error
         finally:
             timer.cancel()
             self._asks.pop(number, None)
@@ -310,7 +315,11 @@ class Actor:
 
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
-            self._transport.send(Envelope(self.name, question.sender, message, None, question.request, error))
+            answer = Envelope(self.name, question.sender, message, None, question.request, error)
+            try:
+                self._transport.send(answer)
+            except TypeError as refused:
+                raise _unsendable("the answer of on_message()", refused) from refused
 
     def _deliver(self, envelope: Envelope) -> None:
         """Called by the transport: neither waits nor raises."""
@@ -374,6 +383,11 @@ class Actor:
 def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
     if not arrival.done():
         arrival.set_result(None)
+
+
+def _unsendable(what: str, error: TypeError) -> TypeError:
+    """The transport's refusal of a message, without the envelope, of which the sender knows nothing."""
+    return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")
 
 
 def _plain(peer: object, verb: str) -> str:

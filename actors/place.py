@@ -1,5 +1,6 @@
 """Where in its author's own code an actor is, or was when it failed: "mine.py:12"."""
 
+import inspect
 import os
 import sys
 from collections.abc import Iterable
@@ -28,6 +29,14 @@ def written(file: str, line: int) -> str:
     """A place as "file:line", relative to the current folder if it is below it."""
     near = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
     return f"{near}:{line}"
+
+
+def of_class(cls: type) -> str | None:
+    """Where a class is written, decorators included; None if that cannot be known."""
+    try:
+        return written(inspect.getfile(cls), inspect.getsourcelines(cls)[1])
+    except (OSError, TypeError):
+        return None
 
 
 def of_coroutine(coroutine: Any) -> list[Frame]:

@@ -217,7 +217,7 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_on_both_sides() -> None:
 
     async def main(world: World) -> None:
         world.supervisor.start(Leaky("leaky", world.transport))
-        with pytest.raises(RemoteError, match=r"Envelope\.message: set cannot be sent"):
+        with pytest.raises(RemoteError, match=r"the answer of on_message\(\): set cannot be sent"):
             await world.client("client").ask("leaky", Note("x"), timeout=1)
         assert world.supervisor.failures[0].where == "Note"
 

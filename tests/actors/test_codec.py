@@ -204,7 +204,7 @@ class Pair(NamedTuple):
         (Both(1, {2, 3}), r"Both\.second: set cannot be sent; allowed are frozen dataclasses, tensors,"),
         (Both((1, [object()]), 2), r"Both\.first: object cannot be sent"),
         (Both(1, Model(1, {"a": date(2020, 1, 1)})), r"Both\.second: Model\.params: date cannot be sent"),
-        (Both(Mutable(1), 1), r"Both\.first: Mutable is not a frozen dataclass"),
+        (Both(Mutable(1), 1), r"Both\.first: .*test_codec\.py:\d+: Mutable must be a frozen dataclass"),
         (Both(Color.RED, 1), r"Both\.first: Color cannot be sent"),
         (Both(Pair(1, 2), 1), r"Both\.first: Pair cannot be sent"),
         (Both(bytearray(b"x"), 1), r"Both\.first: bytearray cannot be sent"),
@@ -233,9 +233,9 @@ def test_both_sides_need_the_type() -> None:
 
 
 def test_a_codec_takes_frozen_dataclasses_with_different_names() -> None:
-    with pytest.raises(TypeError, match="Mutable is not a frozen dataclass"):
+    with pytest.raises(TypeError, match="Mutable must be a frozen dataclass"):
         Codec(Mutable)
-    with pytest.raises(TypeError, match="int is not a frozen dataclass"):
+    with pytest.raises(TypeError, match=r"^int must be a frozen dataclass"):
         Codec(int)
     other: type = dataclass(frozen=True)(type("Model", (), {}))
     with pytest.raises(ValueError, match="two message types have one name"):

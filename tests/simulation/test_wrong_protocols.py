@@ -163,6 +163,31 @@ def test_what_fails_in_every_client_is_said_once(kind: str, tmp_path: Path) -> N
     assert RunDirectory.load(directory).summary()["failures"] == [line.removeprefix("failed: ")]
 
 
+ALTERABLE = """
+
+@dataclass  # here
+class Alterable:
+    number: int
+"""
+
+
+@pytest.mark.parametrize("verb", ["tell", "ask", "on_message"])
+def test_a_message_that_is_not_frozen_is_named_with_its_place(verb: str, tmp_path: Path) -> None:
+    sends = {
+        "tell": "        self.tell('client-1', Alterable(1))\n",
+        "ask": "        await self.ask('client-1', Alterable(1), timeout=1)\n",
+        "on_message": "        await self.ask('client-1', Note(1), timeout=1)\n",
+    }
+    answer = "    async def on_message(self, message, sender):\n        return Alterable(1)\n"
+    body = STEP + sends[verb] + answer + ALTERABLE
+    result = command("run", tmp_path, body)
+    assert result.exit_code == 1
+    what = "the answer of on_message()" if verb == "on_message" else f"{verb}()"
+    must = "Alterable must be a frozen dataclass: write @dataclass(frozen=True)"
+    assert f"TypeError: {what}: {place(tmp_path, body)}: {must}" in result.stdout
+    assert "Envelope" not in result.stdout
+
+
 WEIGHTS = {
     "a list": (
         "    def weights(self):  # here\n        return [1]\n",
