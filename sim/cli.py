@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from sim.console import ProgressLine, results_table
-from sim.errors import UserError
+from sim.errors import NotVerified, UserError
 from sim.interrupts import answering, exit_code, raise_interrupted
 from sim.results.outcome import why_failed
 
@@ -263,6 +263,8 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
         difference = runs.verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
         _stop("interrupted before the second run had ended; nothing is verified", _exit_code(error))
+    except NotVerified as error:
+        _stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:
         _stop(f"the second run differs: {difference}", FAILED)
     typer.echo("verified: the second run has the same trace")

@@ -18,6 +18,7 @@ import torch
 
 from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
+from sim.errors import NotVerified
 from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
@@ -26,9 +27,9 @@ from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.saving import create_directory, save
-from sim.scenario import Scenario
+from sim.scenario import Protocol, Scenario
 from sim.simulation import Simulation
-from sim.sources import INSTALLED, PRODUCT
+from sim.sources import INSTALLED, PRODUCT, sources_of_file
 from sim.summary import summarise
 from sim.unawaited import noticed
 from sim.world.clock import Deadlock
@@ -144,20 +145,23 @@ def verify(
     """Run once more, in a new process with another hash seed; describes the first difference, None if none.
 
     A process of its own shows what a second run in this one would hide: anything that depends on the order of
-    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`.
+    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`. Raises
+    NotVerified where the second run leaves no results.
     """
     assert result.directory is not None
     with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
         # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
         command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
+        if _is_unchanged(scenario.protocol):  # beside it is what it reads, not beside its copy
+            command += ["--set", f"protocol.name={scenario.protocol.name}"]
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         code, errors = _output(command, _environment())
         # A failed run, too, has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
-            return f"it ended with exit code {code} and left no results:\n{errors.strip()}"
+            raise NotVerified(f"it left no results, and exit code {code}:\n{errors.strip()}")
         second = RunDirectory.load(found[0])
         if second.summary()["trace_hash"] == result.summary["trace_hash"]:
             return None
@@ -166,6 +170,14 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+
+
+def _is_unchanged(protocol: Protocol) -> bool:
+    """Whether a protocol of a file is there as it was run."""
+    try:
+        return protocol.file is not None and sources_of_file(protocol.file) == protocol.sources
+    except OSError:
+        return False
 
 
 def _environment() -> dict[str, str]:
