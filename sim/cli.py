@@ -143,8 +143,6 @@ def run(
             )
     _show(result)
     _stop_if_cut_short(result)
-    if overwrite and not result.summary.get("finished", True):
-        typer.echo("the run did not come to its end: it has replaced nothing", err=True)
     if verify:
         _verify(scenario, result, settings, quiet)
     if (reason := why_failed(result.summary)) is not None:

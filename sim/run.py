@@ -18,7 +18,7 @@ import torch
 
 from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
-from sim.errors import NotVerified
+from sim.errors import NotVerified, UserError
 from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
@@ -67,10 +67,10 @@ def run_scenario(
     """Run a scenario and write its result directory under `out`.
 
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
-    or with `overwrite` in their place, if the run comes to its end. A signal (Ctrl-C, SIGTERM, SIGHUP) ends
-    the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`. Raises
-    UserError for what can't be run, and Deadlock when every client waits for ever; the directory is written
-    before that, too, and named in a note.
+    or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
+    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
+    Raises UserError for what can't be run, and Deadlock when every client waits for ever; the directory is
+    written before that, too, and named in a note.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -85,12 +85,15 @@ def run_scenario(
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
         directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        place = directory.place
         try:
             if notice is not None:
                 _announce(directory, overwrite, notice)
             watcher = _watch(simulation, progress, started, log)
             with explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher)
+            if notice is not None and overwrite:
+                _announce_kept(place, result, notice)
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
@@ -101,9 +104,24 @@ def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], 
     """Say so if there are results of this scenario already."""
     place, free = directory.place, directory.expected_path
     if free != place and overwrite:
-        notice(f"{place} will be replaced when this run has come to its end")
+        when = "when this run is finished" if _is_finished(place) else "when this run has ended"
+        notice(f"{place} will be replaced {when}")
     elif free != place:
         notice(f"{place} exists and stays; the results of this run go to {free} (--overwrite replaces)")
+
+
+def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:
+    """Say so if a run that did not finish has left the earlier results in their place."""
+    if not result.summary["finished"] and result.directory not in (None, place):
+        notice(f"the run {'was interrupted' if result.interrupted else 'failed'}: it has replaced nothing")
+
+
+def _is_finished(place: Path) -> bool:
+    """Whether results, if there are any, are of a finished run; those that don't say so count as such."""
+    try:
+        return RunDirectory.load(place).summary().get("finished") is not False
+    except (OSError, UserError):
+        return True
 
 
 def _run(
@@ -128,7 +146,8 @@ def _run(
     if deadlock is not None:
         summary["deadlock"] = str(deadlock)
     summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None
-    saved = save(directory, simulation, summary, overwrite=overwrite and summary["finished"])
+    replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    saved = save(directory, simulation, summary, overwrite=replaces)
     if deadlock is not None:
         for warning in unawaited:
             deadlock.add_note(f"warning: {warning}")
