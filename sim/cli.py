@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from sim.console import ProgressLine, results_table
-from sim.errors import UserError
+from sim.errors import NotVerified, UserError
 from sim.interrupts import answering, exit_code, raise_interrupted
 from sim.results.outcome import why_failed
 
@@ -143,8 +143,6 @@ def run(
             )
     _show(result)
     _stop_if_cut_short(result)
-    if overwrite and not result.summary.get("finished", True):
-        typer.echo("the run did not come to its end: it has replaced nothing", err=True)
     if verify:
         _verify(scenario, result, settings, quiet)
     if (reason := why_failed(result.summary)) is not None:
@@ -263,6 +261,8 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
         difference = runs.verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
         _stop("interrupted before the second run had ended; nothing is verified", _exit_code(error))
+    except NotVerified as error:
+        _stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:
         _stop(f"the second run differs: {difference}", FAILED)
     typer.echo("verified: the second run has the same trace")

@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The message is complete in itself: it names the file, the key and the value, and says what is allowed.
     """
+
+
+class NotVerified(Exception):
+    """A second run left no results that could be compared; says why."""

@@ -18,6 +18,7 @@ import torch
 
 from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
+from sim.errors import NotVerified, UserError
 from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
@@ -26,9 +27,9 @@ from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.saving import create_directory, save
-from sim.scenario import Scenario
+from sim.scenario import Protocol, Scenario
 from sim.simulation import Simulation
-from sim.sources import INSTALLED, PRODUCT
+from sim.sources import INSTALLED, PRODUCT, sources_of_file
 from sim.summary import summarise
 from sim.unawaited import noticed
 from sim.world.clock import Deadlock
@@ -66,10 +67,10 @@ def run_scenario(
     """Run a scenario and write its result directory under `out`.
 
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
-    or with `overwrite` in their place, if the run comes to its end. A signal (Ctrl-C, SIGTERM, SIGHUP) ends
-    the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`. Raises
-    UserError for what can't be run, and Deadlock when every client waits for ever; the directory is written
-    before that, too, and named in a note.
+    or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
+    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
+    Raises UserError for what can't be run, and Deadlock when every client waits for ever; the directory is
+    written before that, too, and named in a note.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -84,12 +85,15 @@ def run_scenario(
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
         directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        place = directory.place
         try:
             if notice is not None:
                 _announce(directory, overwrite, notice)
             watcher = _watch(simulation, progress, started, log)
             with explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher)
+            if notice is not None and overwrite:
+                _announce_kept(place, result, notice)
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
@@ -100,9 +104,24 @@ def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], 
     """Say so if there are results of this scenario already."""
     place, free = directory.place, directory.expected_path
     if free != place and overwrite:
-        notice(f"{place} will be replaced when this run has come to its end")
+        when = "when this run is finished" if _is_finished(place) else "when this run has ended"
+        notice(f"{place} will be replaced {when}")
     elif free != place:
         notice(f"{place} exists and stays; the results of this run go to {free} (--overwrite replaces)")
+
+
+def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:
+    """Say so if a run that did not finish has left the earlier results in their place."""
+    if not result.summary["finished"] and result.directory not in (None, place):
+        notice(f"the run {'was interrupted' if result.interrupted else 'failed'}: it has replaced nothing")
+
+
+def _is_finished(place: Path) -> bool:
+    """Whether results, if there are any, are of a finished run; those that don't say so count as such."""
+    try:
+        return RunDirectory.load(place).summary().get("finished") is not False
+    except (OSError, UserError):
+        return True
 
 
 def _run(
@@ -128,7 +147,8 @@ def _run(
     if deadlock is not None:
         summary["deadlock"] = str(deadlock)
     summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None
-    saved = save(directory, simulation, summary, overwrite=overwrite and summary["finished"])
+    replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    saved = save(directory, simulation, summary, overwrite=replaces)
     if deadlock is not None:
         for warning in unawaited:
             deadlock.add_note(f"warning: {warning}")
@@ -145,20 +165,23 @@ def verify(
     """Run once more, in a new process with another hash seed; describes the first difference, None if none.
 
     A process of its own shows what a second run in this one would hide: anything that depends on the order of
-    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`.
+    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`. Raises
+    NotVerified where the second run leaves no results.
     """
     assert result.directory is not None
     with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
         # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
         command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
+        if _is_unchanged(scenario.protocol):  # beside it is what it reads, not beside its copy
+            command += ["--set", f"protocol.name={scenario.protocol.name}"]
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         code, errors = _output(command, _environment())
         # A failed run, too, has results to compare.
         found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
         if len(found) != 1:
-            return f"it ended with exit code {code} and left no results:\n{errors.strip()}"
+            raise NotVerified(f"it left no results, and exit code {code}:\n{errors.strip()}")
         second = RunDirectory.load(found[0])
         if second.summary()["trace_hash"] == result.summary["trace_hash"]:
             return None
@@ -167,6 +190,14 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+
+
+def _is_unchanged(protocol: Protocol) -> bool:
+    """Whether a protocol of a file is there as it was run."""
+    try:
+        return protocol.file is not None and sources_of_file(protocol.file) == protocol.sources
+    except OSError:
+        return False
 
 
 def _environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -110,6 +111,54 @@ def test_verify_runs_the_code_that_ran_first(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "installed"))
     options = ["--set", "run.duration=1 s", "--set", "run.evaluate_every=1 s", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, ["run", str(write(tmp_path, QUADRATIC)), "--verify", *options])
+    assert result.exit_code == 0, result.output
+
+
+READS = """\
+import json
+from pathlib import Path
+from protocols.local import Local
+
+TABLE = json.loads((Path(__file__).parent / "table.json").read_text())
+
+class Reads(Local):
+    async def step(self):
+        await super().step()
+        if self.now > 1 and TABLE["once"]:
+            (Path(__file__).parent / "table.json").unlink(missing_ok=True)
+"""
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_verify_of_a_protocol_that_reads_a_file_beside_it(tmp_path: Path, once: bool) -> None:
+    """As the first run did; where that left none, it is said that there was no second run."""
+    (tmp_path / "reads.py").write_text(READS)
+    (tmp_path / "table.json").write_text(json.dumps({"once": once}))
+    file = write(tmp_path, QUADRATIC)
+    options = ["--set", "protocol.name=reads.py:Reads", "--quiet", "--out", str(tmp_path / "runs")]
+    result = CliRunner().invoke(app, ["run", str(file), "--verify", *options])
+    if once:
+        assert result.exit_code == 1
+        assert result.stderr.startswith(
+            "not verified: the second run could not be compared: it left no results, and exit code 2:\n"
+        )
+        assert "table.json" in result.stderr
+    else:
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
+
+
+def test_verify_of_a_protocol_that_was_edited_meanwhile(tmp_path: Path) -> None:
+    """It is its copy that is run again."""
+    edits = "        Path(__file__).write_text('edited') if 'runs' not in __file__ else None\n"
+    (tmp_path / "edits.py").write_text(
+        "from pathlib import Path\nfrom protocols.local import Local\nclass Edits(Local):\n"
+        f"    async def step(self):\n        await super().step()\n{edits}"
+    )
+    file = write(tmp_path, QUADRATIC)
+    options = ["--set", "protocol.name=edits.py:Edits", "--quiet", "--out", str(tmp_path / "runs")]
+    result = CliRunner().invoke(app, ["run", str(file), "--verify", *options])
+    assert (tmp_path / "edits.py").read_text() == "edited"
     assert result.exit_code == 0, result.output
 
 

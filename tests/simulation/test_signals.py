@@ -107,6 +107,8 @@ def test_an_interrupted_rerun_leaves_finished_results_alone(
     assert {path.name: path.read_bytes() for path in first.path.iterdir() if path.is_file()} == before
     assert list(results(tmp_path)) == [name, f"{name}-2"]
     assert results(tmp_path)[f"{name}-2"].summary()["interrupted"] is True
+    said = "\nthe run was interrupted: it has replaced nothing\n"
+    assert (said in result.stderr) is ("--overwrite" in options)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +121,27 @@ def test_neither_a_failed_nor_a_deadlocked_run_replaces_finished_results(
     assert invoke(step).exit_code == 0
     [(name, first)] = results(tmp_path).items()
     monkeypatch.setenv("COTERIE_TEST_SIGNAL", "0")
-    assert invoke(step, "--overwrite").exit_code == 1
+    result = invoke(step, "--overwrite")
+    assert result.exit_code == 1
+    if "raise" in end:
+        assert "\nthe run failed: it has replaced nothing\n" in result.stderr
     assert first.summary()["finished"] is True
     assert results(tmp_path)[f"{name}-2"].summary()["finished"] is False
+
+
+def test_an_unfinished_rerun_takes_the_place_of_an_unfinished_one(
+    invoke: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COTERIE_TEST_SIGNAL", str(int(signal.SIGINT)))
+    assert invoke(SIGNALS_ITSELF).exit_code == 130
+    [(name, first)] = results(tmp_path).items()
+    (first.path / "report.html").write_text("old")
+    result = invoke(SIGNALS_ITSELF, "--overwrite")
+    assert result.exit_code == 130
+    assert f"{first.path} will be replaced when this run has ended\n" in result.stderr
+    assert "replaced nothing" not in result.stderr
+    assert list(results(tmp_path)) == [name]
+    assert (first.path / "report.html").read_text() != "old"
 
 
 def test_a_finished_rerun_takes_the_place_if_asked_to(invoke: Callable[..., Result], tmp_path: Path) -> None:
@@ -132,7 +152,7 @@ def test_a_finished_rerun_takes_the_place_if_asked_to(invoke: Callable[..., Resu
     result = invoke("", "--overwrite")
     assert result.exit_code == 0
     [second] = results(tmp_path).values()
-    assert result.stderr == f"{second.path} will be replaced when this run has come to its end\n"
+    assert result.stderr == f"{second.path} will be replaced when this run is finished\n"
     assert second.summary()["finished"] is True
     assert (second.path / "notes.txt").read_text() == "mine"
 
