@@ -134,6 +134,16 @@ FAILS = {
         STEP + "        await self.ask('client-77', Note(1), timeout=1)  # here\n",
         "UnknownPeer: nobody in this run is named 'client-77'",
     ),
+    "ask for ever": (
+        STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
+        "TypeError: ask() needs a timeout in seconds, such as 2.0, not None",
+    ),
+    "collect for a text": (
+        "    collected = (Note,)\n"
+        + STEP
+        + "        await self.collect(Note, ['client-1'], timeout='2 s')  # here\n",
+        "TypeError: collect() needs a timeout in seconds, such as 2.0, not '2 s'",
+    ),
     "collect from nobody": (
         "    collected = (Note,)\n" + STEP + "        await self.collect(Note, ['me'], timeout=1)  # here\n",
         "UnknownPeer: nobody in this run is named 'me'",
