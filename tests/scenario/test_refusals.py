@@ -371,6 +371,20 @@ def test_refused_overrides(tmp_path: Path, runner: CliRunner, override: str, com
     assert result.output.count("\n") == 1
 
 
+def test_a_refused_seed_names_its_option(tmp_path: Path, runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", str(write(tmp_path, SMALL)), "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "run.seed = -1 (from --seed): must be at least 0" in result.output
+
+
+def test_of_two_seeds_it_is_said_which_is_taken(tmp_path: Path, runner: CliRunner) -> None:
+    path = write(tmp_path, SMALL)
+    result = runner.invoke(app, ["check", str(path), "--set", "run.seed=3", "--seed", "4"])
+    assert result.exit_code == 0
+    assert f"{path}: --seed 4 is taken instead of what --set says of run.seed" in result.stderr
+    assert "--seed" not in runner.invoke(app, ["check", str(path), "--seed", "4"]).stderr
+
+
 def test_several_problems_are_a_line_each(tmp_path: Path, runner: CliRunner) -> None:
     text = changed(edited("count = 4", "count = 0"), "hidden = [8]", "hiden = [8]")
     path = write(tmp_path, text)
