@@ -371,6 +371,13 @@ def test_refused_overrides(tmp_path: Path, runner: CliRunner, override: str, com
     assert result.output.count("\n") == 1
 
 
+def test_an_empty_file_is_told_what_is_required(tmp_path: Path, runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", str(write(tmp_path, ""))])
+    assert result.exit_code == 2
+    assert "run: is missing; write a table with the key evaluate_every, among others\n" in result.output
+    assert "clients: is missing; write a table with the key count, among others\n" in result.output
+
+
 def test_a_refused_seed_names_its_option(tmp_path: Path, runner: CliRunner) -> None:
     result = runner.invoke(app, ["check", str(write(tmp_path, SMALL)), "--seed", "-1"])
     assert result.exit_code == 2
