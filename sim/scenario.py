@@ -125,7 +125,8 @@ def load_scenario(
         stated[_SEED] = "--seed"
         if keys.count(_SEED) > 1:
             notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
-    renamed = _table(raw, "protocol").get("name") != named
+    typed = _table(raw, "protocol").get("name")
+    renamed = typed != named
     _fill_in(raw, path)
     sections = _validated(Sections, raw, path, stated)
     try:
@@ -134,9 +135,7 @@ def load_scenario(
         raise UserError(f"{path}: {error}") from None
     if renamed and (gone := fit_to(learner, raw, stated)):
         sections = _validated(Sections, raw, path, stated)
-        notices.append(
-            f'left out, as protocol.name = "{sections.protocol.name}" has no such keys: {", ".join(gone)}'
-        )
+        notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
     wrong = [*misfits(sections), *limits(sections, settings)]
@@ -194,6 +193,15 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
     for table in (topology, measured, *latencies):
         if isinstance(table.get("file"), str):
             table["file"] = str(find_file(table["file"], path.parent))
+
+
+def _left_out(gone: Iterable[str], protocol: str) -> str:
+    """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
+    own = [key for key in gone if key.startswith("protocol.")]
+    about_servers = [key for key in gone if key not in own]
+    reasons = [("no such keys", own), ("no servers", about_servers)]
+    why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
+    return f'protocol.name = "{protocol}" {"; and ".join(why)}'
 
 
 def _validated(
