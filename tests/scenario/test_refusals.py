@@ -413,6 +413,16 @@ def test_a_missing_file_is_answered_with_those_beside_it(tmp_path: Path, runner:
     assert (result.exit_code, result.output) == (2, f"{other}: no such scenario file; there is {there}\n")
 
 
+def test_other_tools_files_are_not_suggested(tmp_path: Path, runner: CliRunner) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    for name in ("nofile.txt", "pyprojec.toml"):
+        result = runner.invoke(app, ["check", str(tmp_path / name)])
+        assert result.exit_code == 2
+        assert result.output.endswith(
+            "such scenario file; `coterie list scenarios` names those that there are\n"
+        )
+
+
 def test_a_folder_is_no_scenario(tmp_path: Path, runner: CliRunner) -> None:
     result = runner.invoke(app, ["check", str(tmp_path)])
     assert result.exit_code == 2
