@@ -226,7 +226,7 @@ def test_wrong_weights_cost_the_graph_and_not_the_run(kind: str, tmp_path: Path)
     assert line.startswith(
         f"failed: client-0 and 5 more failed first at 0 s in weights ({place(tmp_path, body)}): {error}"
     )
-    assert line.endswith("(go on)")
+    assert line.endswith("(went on)")
     [directory] = (tmp_path / "runs").iterdir()
     summary = RunDirectory.load(directory).summary()
     assert summary["clients"]["alive"] == 6
