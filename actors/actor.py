@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
+from actors.arguments import plain_name, require_seconds, unsendable
 from actors.mailbox import Mailbox
 from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, describe
 from actors.place import of_coroutine, own_line
@@ -90,11 +91,11 @@ class Actor:
         Raises UnknownPeer if there never was a peer of that name.
         """
         if self._alive:
-            name = peer if type(peer) is str else _plain(peer, "tell")
+            name = peer if type(peer) is str else plain_name(peer, "tell")
             try:
                 self._transport.send(Envelope(self.name, name, message))
             except TypeError as error:
-                raise _unsendable("tell()", error) from error
+                raise unsendable("tell()", error) from error
         elif self._phase == "new":
             self._require_alive("tell")
 
@@ -106,7 +107,8 @@ class Actor:
         """
         self._require_alive("ask")
         self._refuse_in_handler("ask")
-        peer = _plain(peer, "ask")
+        peer = plain_name(peer, "ask")
+        require_seconds(timeout, "ask")
         number = self._next_request
         self._next_request += 1
         loop = asyncio.get_running_loop()
@@ -118,7 +120,7 @@ class Actor:
             self._transport.send(Envelope(self.name, peer, message, number))
             answer = await arrival
         except TypeError as error:
-            raise _unsendable("ask()", error) from error
+            raise unsendable("ask()", error) from error
         finally:
             timer.cancel()
             self._asks.pop(number, None)
@@ -148,7 +150,9 @@ class Actor:
         self._require_collected(kind)
         if isinstance(peers, str):
             raise TypeError(f"collect() takes several peers, such as [{peers!r}], not the text {peers!r}")
-        names = [_plain(peer, "collect") for peer in peers]
+        if timeout is not None:
+            require_seconds(timeout, "collect")
+        names = [plain_name(peer, "collect") for peer in peers]
         for name in names:
             self._transport.require_known(name)
         return await self._mailbox.collect(kind, names, timeout=timeout, where=where)
@@ -319,7 +323,7 @@ class Actor:
             try:
                 self._transport.send(answer)
             except TypeError as refused:
-                raise _unsendable("the answer of on_message()", refused) from refused
+                raise unsendable("the answer of on_message()", refused) from refused
 
     def _deliver(self, envelope: Envelope) -> None:
         """Called by the transport: neither waits nor raises."""
@@ -383,15 +387,3 @@ class Actor:
 def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
     if not arrival.done():
         arrival.set_result(None)
-
-
-def _unsendable(what: str, error: TypeError) -> TypeError:
-    """The transport's refusal of a message, without the envelope, of which the sender knows nothing."""
-    return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")
-
-
-def _plain(peer: object, verb: str) -> str:
-    """A peer's name as plain text: numpy's choices among names are of a class of its own."""
-    if not isinstance(peer, str):
-        raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
-    return str(peer)

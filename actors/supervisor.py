@@ -14,6 +14,7 @@ from actors.transport import Transport
 
 Factory = Callable[[], Actor]
 Action = Literal["stop", "restart", "go on"]
+_OUTCOMES: dict[Action, str] = {"stop": "stopped for good", "restart": "restarted", "go on": "went on"}
 
 # Distance between the first request numbers of two lives of one name. Numbers are counted per actor, because
 # they travel in messages, and the size of nobody's messages shall depend on how much others ask.
@@ -45,7 +46,7 @@ class Failure:
     def what(self) -> str:
         """What failed where, and what was done about it, in words."""
         where = f"{self.where} ({self.place})" if self.place else self.where
-        return f"{where}: {self.error} ({self.action})"
+        return f"{where}: {self.error} ({_OUTCOMES[self.action]})"
 
 
 def in_short(failures: Iterable[Failure]) -> list[str]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from protocols.settings import SettingError, Settings
-from sim.schema import allowed_values
+from sim.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
 
@@ -212,5 +212,10 @@ def _wanted(place: _Place) -> str:
     for model in place.around:
         schema = model.model_json_schema()
         if key in schema["properties"]:
-            return allowed_values(schema["properties"][key], schema.get("$defs", {}))
+            found, definitions = schema["properties"][key], schema.get("$defs", {})
+            table = resolve(found, definitions) if "$ref" in found else {}
+            if required := table.get("required"):
+                others = ", among others" if len(required) < len(table["properties"]) else ""
+                return f"a table with the key{'s' * (len(required) > 1)} {', '.join(required)}{others}"
+            return allowed_values(found, definitions)
     raise AssertionError(f"{key} is required by none of {place.around}")

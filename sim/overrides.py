@@ -37,7 +37,7 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Sequence[str]) -> list[str]:
+def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
     """Take out what a file says for its own protocol and means nothing to `learner`, which is run instead.
 
     What --set stated stays, to be refused. Returns the keys that went.

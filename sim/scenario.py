@@ -5,7 +5,7 @@ A scenario is TOML. Refused input raises UserError, whose lines name file, key, 
 
 import hashlib
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from protocols.learner import Learner
 
 _PROBLEMS_SHOWN = 20
+_SEED = "run.seed"
 _Model = TypeVar("_Model", bound=Settings)
 
 
@@ -112,26 +113,29 @@ def load_scenario(
     path = find_scenario(path)
     text = read_text(path)
     if seed is not None:
-        overrides = [*overrides, f"run.seed={seed}"]
+        overrides = [*overrides, f"{_SEED}={seed}"]
     raw = _contents(path, text)
     named = _table(raw, "protocol").get("name")
     try:
-        stated = apply(raw, overrides, unset)
+        keys = apply(raw, overrides, unset)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    renamed = _table(raw, "protocol").get("name") != named
+    notices, stated = [], dict.fromkeys(keys, "--set")
+    if seed is not None:
+        stated[_SEED] = "--seed"
+        if keys.count(_SEED) > 1:
+            notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
+    typed = _table(raw, "protocol").get("name")
+    renamed = typed != named
     _fill_in(raw, path)
     sections = _validated(Sections, raw, path, stated)
     try:
         learner = find_protocol(sections.protocol.name, path.parent, code=code)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    notices = []
     if renamed and (gone := fit_to(learner, raw, stated)):
         sections = _validated(Sections, raw, path, stated)
-        notices.append(
-            f'left out, as protocol.name = "{sections.protocol.name}" has no such keys: {", ".join(gone)}'
-        )
+        notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
     wrong = [*misfits(sections), *limits(sections, settings)]
@@ -193,8 +197,17 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
             table["file"] = str(find_file(table["file"], path.parent))
 
 
+def _left_out(gone: Iterable[str], protocol: str) -> str:
+    """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
+    own = [key for key in gone if key.startswith("protocol.")]
+    about_servers = [key for key in gone if key not in own]
+    reasons = [("no such keys", own), ("no servers", about_servers)]
+    why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
+    return f'protocol.name = "{protocol}" {"; and ".join(why)}'
+
+
 def _validated(
-    model: type[_Model], contents: dict[str, Any], path: Path, stated: Sequence[str], *prefix: str
+    model: type[_Model], contents: dict[str, Any], path: Path, stated: Mapping[str, str], *prefix: str
 ) -> _Model:
     try:
         return model.model_validate(contents)
@@ -204,12 +217,15 @@ def _validated(
         raise _refusal(path, shown, stated, len(found) - _PROBLEMS_SHOWN) from None
 
 
-def _refusal(path: Path, found: Iterable[SettingError], stated: Sequence[str], more: int = 0) -> UserError:
+def _refusal(
+    path: Path, found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0
+) -> UserError:
     """One line for each problem: file, key, value, what is allowed."""
     lines = []
     for problem in found:
         value = "" if problem.value is None else f" = {show(problem.value)}"
-        origin = " (from --set)" if any(overlap(key, problem.key) for key in stated) else ""
+        options = [option for key, option in stated.items() if overlap(key, problem.key)]
+        origin = f" (from {options[-1]})" if options else ""
         lines.append(one_line(f"{path}: {problem.key}{value}{origin}: {problem.problem}"))
     if more > 0:
         lines.append(f"{path}: and {more:,} more problems")

@@ -159,7 +159,7 @@ def _deepest(text: str) -> int:
 
 def _instead_of(path: Path) -> str:
     """What may be meant by a path where there is no file."""
-    beside = sorted(path.parent.glob("*.toml"))
+    beside = [known for known in sorted(path.parent.glob("*.toml")) if _has_sections(known)]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}
     if near := difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6):
         return f"; did you mean {by_name[near[0]]}?"
@@ -167,3 +167,11 @@ def _instead_of(path: Path) -> str:
         more = f" and {len(beside) - _SHOWN_MAX} more" if len(beside) > _SHOWN_MAX else ""
         return f"; there is {', '.join(map(str, beside[:_SHOWN_MAX]))}{more}"
     return "; `coterie list scenarios` names those that there are"
+
+
+def _has_sections(path: Path) -> bool:
+    """Whether it is a scenario by its looks, and not the TOML of another tool."""
+    try:
+        return re.search(r"^\s*\[\s*run\s*\]", read_text(path), re.MULTILINE) is not None
+    except UserError:
+        return False

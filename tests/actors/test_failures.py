@@ -57,7 +57,7 @@ def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where:
     assert (failure.name, failure.time_s, failure.where, failure.error) == ("bad", 1.5, where, error)
     assert failure.action == "stop"
     shown = where if failure.place is None else f"{where} ({failure.place})"
-    assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stop)"] == [str(failure)]
+    assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stopped for good)"] == [str(failure)]
     assert (failure.place is None) == (script is await_cancelled)  # which fails in nobody's own line
     message = error.split(": ")[1]
     assert world.events[2:] == [

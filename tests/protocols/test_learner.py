@@ -276,7 +276,7 @@ def test_a_failing_spawned_task_is_its_clients_failure_and_nobody_elses() -> Non
         (failure,) = world.supervisor.failures
         assert str(failure) == (
             f"client-1 failed at 1.5 s in fail_later ({failure.place}): "
-            "ZeroDivisionError: one over none (stop)"
+            "ZeroDivisionError: one over none (stopped for good)"
         )
         assert str(failure.place).rpartition("/")[2].startswith("test_learner.py:")
         assert [learner(world, index).iterations for index in (0, 2, 3)] == [8, 8, 8]

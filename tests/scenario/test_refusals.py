@@ -371,6 +371,27 @@ def test_refused_overrides(tmp_path: Path, runner: CliRunner, override: str, com
     assert result.output.count("\n") == 1
 
 
+def test_an_empty_file_is_told_what_is_required(tmp_path: Path, runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", str(write(tmp_path, ""))])
+    assert result.exit_code == 2
+    assert "run: is missing; write a table with the key evaluate_every, among others\n" in result.output
+    assert "clients: is missing; write a table with the key count, among others\n" in result.output
+
+
+def test_a_refused_seed_names_its_option(tmp_path: Path, runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", str(write(tmp_path, SMALL)), "--seed", "-1"])
+    assert result.exit_code == 2
+    assert "run.seed = -1 (from --seed): must be at least 0" in result.output
+
+
+def test_of_two_seeds_it_is_said_which_is_taken(tmp_path: Path, runner: CliRunner) -> None:
+    path = write(tmp_path, SMALL)
+    result = runner.invoke(app, ["check", str(path), "--set", "run.seed=3", "--seed", "4"])
+    assert result.exit_code == 0
+    assert f"{path}: --seed 4 is taken instead of what --set says of run.seed" in result.stderr
+    assert "--seed" not in runner.invoke(app, ["check", str(path), "--seed", "4"]).stderr
+
+
 def test_several_problems_are_a_line_each(tmp_path: Path, runner: CliRunner) -> None:
     text = changed(edited("count = 4", "count = 0"), "hidden = [8]", "hiden = [8]")
     path = write(tmp_path, text)
@@ -390,6 +411,16 @@ def test_a_missing_file_is_answered_with_those_beside_it(tmp_path: Path, runner:
     other = tmp_path / "zzz.toml"
     result = runner.invoke(app, ["check", str(other)])
     assert (result.exit_code, result.output) == (2, f"{other}: no such scenario file; there is {there}\n")
+
+
+def test_other_tools_files_are_not_suggested(tmp_path: Path, runner: CliRunner) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    for name in ("nofile.txt", "pyprojec.toml"):
+        result = runner.invoke(app, ["check", str(tmp_path / name)])
+        assert result.exit_code == 2
+        assert result.output.endswith(
+            "such scenario file; `coterie list scenarios` names those that there are\n"
+        )
 
 
 def test_a_folder_is_no_scenario(tmp_path: Path, runner: CliRunner) -> None:

@@ -35,8 +35,16 @@ def test_what_a_protocol_without_servers_cannot_use_is_left_out_and_told() -> No
     assert scenario.protocol.settings.model_dump()["local_steps"] == 10  # both know it
     assert scenario.notices == (
         'left out, as protocol.name = "local" has no such keys: protocol.fraction, protocol.patience, '
-        "protocol.broadcast, network.server",
+        "protocol.broadcast; and has no servers: network.server",
     )
+
+
+def test_an_own_protocol_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    lines = ["from protocols.learner import Learner", "", "", "class Mine(Learner):"]
+    lines += ["    async def step(self):", "        await self.sleep(1)", ""]
+    (tmp_path / "mine.py").write_text("\n".join(lines), encoding="utf-8")
+    scenario = load_scenario(write(tmp_path, SMALL), ["protocol.name=mine.py:Mine"])
+    assert scenario.notices[0].startswith('left out, as protocol.name = "mine.py:Mine" has no such keys: ')
 
 
 def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +73,7 @@ def test_classes_and_places_of_servers_are_left_out_and_those_of_clients_stay(tm
     text += '\n[[network.class]]\ninside = [[0, 1]]\nlatency = "2 ms"\n'
     scenario = load_scenario(write(tmp_path, text), ["protocol.name=local"])
     assert [kind.inside for kind in scenario.network.classes] == [((0, 1),)]
-    assert scenario.notices[0].endswith("no such keys: network.server, network.class.0")
+    assert scenario.notices[0].endswith("no servers: network.server, network.class.0")
 
 
 def test_what_is_stated_for_the_new_protocol_is_never_left_out() -> None:

@@ -130,15 +130,15 @@ def test_every_client_fails(invoke: Callable[..., Result], tmp_path: Path) -> No
     result = invoke(QUADRATIC, *own(tmp_path, FAILS))
     assert result.exit_code == 1
     place = f"{tmp_path / 'own.py'}:{number_of('raise RuntimeError', FAILS)}"
-    first = f"client-0 and 5 more failed first at 0.125 s in step ({place}): RuntimeError: not today (stop)"
+    first = f"client-0 and 5 more failed first at 0.125 s in step ({place}): RuntimeError: not today"
     assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(
         "the run failed: 6 of 6 clients failed: RuntimeError: not today (first: client-0 at 125 ms)\n"
     )
-    assert f"failed: {first}\n" in result.stdout
+    assert f"failed: {first} (stopped for good)\n" in result.stdout
     assert 'raise RuntimeError("not today")' in result.stderr
     summary = check_results(tmp_path)
     assert summary["virtual_seconds"] == 0.125
-    assert summary["failures"] == [first]
+    assert summary["failures"] == [f"{first} (stopped for good)"]
     assert summary["clients"]["failed"] == 6
     assert summary["clients"]["alive"] == 0
 

@@ -89,7 +89,10 @@ def test_a_failing_client_is_reported_and_takes_nobody_down(tmp_path: Path) -> N
         assert (
             said
             == [str(failure)]
-            == [f"client-2 failed at 3 s in step ({failure.place}): ValueError: three is too late (stop)"]
+            == [
+                f"client-2 failed at 3 s in step ({failure.place}): ValueError: three is too late "
+                "(stopped for good)"
+            ]
         )
         assert 'raise ValueError("three is too late")' in failure.traceback
         assert iterations(built) == [40, 40, None, 40, 40, 40]

@@ -134,6 +134,16 @@ FAILS = {
         STEP + "        await self.ask('client-77', Note(1), timeout=1)  # here\n",
         "UnknownPeer: nobody in this run is named 'client-77'",
     ),
+    "ask for ever": (
+        STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
+        "TypeError: ask() needs a timeout in seconds, such as 2.0, not None",
+    ),
+    "collect for a text": (
+        "    collected = (Note,)\n"
+        + STEP
+        + "        await self.collect(Note, ['client-1'], timeout='2 s')  # here\n",
+        "TypeError: collect() needs a timeout in seconds, such as 2.0, not '2 s'",
+    ),
     "collect from nobody": (
         "    collected = (Note,)\n" + STEP + "        await self.collect(Note, ['me'], timeout=1)  # here\n",
         "UnknownPeer: nobody in this run is named 'me'",
@@ -216,7 +226,7 @@ def test_wrong_weights_cost_the_graph_and_not_the_run(kind: str, tmp_path: Path)
     assert line.startswith(
         f"failed: client-0 and 5 more failed first at 0 s in weights ({place(tmp_path, body)}): {error}"
     )
-    assert line.endswith("(go on)")
+    assert line.endswith("(went on)")
     [directory] = (tmp_path / "runs").iterdir()
     summary = RunDirectory.load(directory).summary()
     assert summary["clients"]["alive"] == 6

@@ -1,0 +1,21 @@
+"""What actors give to their verbs, and what they are told where it is of another kind."""
+
+from numbers import Real
+
+
+def plain_name(peer: object, verb: str) -> str:
+    """A peer's name as plain text: numpy's choices among names are of a class of its own."""
+    if not isinstance(peer, str):
+        raise TypeError(f"{verb}() needs a peer's name, such as 'client-1', not {peer!r:.60}")
+    return str(peer)
+
+
+def require_seconds(timeout: object, verb: str) -> None:
+    """Raises TypeError unless `timeout` is a number."""
+    if not isinstance(timeout, float | int | Real):
+        raise TypeError(f"{verb}() needs a timeout in seconds, such as 2.0, not {timeout!r:.60}")
+
+
+def unsendable(what: str, error: TypeError) -> TypeError:
+    """The transport's refusal of a message, without the envelope, of which the sender knows nothing."""
+    return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")
