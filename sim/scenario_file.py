@@ -159,7 +159,9 @@ def _deepest(text: str) -> int:
 
 def _instead_of(path: Path) -> str:
     """What may be meant by a path where there is no file."""
-    beside = [known for known in sorted(path.parent.glob("*.toml")) if _has_sections(known)]
+    # A link that leads nowhere is no file either, and must not be answered by looking for another.
+    there = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
+    beside = [known for known in there if _has_sections(known)]
     by_name = {known.stem: known for known in (*scenario_files(), *beside)}
     if near := difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6):
         return f"; did you mean {by_name[near[0]]}?"

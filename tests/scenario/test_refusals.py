@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli import app
+from sim.errors import UserError
+from sim.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
@@ -458,3 +460,10 @@ def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> Non
     assert finished.stdout == ""
     assert finished.stderr.startswith(f"{path}: {complaint}")
     assert finished.stderr.count("\n") == 1
+
+
+def test_a_link_that_leads_nowhere_is_answered_once(tmp_path: Path) -> None:
+    link = tmp_path / "lost.toml"
+    link.symlink_to(tmp_path / "gone.toml")
+    with pytest.raises(UserError, match=r"lost\.toml: no such scenario file; `coterie list scenarios` names"):
+        load_scenario(link)

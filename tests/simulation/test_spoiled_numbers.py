@@ -16,6 +16,7 @@ from tests.scenario.texts import SMALL
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, write
 
 POISSON = '{{ kind = "poisson", every = "{every}", session = {session} }}'
+NO_PAUSE = ("protocol.name=local",)
 HOUR = '{ kind = "exponential", mean = "1 h" }'
 
 
@@ -102,11 +103,16 @@ def test_single_numbers(tmp_path: Path, override: str, problem: str) -> None:
             "at most 100,000,000",
         ),
         (
-            ["run.duration=1 h", "devices.step_time=0.001 us"],
+            [*NO_PAUSE, "run.duration=1 h", "devices.step_time=0.001 us"],
             'devices.step_time = "0.001 us" (from --set): makes about 1.4e+13 training steps',
         ),
         (
-            ["run.duration=36500 day", "run.evaluate_every=1 day", "devices.step_time=1 ms"],
+            [
+                *NO_PAUSE,
+                "run.duration=36500 day",
+                "run.evaluate_every=1 day",
+                "devices.step_time=1 ms",
+            ],
             "makes about 1.3e+13 training steps of 4 clients in the run; must be at most 1,000,000,000,000",
         ),
         (
