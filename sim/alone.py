@@ -34,7 +34,8 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
     """Record what is known of the clients only when a run is over, as metrics of that time.
 
-    Every client's training steps over all its lives, and, where this was computed, what it reaches alone.
+    Every client's training steps, with the gradients that it computed, over all its lives, and, where this
+    was computed, what it reaches alone.
     """
     now, clients = simulation.loop.time(), simulation.clients
     steps = [client.compute.steps_taken for client in clients]
