@@ -319,7 +319,8 @@ def _endings(file: Path | None = None) -> Iterator[None]:
         yield
     except UserError as error:
         message = str(error)
-        _stop(message if file is None or str(file) in message else f"{file}: {message}", REFUSED)
+        message = message if file is None or str(file) in message else f"{file}: {message}"
+        _stop("\n".join([message, *getattr(error, "__notes__", ())]), REFUSED)
     except Deadlock as error:
         _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except KeyboardInterrupt as error:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from sim.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
-from sim.saving import create_directory, save
+from sim.saving import Saved, create_directory, save
 from sim.scenario import Protocol, Scenario
 from sim.simulation import Simulation
 from sim.sources import INSTALLED, PRODUCT, sources_of_file
@@ -69,8 +69,8 @@ def run_scenario(
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
     or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
     SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
-    Raises UserError for what can't be run, and Deadlock when every client waits for ever; the directory is
-    written before that, too, and named in a note.
+    Raises UserError for what can't be run, and Deadlock when every client waits for ever; once virtual time
+    has passed the directory is written before that, too, and named in a note.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -127,8 +127,8 @@ def _is_finished(place: Path) -> bool:
 def _run(
     simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
 ) -> RunResult:
-    """Run to the end, and write the results; raises Deadlock after that."""
-    deadlock: Deadlock | None = None
+    """Run to the end, and write the results; raises what ended the run before its time after that."""
+    error: Deadlock | UserError | None = None
     with noticed() as unawaited:
         alone = None
         try:
@@ -136,27 +136,37 @@ def _run(
             if simulation.scenario.run.compare_alone and interrupts.number is None:
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
-        except Deadlock as error:
-            deadlock = error
+        except (Deadlock, UserError) as raised:
+            if simulation.loop.time() == 0:
+                raise  # there is nothing to keep
+            error = raised
         record_ending(simulation, alone)
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
     summary["warnings"] = unawaited
     summary["scenario_hash"] = directory.scenario_hash
-    if deadlock is not None:
-        summary["deadlock"] = str(deadlock)
-    summary["finished"] = not interrupted and deadlock is None and why_failed(summary) is None
+    if error is not None:
+        summary["ended_by"] = str(error)
+    summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
     saved = save(directory, simulation, summary, overwrite=replaces)
-    if deadlock is not None:
-        for warning in unawaited:
-            deadlock.add_note(f"warning: {warning}")
-        deadlock.add_note(f"the results up to then are in {saved.path}")
-        for reason in saved.unwritten:
-            deadlock.add_note(f"not written: {reason}")
-        raise deadlock
+    if error is not None:
+        _add_notes(error, unawaited, saved)
+        raise error
     return RunResult(saved.path, summary, saved.unwritten)
+
+
+def _add_notes(error: Exception, warnings: Iterable[str], saved: Saved) -> None:
+    """Have an error say what became of the results until then."""
+    for warning in warnings:
+        error.add_note(f"warning: {warning}")
+    if saved.path is None:
+        error.add_note("the results up to then could not be written")
+    else:
+        error.add_note(f"the results up to then are in {saved.path}")
+    for reason in saved.unwritten:
+        error.add_note(f"not written: {reason}")
 
 
 def verify(

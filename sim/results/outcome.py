@@ -11,7 +11,7 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
     """What whoever reads the run's numbers must know first; empty if nothing went wrong."""
-    lines = [_failed(summary), _restarted(summary), _diverged(summary)]
+    lines = [_ended(summary), _failed(summary), _restarted(summary), _diverged(summary)]
     return [line for line in lines if line is not None]
 
 
@@ -60,6 +60,11 @@ def catching_up(population: Mapping[str, Any]) -> str:
     others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)
     took = "not reached by half" if median_s is None else f"median {text.duration(median_s)}"
     return f"{', '.join([f'{caught_up} accuracy', *others])}; {took} (Kaplan-Meier)"
+
+
+def _ended(summary: Mapping[str, Any]) -> str | None:
+    why = summary.get("ended_by")
+    return None if why is None else f"ended before its time: {_shortened(why)}"
 
 
 def _failed(summary: Mapping[str, Any]) -> str | None:

@@ -40,6 +40,12 @@ WAITS_FOR_EVER = """
         await super().step()
         await self.collect(Word, self.peers, timeout=None)
 """
+FAILS_FOR_NEWCOMERS = """
+    def __init__(self, name, surroundings, compute, settings):
+        super().__init__(name, surroundings, compute, settings)
+        if self.now > 0:
+            raise ValueError("too late")
+"""
 FAILS = """
     async def step(self):
         await super().step()
@@ -166,8 +172,26 @@ def test_a_deadlock_names_who_waits_for_what(invoke: Callable[..., Result], tmp_
     ]
     assert lines[-1] == f"the results up to then are in {results(tmp_path).path}"
     summary = check_results(tmp_path)
-    assert "client-1" in summary["deadlock"]
+    assert "client-1" in summary["ended_by"]
     assert summary["virtual_seconds"] == 0.125
+
+
+def test_an_error_half_way_keeps_what_was_measured_until_then(
+    invoke: Callable[..., Result], tmp_path: Path
+) -> None:
+    """A newcomer whose protocol can't be made ends the run as bad input does, but the past is not lost."""
+    newcomer = "churn=[{at='2 s', event='join', clients=[1]}]"
+    result = invoke(QUADRATIC, *own(tmp_path, FAILS_FOR_NEWCOMERS), "--quiet", "--set", newcomer)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    lines = result.stderr.splitlines()
+    assert "too late" in lines[0]
+    assert lines[-1] == f"the results up to then are in {results(tmp_path).path}"
+    summary = check_results(tmp_path)
+    assert "too late" in summary["ended_by"]
+    assert summary["finished"] is False
+    assert summary["virtual_seconds"] == 2.0
+    assert "Ended before its time" in (results(tmp_path).path / "report.html").read_text()
 
 
 def test_long_patience_is_no_deadlock(invoke: Callable[..., Result], tmp_path: Path) -> None:
