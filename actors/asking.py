@@ -1,7 +1,9 @@
 """Questions: what an actor has asked and waits for, and what it was asked and may be asked again.
 
-Whoever asks several times repeats the number of the question. The asked side handles it once: while it is
-busy with it a repetition does nothing, and afterwards it gets the answer that was given.
+Whoever asks several times repeats the number of the question, each time after twice as long as before. The
+asked side handles it once: while it is busy with it a repetition does nothing, and afterwards it gets the
+answer that was given. An answer says which attempt it is to. So it tells how long the peer took even if the
+question had been sent again, or given up (which is how a slow peer's time limit grows to what it needs).
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ from actors.round_trips import RoundTrips
 
 Send = Callable[[Envelope], None]
 
+_DOUBLINGS_MAX = 30
+_GIVEN_UP_MAX = 256  # questions of which a late answer is still recognised
+
 
 class OpenQuestion:
     """One `ask` in progress: its future is given the answer, or None when there is no more hope for one."""
 
-    __slots__ = ("arrival", "attempts", "deadline_s", "message", "number", "peer", "sent_s", "timer")
+    __slots__ = ("arrival", "attempts", "deadline_s", "kind", "message", "number", "peer", "sent_s", "timer")
 
     def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
         self.peer = peer
-        self.message = message
+        self.message: object | None = message
+        self.kind = type(message)
         self.attempts = attempts
         self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
         self.sent_s: list[float] = []  # when, each time
@@ -47,6 +53,7 @@ class OpenQuestions:
         self._send = send
         self._round_trips = round_trips
         self._open: dict[int, OpenQuestion] = {}
+        self._given_up: dict[int, OpenQuestion] = {}
 
     async def ask(
         self, peer: str, message: object, timeout_s: float, attempts: int | None
@@ -67,17 +74,23 @@ class OpenQuestions:
             if question.timer is not None:
                 question.timer.cancel()
             self._open.pop(question.number, None)
+            arrival = question.arrival
+            if attempts != 1 and arrival.done() and not arrival.cancelled() and arrival.result() is None:
+                self._remember(question)
 
     def answered(self, envelope: Envelope) -> bool:
         """An answer arrived; False if nobody waits for it."""
         answer_to = envelope.answer_to
         repeatable = type(answer_to) is Question
-        question = self._open.pop(answer_to.number if repeatable else answer_to, None)  # type: ignore
-        if question is None or question.arrival.done():
+        number = answer_to.number if repeatable else answer_to  # type: ignore[union-attr]
+        question = self._open.pop(number, None) or self._given_up.pop(number, None)  # type: ignore[arg-type]
+        if question is None:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
         took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
-        self._round_trips.of(question.peer, type(question.message)).measured(took_s)
+        self._round_trips.of(question.peer, question.kind).measured(took_s)
+        if question.arrival.done():
+            return False
         question.arrival.set_result(envelope)
         return True
 
@@ -89,7 +102,7 @@ class OpenQuestions:
 
     def waits(self) -> list[str]:
         """What is waited for, in words."""
-        return [f"answer to {type(each.message).__name__} from {each.peer}" for each in self._open.values()]
+        return [f"answer to {each.kind.__name__} from {each.peer}" for each in self._open.values()]
 
     def _attempt(self, question: OpenQuestion) -> None:
         """Send a question, once more if it was sent before, and see to what comes next."""
@@ -100,17 +113,24 @@ class OpenQuestions:
         if question.attempts != 1:
             open_from = min([each.number for each in self._open.values() if each.peer == peer])
             number = Question(question.number, len(question.sent_s), open_from, question.deadline_s - now)
-            overdue_s = now + self._round_trips.limit_s(peer, type(question.message))
+            limit_s = self._round_trips.limit_s(peer, question.kind)
+            overdue_s = now + limit_s * 2.0 ** min(len(question.sent_s), _DOUBLINGS_MAX)
             if overdue_s < due_s:
                 due_s, then = overdue_s, lambda: self._overdue(question)
         question.sent_s.append(now)
         question.timer = loop.call_at(due_s, then)
         self._send(Envelope(self._name, peer, question.message, number))
 
+    def _remember(self, question: OpenQuestion) -> None:
+        """Keep what a late answer is compared with, but not the message."""
+        question.message = None
+        self._given_up[question.number] = question
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+
     def _overdue(self, question: OpenQuestion) -> None:
         if question.arrival.done():
             return
-        self._round_trips.of(question.peer, type(question.message)).failed()
         if len(question.sent_s) == question.attempts:
             question.give_up()
         else:

@@ -177,6 +177,24 @@ def test_it_is_given_up_after_the_last_attempt_and_at_the_outer_limit() -> None:
     assert asker.result == ("worker is unavailable: no answer to Work within 60 s", 60.0)
 
 
+def test_a_slow_peer_is_given_the_time_that_it_was_seen_to_take() -> None:
+    async def script(asker: Asker) -> object:
+        answers = []
+        for _ in range(2):
+            try:
+                answers.append((await asker.ask("worker", Work(5.0), timeout=60, attempts=2)).number)
+            except PeerUnavailable:
+                answers.append(None)
+                await asker.sleep(10.0)
+        return answers
+
+    # Given up at 3 s; the answer that comes at 5.5 s makes the next limit long enough.
+    _, asker, worker = play(script)
+    assert asker.result == [None, 2]
+    assert worker.handled == 2
+    assert asker.late_answers == 1
+
+
 def test_a_late_copy_of_a_question_that_nobody_waits_for_is_not_handled() -> None:
     async def script(asker: Asker) -> object:
         for _ in range(2):

@@ -1,0 +1,66 @@
+"""What a scenario can say about CoBo, and how often a pair of clients updates its weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import model_validator
+
+from protocols import settings as base
+from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, Weight, default
+
+
+class CoBoSettings(base.Settings):
+    """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
+
+    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    """In rounds with all neighbours, or with nobody waiting for anybody."""
+    rho: Weight = 0.05
+    """Strength of the pulls."""
+    gamma: PositiveWeight = 0.01
+    """Step size of the weights."""
+    domain: Literal["box", "simplex"] = "box"
+    """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
+    sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
+    """A pair updates its weight in an iteration with probability `sampling_scale`/n ("constant"), `decay`
+    ("time-dependent"), the former for `constant_iterations` and then the latter ("mixed"), or 1 ("none")."""
+    sampling_scale: PositiveWeight = 1.0
+    """Expected number of pair updates of a client in an iteration, while their probability is constant."""
+    constant_iterations: Count = 80
+    """Iterations before the decay begins, for "mixed"."""
+    decay: Literal["1/t", "1/sqrt(t)"] = "1/t"
+    """Probability of a pair's update in iteration t, once it decays."""
+    exchange: Literal["all", "sampled"] = "all"
+    """Asynchronous: models go to all peers after each iteration (as in the paper), or only to the peer of a
+    pair that is updated (traffic per client that stays bounded, however many there are)."""
+    local_steps: Count = 1
+    """Training steps in an iteration."""
+    fading: bool = True
+    """Asynchronous: the k-th pull in a row towards one and the same model of a peer weighs 1/k."""
+    evidence: Weight = 2.0
+    """Asynchronous: until a pair has met as often as 1/`evidence` of what this client's own iterations call
+    for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
+    gradients_when_behind: Weight = 0.25
+    """Asynchronous: gradients for its pairs that a client computes in an iteration at most, once it has done
+    less than half as many iterations as its peers (median)."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+
+    @model_validator(mode="after")
+    def _exchange_fits_mode(self) -> CoBoSettings:
+        if self.mode == "synchronous" and self.exchange == "sampled":
+            raise SettingError("exchange", self.exchange, 'in rounds models go to all: must be "all"')
+        return self
+
+
+def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> float:
+    """Probability that a pair updates its weight in `iteration` (from 1 on), of `clients` clients in all."""
+    decaying = settings.sampling == "time-dependent" or (
+        settings.sampling == "mixed" and iteration > settings.constant_iterations
+    )
+    if settings.sampling == "none":
+        return 1.0
+    if decaying:
+        return 1.0 / (iteration if settings.decay == "1/t" else math.sqrt(iteration))
+    return min(1.0, settings.sampling_scale / clients)

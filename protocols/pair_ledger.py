@@ -1,0 +1,81 @@
+"""A number that two clients share, moved by both in steps: whatever messages are lost, each step counts once.
+
+Each end numbers its own steps and sends those that the other end has not confirmed along with every message
+about the pair. So the next message repairs what the last one left open, and nobody ever waits or holds a
+lock. Both ends apply the same steps, but perhaps in another order, which matters where the number is clipped
+or rounded: once they have applied the same ones, that end's number holds whose name comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocols.vectors import Scalar
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one end of a pair tells the other.
+
+    It has made `own` steps, taken `taken` of the other's, and holds `value`. `steps`: the last of its own,
+    from the first one on that it does not know the other to have taken.
+    """
+
+    own: int
+    taken: int
+    value: float | Scalar
+    steps: tuple[Scalar, ...] = ()
+
+
+@dataclass(frozen=True)
+class News:
+    """What an account means for the other end.
+
+    `steps`: those to apply, in this order. `value`: None, or what the number is once they are.
+    """
+
+    steps: tuple[Scalar, ...] = ()
+    value: float | Scalar | None = None
+
+
+@dataclass
+class Ledger:
+    """One end's books. `leads`: whether its name comes first, so that its number holds."""
+
+    leads: bool
+    own: int = 0
+    taken: int = 0
+    unconfirmed: tuple[Scalar, ...] = ()
+
+    @property
+    def steps_in_all(self) -> int:
+        """How many steps are in the number that this end holds."""
+        return self.own + self.taken
+
+    def note(self, step: Scalar) -> None:
+        """This end has made a step."""
+        self.own += 1
+        self.unconfirmed = (*self.unconfirmed, step)
+
+    def account(self, value: float | Scalar) -> Account:
+        """What to tell the other end, when this one holds `value`."""
+        return Account(self.own, self.taken, value, self.unconfirmed)
+
+    def settle(self, account: Account) -> News:
+        """Take note of the other end's account, and say what follows from it.
+
+        An account that is older than what this end has taken means nothing: it was overtaken on its way, or
+        its sender has lost its books and takes these over when it hears of them.
+        """
+        if account.taken > self.own:  # so has this end: the other has steps that it made before
+            self.own, self.taken, self.unconfirmed = account.taken, account.own, ()
+            return News(value=account.value)
+        if account.own < self.taken:
+            return News()
+        confirmed = account.taken - (self.own - len(self.unconfirmed))
+        self.unconfirmed = self.unconfirmed[max(0, confirmed) :]
+        missed = account.own - self.taken
+        steps = account.steps[-missed:] if missed else ()
+        self.taken = account.own
+        holds = account.taken == self.own and (not self.leads or missed > len(steps))
+        return News(steps, account.value if holds else None)
