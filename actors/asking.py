@@ -77,8 +77,13 @@ class OpenQuestions:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
         took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
-        self._round_trips.of(question.peer, type(question.message)).measured(took_s)
+        kind = type(question.message)
+        first = not self._round_trips.knows(kind)
+        self._round_trips.of(question.peer, kind).measured(took_s)
         question.arrival.set_result(envelope)
+        for other in self._open.values() if first else ():  # they were given the time for strangers
+            if type(other.message) is kind and len(other.sent_s) == 1:
+                self._set_timer(other)
         return True
 
     def give_up_on(self, peer: str) -> None:
@@ -93,19 +98,24 @@ class OpenQuestions:
 
     def _attempt(self, question: OpenQuestion) -> None:
         """Send a question, once more if it was sent before, and see to what comes next."""
-        loop = asyncio.get_running_loop()
-        now, peer = loop.time(), question.peer
+        now, peer = asyncio.get_running_loop().time(), question.peer
         number: int | Question = question.number
-        due_s, then = question.deadline_s, question.give_up
         if question.attempts != 1:
             open_from = min([each.number for each in self._open.values() if each.peer == peer])
             number = Question(question.number, len(question.sent_s), open_from, question.deadline_s - now)
-            overdue_s = now + self._round_trips.limit_s(peer, type(question.message))
-            if overdue_s < due_s:
-                due_s, then = overdue_s, lambda: self._overdue(question)
         question.sent_s.append(now)
-        question.timer = loop.call_at(due_s, then)
+        self._set_timer(question)
         self._send(Envelope(self._name, peer, question.message, number))
+
+    def _set_timer(self, question: OpenQuestion) -> None:
+        due_s, then = question.deadline_s, question.give_up
+        if question.attempts != 1:
+            limit_s = self._round_trips.limit_s(question.peer, type(question.message))
+            if question.sent_s[-1] + limit_s < due_s:
+                due_s, then = question.sent_s[-1] + limit_s, lambda: self._overdue(question)
+        if question.timer is not None:
+            question.timer.cancel()
+        question.timer = asyncio.get_running_loop().call_at(due_s, then)
 
     def _overdue(self, question: OpenQuestion) -> None:
         if question.arrival.done():
