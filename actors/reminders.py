@@ -16,7 +16,8 @@ PROMPT = 8
 class Reminders:
     """Of one `collect` for messages of class `kind`: tells each late peer `reminder`, again and again.
 
-    A peer is late once it is waited for longer than before (`actors.round_trips` of `kind`). Then it is told
+    A peer is late once it is waited for longer than before (`actors.round_trips` of `kind`), and for a second
+    at least as long as nothing is known to have been lost, such as on reliable links. Then it is told
     whenever the answer to a reminder is overdue: what one takes is the same for reminders of all kinds. Where
     many messages are lost, doubling the time after each, as for TCP, would make a wait last for ever, and to
     repeat a few bytes once in a round trip burdens nobody: it doubles from the eighth on, and as long as
@@ -48,6 +49,7 @@ class Reminders:
     def arrived(self, peer: str, message: Any) -> None:
         self.excused(peer)
         if getattr(message, "repeated", False):
+            self._round_trips.lossy = True
             self._answered(peer, getattr(message, "attempt", None))
             return
         waited_s = self._loop.time() - self._began_s - getattr(message, "delayed", 0.0)
@@ -85,7 +87,8 @@ class Reminders:
         if reminded_s:
             due_s = reminded_s[-1] + self._round_trips.limit_s(peer, Reminders, INITIAL_S)
         else:
-            due_s = self._began_s + self._round_trips.limit_s(peer, self._kind)
+            limit_s = self._round_trips.limit_s(peer, self._kind)
+            due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._remind, peer)
 
     def _remind(self, peer: str) -> None:

@@ -60,11 +60,13 @@ class RoundTrips:
     """One actor's estimates, by peer and class of message.
 
     `initial_s`: the time limit before anything is known of a class. A second, as RFC 6298 has it; more where
-    a first answer may take long to come, and repeating what is large would only make it later.
+    a first answer may take long to come, and repeating what is large would only make it later. `lossy`:
+    whether a message is known to have been lost.
     """
 
     def __init__(self) -> None:
         self.initial_s = INITIAL_S
+        self.lossy = False
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
     def of(self, peer: str, kind: type) -> RoundTrip:

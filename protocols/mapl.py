@@ -48,6 +48,7 @@ from protocols.mapl_messages import (
     is_next,
 )
 from protocols.mapl_settings import MaplSettings
+from protocols.rounds import delay_s
 from protocols.vectors import mix
 
 K = TypeVar("K", bound=Knowledge)
@@ -159,7 +160,8 @@ class MAPL(learner.Learner):
             where=lambda own: own.round == self.round or own.round > self.round + is_next(own),
             reminder=RoundKnowledgeWanted(self.round),
         )
-        self.delayed = max(0.0, self.now - began_s - self.round_trips.usual_s(neighbours, RoundKnowledge))
+        usual_s = self.round_trips.usual_s(neighbours, RoundKnowledge)
+        self.delayed = delay_s(answers.values(), self.now - began_s - usual_s)
         latest = max([knowledge.round for knowledge in answers.values() if knowledge.wanted], default=0)
         if latest > self.round:  # one that waits for this client went on without it, or has just let it in
             self.round = latest
@@ -332,6 +334,7 @@ class MAPL(learner.Learner):
         if peer in self.parted:
             self.tell(peer, Parted())
         elif self.shared and self.shared[-1].round >= number:
+            self.round_trips.lossy = True
             shared = [own for own in self.shared if own.round == number] or self.shared
             wanted = peer in self.shares
             self.tell(peer, replace(shared[-1], wanted=wanted, repeated=True, attempt=attempt, delayed=0.0))

@@ -6,8 +6,10 @@ no global barrier: two clients without a common neighbour may be several rounds 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from protocols import learner
 from protocols.vectors import Vector
@@ -44,6 +46,27 @@ class RoundModelWanted:
 
     round: int
     attempt: int = 0
+
+
+class Repeatable(Protocol):
+    """What is waited for in a round."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it was sent before."""
+
+    @property
+    def delayed(self) -> float:
+        """For how long its sender was kept from sending it, in seconds."""
+
+
+def delay_s(messages: Iterable[Repeatable], excess_s: float) -> float:
+    """How much of the time that a wait took beyond the usual is due to messages that were lost, in seconds.
+
+    All of it if one of those that came was repeated; else what their senders were kept waiting in turn.
+    """
+    due_s = [math.inf if message.repeated else message.delayed for message in messages]
+    return max(0.0, min(excess_s, max(due_s, default=0.0)))
 
 
 class RoundLearner(learner.Learner):
@@ -103,7 +126,8 @@ class RoundLearner(learner.Learner):
             self.round = latest
             self.announce()
             models = {peer: model for peer, model in models.items() if model.round == latest}
-        self.delayed = max(0.0, self.now - began_s - self.round_trips.usual_s(self.partners, RoundModel))
+        usual_s = self.round_trips.usual_s(self.partners, RoundModel)
+        self.delayed = delay_s(models.values(), self.now - began_s - usual_s)
         self.announced_before = None
         self.discard(RoundModel, lambda model: model.round <= self.round)
         for model in models.values():
@@ -127,6 +151,7 @@ class RoundLearner(learner.Learner):
                 # round, and we, perhaps, for it.
                 self.repeat(number, sender)
             case RoundModelWanted(number, attempt) if number <= self.announced.round:
+                self.round_trips.lossy = True
                 self.repeat(number, sender, attempt)
         return done or type(message) is RoundModelWanted
 

@@ -70,7 +70,7 @@ class RoundServer(learner.Server):
 
     async def run(self) -> None:
         number = 0
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
         while True:
             if not self.peers:
                 await self.sleep(self.settings.patience)
