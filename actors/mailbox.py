@@ -97,6 +97,8 @@ class _Collection:
 
     def expire(self) -> None:
         self.expired = True
+        if self.watch is not None:
+            self.watch.end()
         self.wake()
 
     def wake(self) -> None:
