@@ -151,7 +151,8 @@ class Actor:
         Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
         before the call count, and those not wanted stay for a later one; `kind` must be in the class's
         `collected`. A peer whose message is overdue, judged by how long it was waited for before, is told
-        `reminder`, again after twice as long, and so on. Raises AskInHandler when called in a handler.
+        `reminder`, and again whenever the answer to that is (`actors.reminders`). Raises AskInHandler when
+        called in a handler.
         """
         self._require_alive("collect")
         self._refuse_in_handler("collect")
@@ -337,6 +338,8 @@ class Actor:
     def _deliver(self, envelope: Envelope) -> None:
         """Called by the transport: neither waits nor raises."""
         message, sender, request = envelope.message, envelope.sender, envelope.request
+        if self._mailbox.collections:
+            self._mailbox.heard(sender)
         repeated = type(request) is Question and not self._answers.is_new(sender, request, self.now)
         try:
             # Of a question that came again there is nothing to hear but that its sender is there.

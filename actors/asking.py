@@ -88,7 +88,11 @@ class OpenQuestions:
             return False
         attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
         took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
+        first = not self._round_trips.knows(question.kind)
         self._round_trips.of(question.peer, question.kind).measured(took_s)
+        for other in self._open.values() if first else ():  # they were given the time for strangers
+            if other.kind is question.kind and len(other.sent_s) == 1:
+                self._set_timer(other)
         if question.arrival.done():
             return False
         question.arrival.set_result(envelope)
@@ -106,20 +110,26 @@ class OpenQuestions:
 
     def _attempt(self, question: OpenQuestion) -> None:
         """Send a question, once more if it was sent before, and see to what comes next."""
-        loop = asyncio.get_running_loop()
-        now, peer = loop.time(), question.peer
+        now, peer = asyncio.get_running_loop().time(), question.peer
         number: int | Question = question.number
-        due_s, then = question.deadline_s, question.give_up
         if question.attempts != 1:
             open_from = min([each.number for each in self._open.values() if each.peer == peer])
             number = Question(question.number, len(question.sent_s), open_from, question.deadline_s - now)
-            limit_s = self._round_trips.limit_s(peer, question.kind)
-            overdue_s = now + limit_s * 2.0 ** min(len(question.sent_s), _DOUBLINGS_MAX)
+        question.sent_s.append(now)
+        self._set_timer(question)
+        self._send(Envelope(self._name, peer, question.message, number))
+
+    def _set_timer(self, question: OpenQuestion) -> None:
+        due_s, then = question.deadline_s, question.give_up
+        if question.attempts != 1:
+            repeated = len(question.sent_s) - 1
+            limit_s = self._round_trips.limit_s(question.peer, question.kind)
+            overdue_s = question.sent_s[-1] + limit_s * 2.0 ** min(repeated, _DOUBLINGS_MAX)
             if overdue_s < due_s:
                 due_s, then = overdue_s, lambda: self._overdue(question)
-        question.sent_s.append(now)
-        question.timer = loop.call_at(due_s, then)
-        self._send(Envelope(self._name, peer, question.message, number))
+        if question.timer is not None:
+            question.timer.cancel()
+        question.timer = asyncio.get_running_loop().call_at(due_s, then)
 
     def _remember(self, question: OpenQuestion) -> None:
         """Keep what a late answer is compared with, but not the message."""

@@ -45,6 +45,9 @@ class Watch(Protocol):
     def arrived(self, peer: str, message: Any) -> None:
         """A wanted message came, perhaps before the wait began."""
 
+    def heard(self, peer: str) -> None:
+        """Something came from `peer`, whose message is missing."""
+
     def excused(self, peer: str) -> None:
         """`peer` is not waited for any longer."""
 
@@ -94,6 +97,8 @@ class _Collection:
 
     def expire(self) -> None:
         self.expired = True
+        if self.watch is not None:
+            self.watch.end()
         self.wake()
 
     def wake(self) -> None:
@@ -108,7 +113,7 @@ class Mailbox:
     taken in order of arrival by the one consumer, with `get`, or with `pop` and by waiting for the `bell`.
     """
 
-    __slots__ = ("_collections", "_kept", "_kept_count", "_queue", "bell", "capacity", "overflows")
+    __slots__ = ("_kept", "_kept_count", "_queue", "bell", "capacity", "collections", "overflows")
 
     def __init__(
         self, capacity: int, collected: tuple[type, ...] = (), bell: Callable[[], Bell] = FutureBell
@@ -120,7 +125,7 @@ class Mailbox:
         self._queue: deque[Envelope] = deque()
         self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
         self._kept_count = 0
-        self._collections: list[_Collection] = []
+        self.collections: list[_Collection] = []
         self.bell = bell()
 
     def __len__(self) -> int:
@@ -166,7 +171,7 @@ class Mailbox:
         collection = _Collection(kind, order, where, watch)
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, collection.expire)
-        self._collections.append(collection)
+        self.collections.append(collection)
         try:
             self._collect_kept(collection)
             if watch is not None:
@@ -176,7 +181,7 @@ class Mailbox:
                 await collection.wakeup
                 self._collect_kept(collection)
         finally:
-            self._collections = [other for other in self._collections if other is not collection]
+            self.collections = [other for other in self.collections if other is not collection]
             if timer is not None:
                 timer.cancel()
             if watch is not None:
@@ -191,8 +196,14 @@ class Mailbox:
 
     def excuse(self, peer: str) -> None:
         """Have no collection in progress wait for `peer` any longer; it will be missing there."""
-        for collection in self._collections:
+        for collection in self.collections:
             collection.excuse(peer)
+
+    def heard(self, peer: str) -> None:
+        """Have the watches know that something came from `peer`."""
+        for collection in self.collections:
+            if collection.watch is not None and peer in collection.missing:
+                collection.watch.heard(peer)
 
     def clear(self) -> None:
         """Drop everything that waits."""
@@ -203,10 +214,10 @@ class Mailbox:
 
     def waits(self) -> list[str]:
         """What each `collect` in progress still waits for, in words."""
-        return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self._collections if c.missing]
+        return [f"{c.kind.__name__} from {_names(list(c.missing))}" for c in self.collections if c.missing]
 
     def _offer(self, kind: type, envelope: Envelope) -> bool:
-        for collection in self._collections:
+        for collection in self.collections:
             if collection.kind is kind:
                 try:
                     if collection.offer(envelope):

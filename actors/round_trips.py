@@ -7,12 +7,13 @@
 What is measured is all that passes between the question and its answer: network, queues and devices. Unlike
 TCP, G is a millisecond and there is no least limit of a second, since asking again costs a message, not a
 connection's speed. Before anything is known of a peer, its limit is three times the median of the others'
-smoothed round trips for the same class; before anything is known at all, a second.
+smoothed round trips for the same class; before anything is known at all, `initial_s`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import median
 
 INITIAL_S = 1.0
@@ -56,9 +57,16 @@ class RoundTrip:
 
 
 class RoundTrips:
-    """One actor's estimates, by peer and class of message."""
+    """One actor's estimates, by peer and class of message.
+
+    `initial_s`: the time limit before anything is known of a class. A second, as RFC 6298 has it; more where
+    a first answer may take long to come, and repeating what is large would only make it later. `lossy`:
+    whether a message is known to have been lost.
+    """
 
     def __init__(self) -> None:
+        self.initial_s = INITIAL_S
+        self.lossy = False
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
     def of(self, peer: str, kind: type) -> RoundTrip:
@@ -69,13 +77,23 @@ class RoundTrips:
             trip = peers[peer] = RoundTrip()
         return trip
 
-    def limit_s(self, peer: str, kind: type) -> float:
+    def knows(self, kind: type) -> bool:
+        """Whether anything was measured of messages of class `kind`."""
+        return any([trip.known for trip in self._of.get(kind, {}).values()])
+
+    def usual_s(self, peers: Iterable[str], kind: type) -> float:
+        """How many seconds the slowest of `peers` takes for a `kind`, smoothed; 0 if nothing is known."""
+        trips = [self.of(peer, kind) for peer in peers]
+        return max([trip.smoothed_s for trip in trips if trip.known], default=0.0)
+
+    def limit_s(self, peer: str, kind: type, initial_s: float | None = None) -> float:
         """After how many seconds an answer of `peer` to a `kind` is overdue."""
         trip = self.of(peer, kind)
         if trip.known:
             limit_s = trip.limit_s
         else:
             others = [other.smoothed_s for other in self._of[kind].values() if other.known]
-            limit_s = _UNKNOWN_PEER_FACTOR * median(others) if others else INITIAL_S
+            initial_s = self.initial_s if initial_s is None else initial_s
+            limit_s = _UNKNOWN_PEER_FACTOR * median(others) if others else initial_s
             limit_s = max(limit_s, _GRANULARITY_S)
         return limit_s * 2.0**trip.failures

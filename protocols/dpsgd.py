@@ -14,7 +14,8 @@ gradients without pause, and beside that averages with one random neighbour at a
 Differences to the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A
 neighbour that stays silent for `patience` is left out and its weight given to the client itself. The
 asynchronous exchange adds (x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs
-no lock and no bipartite topology and still keeps the mean; if the answer is lost, only the peer has moved.
+no lock and no bipartite topology and still keeps the mean. A lost request or answer is asked for again, and
+granted once; if all four answers are lost, only the peer has moved.
 When two ask each other at the same time, only the request of the first one by name is granted: both exchanges
 together would just swap the models.
 """
@@ -31,6 +32,8 @@ from protocols.mathematics import metropolis_weights
 from protocols.rounds import RoundLearner, RoundModel
 from protocols.settings import Count, PositiveDuration, default
 from protocols.vectors import Vector, mix
+
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,12 @@ class DPSGD(RoundLearner):
     settings: Settings
     asked: str | None = None
     """Asynchronous: the peer whose answer to an exchange is awaited."""
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.wait_at_first(settings.patience)
 
     async def step(self) -> None:
         if self.settings.mode == "synchronous":
@@ -95,7 +104,9 @@ class DPSGD(RoundLearner):
         self.asked = peer
         sent = self.params
         try:
-            answer = await self.ask(peer, Exchange(sent, self.now), timeout=self.settings.patience)
+            answer = await self.ask(
+                peer, Exchange(sent, self.now), timeout=self.settings.patience, attempts=_ATTEMPTS
+            )
             if answer is not None:
                 self.observe("staleness", self.now - answer.time)
                 self.params = self.params + (answer.params - sent) / 2

@@ -106,7 +106,9 @@ class Learner(Member):
             asked = [others[int(index)] for index in chosen]
             for peer in asked:
                 self.tell(peer, ModelWanted())
-            answers = await self.collect(CurrentModel, asked, timeout=wanted.patience)
+            answers = await self.collect(
+                CurrentModel, asked, timeout=wanted.patience, reminder=ModelWanted(repeated=True)
+            )
             models = [answer.params for answer in answers.values() if answer.params is not None]
             newcomers |= answers.keys()
             if not answers:

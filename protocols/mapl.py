@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -38,50 +38,18 @@ from protocols import learner
 from protocols import settings as base
 from protocols.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
 from protocols.local_losses import PersonalizedModelLoss
+from protocols.mapl_messages import (
+    Knowledge,
+    KnowledgeOnDemand,
+    KnowledgeWanted,
+    Parted,
+    RoundKnowledge,
+    RoundKnowledgeWanted,
+    is_next,
+)
 from protocols.mapl_settings import MaplSettings
-from protocols.vectors import Vector, mix
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What a client shares: never its data, nor (without MAPL+) its backbone.
-
-    prototypes [K * d_p]; head [K * (d_z + 1)], None before the end of the warm-up; backbone: MAPL+ only. They
-    are the sender's after its pass number `round` over its `samples`, at `time` (s).
-    """
-
-    prototypes: Vector
-    head: Vector | None
-    backbone: Vector | None
-    samples: int
-    round: int
-    time: float
-
-
-@dataclass(frozen=True)
-class RoundKnowledge(Knowledge):
-    """What a neighbour waits for in the synchronous form.
-
-    `wanted`: whether the sender waits for the receiver's; else it only answers, and wants no answer to that.
-    """
-
-    wanted: bool = True
-
-
-@dataclass(frozen=True)
-class KnowledgeOnDemand(Knowledge):
-    """The answer to `KnowledgeWanted`."""
-
-
-@dataclass(frozen=True)
-class KnowledgeWanted:
-    """Asks for the receiver's `Knowledge`."""
-
-
-@dataclass(frozen=True)
-class Parted:
-    """The sender gives the receiver no weight, and will not send it what it learns."""
-
+from protocols.rounds import delay_s
+from protocols.vectors import mix
 
 K = TypeVar("K", bound=Knowledge)
 
@@ -106,7 +74,10 @@ class MAPL(learner.Learner):
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
         self.parted: dict[str, None] = {}  # peers that were told so
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
-        self.asked_again: dict[str, float] = {}  # before when a silent one is not asked once more
+        self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
+        self.shared: list[RoundKnowledge] = []  # in the last two rounds
+        self.delayed = 0.0  # for how long (s) the last round waited for those that were late
+        self.wait_at_first(settings.patience)
         self.passes = 0
         self.round = 0
         self.begun = False
@@ -114,7 +85,7 @@ class MAPL(learner.Learner):
     async def on_start(self) -> None:
         for peer in self.shares:  # back with what it had: the silence was its own
             self.heard_at[peer] = self.now
-            self.tell(peer, KnowledgeWanted())
+            self.ask_for_knowledge(peer)
         await super().on_start()
 
     @classmethod
@@ -176,18 +147,21 @@ class MAPL(learner.Learner):
             self.shares[peer] = 1 / (1 + len(chosen))
             self.heard_at[peer] = self.now
             if self.late:
-                self.tell(peer, KnowledgeWanted())
+                self.ask_for_knowledge(peer)
 
     async def meet(self) -> None:
         """Share, and wait for what the neighbours share in this round."""
-        neighbours = list(self.shares)
+        neighbours, began_s = list(self.shares), self.now
         self.share(RoundKnowledge)
         answers = await self.collect(
             RoundKnowledge,
             neighbours,
             timeout=self.settings.patience,
-            where=lambda knowledge: knowledge.round >= self.round,
+            where=lambda own: own.round == self.round or own.round > self.round + is_next(own),
+            reminder=RoundKnowledgeWanted(self.round),
         )
+        usual_s = self.round_trips.usual_s(neighbours, RoundKnowledge)
+        self.delayed = delay_s(answers.values(), self.now - began_s - usual_s)
         latest = max([knowledge.round for knowledge in answers.values() if knowledge.wanted], default=0)
         if latest > self.round:  # one that waits for this client went on without it, or has just let it in
             self.round = latest
@@ -205,6 +179,9 @@ class MAPL(learner.Learner):
     def share(self, kind: type[Knowledge]) -> None:
         """Send what this client knows to all neighbours."""
         knowledge = self.knowledge(kind)
+        if isinstance(knowledge, RoundKnowledge):
+            knowledge = replace(knowledge, delayed=self.delayed)
+            self.shared = [*self.shared[-1:], knowledge]
         for peer in self.shares:
             self.tell(peer, knowledge)
 
@@ -294,7 +271,7 @@ class MAPL(learner.Learner):
         self.known.pop(peer, None)
         self.new_heads.pop(peer, None)
         self.heard_at.pop(peer, None)
-        self.asked_again.pop(peer, None)
+        self.asked.pop(peer, None)
         share = self.shares.pop(peer, 0.0)
         for other in self.shares if share < 1.0 else ():
             self.shares[other] /= 1.0 - share
@@ -313,15 +290,23 @@ class MAPL(learner.Learner):
             silent_s = self.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
                 self.give_up(peer)
-            elif silent_s > self.settings.patience / 2 and self.now >= self.asked_again.get(peer, 0.0):
-                self.asked_again[peer] = self.now + self.settings.patience / 4
-                self.tell(peer, KnowledgeWanted())
+            elif peer in self.asked:
+                if self.now > self.asked[peer] + self.round_trips.limit_s(peer, KnowledgeWanted):
+                    self.round_trips.of(peer, KnowledgeWanted).failed()
+                    self.ask_for_knowledge(peer)
+            elif silent_s > self.settings.patience / 2:
+                self.ask_for_knowledge(peer)
         if self.settings.explore and self.warm:
             strangers = [peer for peer in self.peers if peer not in self.shares]
             whole = math.floor(self.settings.explore)
             count = whole + (self.rng.random() < self.settings.explore - whole)
             for place in self.rng.permutation(len(strangers))[:count].tolist():
                 self.tell(strangers[place], KnowledgeWanted())
+
+    def ask_for_knowledge(self, peer: str) -> None:
+        """Ask a neighbour for news, once more if no answer has come."""
+        self.asked[peer] = self.now
+        self.tell(peer, KnowledgeWanted())
 
     # --- what others send -----------------------------------------------------------------------------------
 
@@ -335,14 +320,32 @@ class MAPL(learner.Learner):
             case KnowledgeWanted():
                 self.tell(sender, self.knowledge(KnowledgeOnDemand))
                 done = True
+            case RoundKnowledgeWanted(number, attempt):
+                self.repeat(number, sender, attempt)
+                done = True
             case Parted():
                 self.drop(sender)
                 self.give_up_on(sender)
                 done = True
         return done
 
+    def repeat(self, number: int, peer: str, attempt: int) -> None:
+        """Send once more what was shared in a round, or now; who has yet to get there will."""
+        if peer in self.parted:
+            self.tell(peer, Parted())
+        elif self.shared and self.shared[-1].round >= number:
+            self.round_trips.lossy = True
+            shared = [own for own in self.shared if own.round == number] or self.shared
+            wanted = peer in self.shares
+            self.tell(peer, replace(shared[-1], wanted=wanted, repeated=True, attempt=attempt, delayed=0.0))
+
     def remember(self, knowledge: Knowledge, sender: str) -> None:
         """Keep the latest of a peer."""
+        asked_s = self.asked.pop(sender, None)
+        trip = self.round_trips.of(sender, KnowledgeWanted)
+        if asked_s is not None and isinstance(knowledge, KnowledgeOnDemand) and not trip.failures:
+            trip.measured(self.now - asked_s)
+        trip.failures = 0
         before = self.known.get(sender)
         if sender in self.shares:
             self.heard_at[sender] = self.now

@@ -53,14 +53,25 @@ class AreYouThere:
 
 @dataclass(frozen=True)
 class ModelWanted:
-    """From a newcomer: asks for the receiver's model."""
+    """From a newcomer: asks for the receiver's model; `repeated`, because no answer has come.
+
+    `attempt`: how often it was asked for again, from 1 on.
+    """
+
+    repeated: bool = False
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
 class CurrentModel:
-    """The sender's model, for a newcomer; None from one that has yet to start itself."""
+    """The sender's model, for a newcomer; None from one that has yet to start itself.
+
+    `repeated` and `attempt` are those of the `ModelWanted` that it answers.
+    """
 
     params: Vector | None
+    repeated: bool = False
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,13 @@ class Member(Actor):
             self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
         return peers[int(self._uniforms.pop() * len(peers))]
 
+    def wait_at_first(self, patience: float) -> None:
+        """Take nothing for overdue within a quarter of `patience` (s), before anything is known of peers.
+
+        A first model may be on its way for long, and to repeat it would only make it later.
+        """
+        self.round_trips.initial_s = patience / 4
+
     def suspect(self, peer: str) -> None:
         """`peer` kept silent too long: count it out until something is heard from it.
 
@@ -163,8 +181,9 @@ class Member(Actor):
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         membership, kind = self.membership, type(message)
         membership.heard_from(sender)
-        if kind is ModelWanted:
-            self.tell(sender, CurrentModel(None if self.newcomer else self.params))
+        if type(message) is ModelWanted:
+            model = None if self.newcomer else self.params
+            self.tell(sender, CurrentModel(model, message.repeated, message.attempt))
             return True
         return kind is AreYouThere or membership.on_message(message, sender)
 

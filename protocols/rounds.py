@@ -6,8 +6,10 @@ no global barrier: two clients without a common neighbour may be several rounds 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from protocols import learner
 from protocols.vectors import Vector
@@ -19,6 +21,9 @@ class RoundModel:
 
     `partner`: whether the sender takes the receiver for a partner in this round, and so waits for it. It does
     not when the receiver is new to it, or not among its peers although it is among the receiver's.
+    `repeated`: whether it was sent before, and is sent again because the receiver has missed it; `attempt`:
+    which reminder has made it so, if one has. `delayed`: for how long (s) the sender had to wait for others
+    that were late, before this round.
     """
 
     params: Vector
@@ -26,6 +31,42 @@ class RoundModel:
     degree: int
     time: float
     partner: bool = True
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundModelWanted:
+    """The sender waits in `round` for the receiver's model of it.
+
+    Whoever has announced that round, or a later one, sends it again; whoever has yet to get there will.
+    `attempt`: how often it was asked for, from 1 on.
+    """
+
+    round: int
+    attempt: int = 0
+
+
+class Repeatable(Protocol):
+    """What is waited for in a round."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it was sent before."""
+
+    @property
+    def delayed(self) -> float:
+        """For how long its sender was kept from sending it, in seconds."""
+
+
+def delay_s(messages: Iterable[Repeatable], excess_s: float) -> float:
+    """How much of the time that a wait took beyond the usual is due to messages that were lost, in seconds.
+
+    All of it if one of those that came was repeated; else what their senders were kept waiting in turn.
+    """
+    due_s = [math.inf if message.repeated else message.delayed for message in messages]
+    return max(0.0, min(excess_s, max(due_s, default=0.0)))
 
 
 class RoundLearner(learner.Learner):
@@ -42,6 +83,10 @@ class RoundLearner(learner.Learner):
     """How many partners the current round began with."""
     announced: RoundModel | None = None
     """What was sent for the current round."""
+    announced_before: RoundModel | None = None
+    """What was sent for the round before it, while a partner may still be there and have missed it."""
+    delayed = 0.0
+    """For how long (s) the last round waited for those that were late."""
     partners: tuple[str, ...] = ()
     """Who takes part in the current round beside this client."""
     told: frozenset[str] = frozenset()
@@ -52,17 +97,23 @@ class RoundLearner(learner.Learner):
         self.partners = tuple(self.peers)
         self.told = frozenset(self.partners)
         self.degree = len(self.partners)
-        self.announced = RoundModel(self.params, self.round, self.degree, self.now)
+        self.announced_before = self.announced
+        self.announced = RoundModel(self.params, self.round, self.degree, self.now, delayed=self.delayed)
         for peer in self.partners:
             self.tell(peer, self.announced)
 
     async def gather(self, patience: float) -> dict[str, RoundModel]:
         """The partners' models of the current round, once all have come or `patience` seconds have passed."""
         models: dict[str, RoundModel] = {}
+        began_s = self.now
         while True:
             missing = [peer for peer in self.partners if peer not in models]
             models |= await self.collect(
-                RoundModel, missing, timeout=patience, where=lambda model: model.round >= self.round
+                RoundModel,
+                missing,
+                timeout=patience,
+                where=self.is_wanted,
+                reminder=RoundModelWanted(self.round),
             )
             for peer in self.partners:  # those that left meanwhile are no partners any more
                 if peer not in models:
@@ -75,23 +126,43 @@ class RoundLearner(learner.Learner):
             self.round = latest
             self.announce()
             models = {peer: model for peer, model in models.items() if model.round == latest}
+        usual_s = self.round_trips.usual_s(self.partners, RoundModel)
+        self.delayed = delay_s(models.values(), self.now - began_s - usual_s)
+        self.announced_before = None
         self.discard(RoundModel, lambda model: model.round <= self.round)
         for model in models.values():
             self.observe("staleness", self.now - model.time)
         return models
 
+    def is_wanted(self, model: RoundModel) -> bool:
+        """Whether a model is of the current round, or shows that its sender went on without this client.
+
+        A partner's next one does not: that it sent the current one, which is lost, and will send it again.
+        """
+        return model.round == self.round or model.round > self.round + (model.partner and not model.repeated)
+
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
-        if (
-            isinstance(message, RoundModel)
-            and self.announced is not None
-            and (sender not in self.told or message.round < self.round)
-        ):
-            # It is new to us, or has lost what we sent, being down or cut off. It would wait for our next
-            # round, and we, perhaps, for it.
-            self.told |= {sender}
-            self.tell(sender, replace(self.announced, partner=sender in self.partners))
-        return done
+        if self.announced is None:
+            return done or type(message) is RoundModelWanted
+        match message:
+            case RoundModel(round=number, repeated=False) if sender not in self.told or number < self.round:
+                # It is new to us, or has lost what we sent, being down or cut off. It would wait for our next
+                # round, and we, perhaps, for it.
+                self.repeat(number, sender)
+            case RoundModelWanted(number, attempt) if number <= self.announced.round:
+                self.round_trips.lossy = True
+                self.repeat(number, sender, attempt)
+        return done or type(message) is RoundModelWanted
+
+    def repeat(self, number: int, peer: str, attempt: int = 0) -> None:
+        """Send `peer` once more what was announced for a round; if that is too long ago, for the current."""
+        self.told |= {peer}
+        before = self.announced_before
+        model = before if before is not None and before.round == number else self.announced
+        assert model is not None
+        partner = peer in self.partners
+        self.tell(peer, replace(model, partner=partner, repeated=True, attempt=attempt, delayed=0.0))
 
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)

@@ -70,6 +70,7 @@ class RoundServer(learner.Server):
 
     async def run(self) -> None:
         number = 0
+        self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
         while True:
             if not self.peers:
                 await self.sleep(self.settings.patience)
@@ -105,7 +106,8 @@ class RoundServer(learner.Server):
     async def answer(self, client: str, number: int) -> Any:
         """What one client answers; None if it does not in time."""
         try:
-            return await self.ask(client, self.task(client, number), timeout=self.settings.patience)
+            task = self.task(client, number)
+            return await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
             self.suspect(client)
             return None
