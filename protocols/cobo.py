@@ -47,9 +47,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.message import PeerUnavailable, RemoteError
+from protocols import learner
 from protocols.cobo_pairs import (
     LatestModel,
     Pair,
@@ -61,7 +62,7 @@ from protocols.cobo_pairs import (
 )
 from protocols.cobo_settings import CoBoSettings, pair_probability
 from protocols.mathematics import shared_uniform
-from protocols.rounds import RoundModel
+from protocols.rounds import RoundModel, delay_s
 from protocols.vectors import Scalar, Vector
 
 
@@ -69,13 +70,25 @@ from protocols.vectors import Scalar, Vector
 class RoundGradient:
     """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`.
 
-    `weight`, after `version` updates, is what the sender held before this one.
+    `weight`, after `version` updates, is what the sender held before this one. `repeated`, `attempt`,
+    `delayed`: as of a `RoundModel`.
     """
 
     gradient: Vector
     round: int
     version: int
     weight: float | Scalar
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundGradientWanted:
+    """The sender waits in `round` for the receiver's gradient; `attempt`: as of a `RoundModelWanted`."""
+
+    round: int
+    attempt: int = 0
 
 
 OWED_MAX = 10
@@ -92,6 +105,16 @@ class CoBo(PairLearner):
     collected = (RoundModel, RoundGradient)
     spare = SPARE_MAX
     """Gradients for pairs that a client which is behind can still compute."""
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: CoBoSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.sent_gradients: dict[str, RoundGradient] = {}  # the last one for each peer
 
     async def step(self) -> None:
         if self.settings.mode == "synchronous":
@@ -117,27 +140,51 @@ class CoBo(PairLearner):
 
     async def update_sampled_pairs(self, received: Mapping[str, RoundModel]) -> None:
         """Exchange midpoint gradients with this round's sampled peers, and update the weights."""
-        own: dict[str, Vector] = {}
+        sent: dict[str, RoundGradient] = {}
         for peer, model in received.items():
-            # Of coin, iteration and number of clients both ends must think alike, or one waits for the other
-            # in vain: so the round counts, not the client's own iterations, and the larger neighbourhood.
-            clients = max(self.degree, model.degree) + 1
-            pair = sorted((self.name, peer))
-            coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
-            if model.partner and coin < pair_probability(self.settings, self.round + 1, clients):
-                own[peer] = await self.gradient((self.params + model.params) / 2)
+            if self.is_sampled(peer, model):
+                gradient = await self.gradient((self.params + model.params) / 2)
                 held = self.pair(peer)
-                self.tell(peer, RoundGradient(own[peer], self.round, held.version, held.weight))
+                sent[peer] = RoundGradient(
+                    gradient, self.round, held.version, held.weight, delayed=self.delayed
+                )
+                self.sent_gradients[peer] = sent[peer]
+                self.tell(peer, sent[peer])
+        began_s = self.now
         answers = await self.collect(
             RoundGradient,
-            own,
+            sent,
             timeout=self.settings.patience,
             where=lambda answer: answer.round == self.round,
+            reminder=RoundGradientWanted(self.round),
         )
+        usual_s = self.round_trips.usual_s(sent, RoundGradient)
+        self.delayed += delay_s(answers.values(), self.now - began_s - usual_s)
         self.discard(RoundGradient, lambda answer: answer.round <= self.round)
         for peer, answer in answers.items():
             self.adopt(peer, answer.version, answer.weight)
-            self.ascend(peer, self.settings.gamma * self.dot(own[peer], answer.gradient))
+            self.ascend(peer, self.settings.gamma * self.dot(sent[peer].gradient, answer.gradient))
+
+    def is_sampled(self, peer: str, model: RoundModel) -> bool:
+        """Whether the pair updates its weight in this round.
+
+        Of coin, iteration and number of clients both ends must think alike, or one waits for the other in
+        vain: so the round counts, not the client's own iterations, and the larger neighbourhood.
+        """
+        clients = max(self.degree, model.degree) + 1
+        pair = sorted((self.name, peer))
+        coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
+        return model.partner and coin < pair_probability(self.settings, self.round + 1, clients)
+
+    def heard_in_round(self, message: object, sender: str) -> bool:
+        """Send a gradient again that the other end has missed."""
+        match message:
+            case RoundGradientWanted(number, attempt):
+                gradient = self.sent_gradients.get(sender)
+                if gradient is not None and gradient.round == number:
+                    self.tell(sender, replace(gradient, repeated=True, attempt=attempt))
+                return True
+        return False
 
     # --- asynchronous ---------------------------------------------------------------------------------------
 
@@ -220,7 +267,9 @@ class CoBo(PairLearner):
     def heard(self, message: object, sender: str) -> bool:
         """Models count from their arrival on: a handler may be busy with a gradient for long."""
         done = super().heard(message, sender)
-        if self.settings.mode == "synchronous" or not self.is_peer(sender):
+        if self.settings.mode == "synchronous":
+            return self.heard_in_round(message, sender) or done
+        if not self.is_peer(sender):
             return done
         pair = self.pair(sender)
         pair.heard_s = self.now
