@@ -44,8 +44,8 @@ class End:
                 self.move(step)
 
 
-# What happens: an end (0 or 1) makes a step of so much, sends an account, or receives one of those sent to it,
-# old ones and the same one again included. What is never received was lost.
+# What happens: an end (0 or 1) makes a step of so much, sends an account, or receives one of those sent to
+# it, old ones and the same one again included. What is never received was lost.
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("step"), st.integers(0, 1), st.integers(-8, 8).map(lambda number: number / 4)),
