@@ -88,7 +88,7 @@ _MAPL = [
     "protocol.similarity=per-class",
     "protocol.confidence=none",
     "protocol.degree_gradient=false",
-    "protocol.beta=0.8",
+    "protocol.beta=1.2",
     "protocol.graph_learning_rate=1.0",
 ]
 _MOMENTUM = ["training.momentum=0.9", "training.learning_rate=0.01"]
@@ -110,7 +110,11 @@ FAMILIES = (
     Family(
         "Decoupled models",
         40.0,
-        ['model={name="decoupled",backbones=["deep-mlp"],features=64,projection_hidden=64}'],
+        [
+            'model={name="decoupled",backbones=["deep-mlp"],features=64,projection_hidden=64}',
+            "training.optimizer=adam",
+            "training.learning_rate=0.002",
+        ],
         {
             "local": Method(["protocol.name=local", _STEPS]),
             **_both("mapl", *_MAPL),
@@ -172,7 +176,7 @@ def overrides(family: Family, method: Method, weather: Weather, data: str) -> Ov
         first, second = map(list, weather.halves)
         groups = f"[{[*first, 'servers'] if method.has_server else first},{second}]"
         cut = [f'network.partition=[{{start="{0.6 * seconds} s",end="{0.8 * seconds} s",groups={groups}}}]']
-    times = [f'run.duration="{seconds} s"', f'run.evaluate_every="{seconds / 25} s"']
+    times = [f'run.duration="{seconds} s"', f'run.evaluate_every="{seconds / 20} s"']
     return [*times, *DATA[data], *family.overrides, *method.overrides, *weather.overrides, *cut]
 
 
