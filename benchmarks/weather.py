@@ -196,10 +196,9 @@ class Choice:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether nothing is left out but seeds."""
         return (
             tuple(self.data) == tuple(DATA)
-            and tuple(self.seeds) == SEEDS
             and set(self.methods) >= {name for family in FAMILIES for name in family.methods}
             and set(self.weathers) >= set(weathers(1.0))
         )
@@ -252,22 +251,29 @@ def main() -> None:
     write = chosen.pop("write")
     choice = Choice(**chosen)
     if write and not choice.is_all:
-        parser.error("--write needs all data, seeds, methods and weathers")
+        parser.error("--write needs all data, methods and weathers")
+    head = head_of(PAGE) if write else ""
     tables = {
         (data, family.title): cells(family, data, choice) for data in choice.data for family in FAMILIES
     }
     controls = {name: method.control for family in FAMILIES for name, method in family.methods.items()}
-    text = page(tables, controls)
+    seeds = ", ".join(map(str, choice.seeds))
+    text = f"Measured with the seeds {seeds}.\n\n{page(tables, controls)}\n"
     print(text)
     if write:
-        head, mark, _ = PAGE.read_text(encoding="utf-8").partition(MARK)
-        if not mark:
-            raise UserError(f"{PAGE} has no line {MARK!r}, below which the tables would go")
-        PAGE.write_text(f"{head}{MARK}\n\n{text}\n", encoding="utf-8")
+        PAGE.write_text(f"{head}\n\n{text}", encoding="utf-8")
         PICTURE.write_text(picture(tables), encoding="utf-8")
 
 
 MARK = "<!-- measured: what follows is written by `python -m benchmarks.weather --write` -->"
+
+
+def head_of(file: Path) -> str:
+    """What people wrote on the page, with the line that ends it; UserError where there is none."""
+    head, mark, _ = file.read_text(encoding="utf-8").partition(MARK)
+    if not mark:
+        raise UserError(f"{file} has no line {MARK!r}, below which the tables would go")
+    return head + mark
 
 
 if __name__ == "__main__":

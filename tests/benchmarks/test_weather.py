@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +14,7 @@ from benchmarks.fidelity import run
 from benchmarks.weather import FAMILIES, Choice, Family, Method, Weather, cells, overrides, weathers
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, page
+from sim.errors import UserError
 from sim.results.view import RunView
 from sim.scenario import load_scenario
 
@@ -114,6 +116,32 @@ def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.messages == slow.summary["messages"]["sent"] > 0
     assert found["local", "one slow"].gained == 0.0
     assert found["local", "one slow"].outcomes[0].messages == 0
+
+
+def test_run_that_a_signal_ends_ends_the_table_and_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ["run.duration=1 s", "run.evaluate_every=1 s", "data.test_samples=20"]
+    first = run(weather.SCENARIO, changes, 11, tmp_path, None)
+    summary = first.path / "summary.json"
+    summary.write_text(summary.read_text().replace('"interrupted": false', '"interrupted": true'))
+    ended = SimpleNamespace(interrupted=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("benchmarks.fidelity.run_scenario", lambda *args, **options: ended)
+        run(weather.SCENARIO, changes, 11, tmp_path, None)
+    again = run(weather.SCENARIO, changes, 11, tmp_path, None)
+    assert not again.summary()["interrupted"]
+    assert again.summary()["trace_hash"] == first.summary()["trace_hash"]
+
+
+def test_what_people_wrote_stays_and_the_tables_below_it_do_not(tmp_path: Path) -> None:
+    file = tmp_path / "weather.md"
+    file.write_text(f"# Bad weather\n\nTake cobo.\n\n{weather.MARK}\n\nMeasured long ago.\n")
+    assert weather.head_of(file) == f"# Bad weather\n\nTake cobo.\n\n{weather.MARK}"
+    file.write_text("# Bad weather\n")
+    with pytest.raises(UserError, match=r"weather\.md has no line '<!-- measured"):
+        weather.head_of(file)
+    assert weather.head_of(weather.PAGE).startswith("# Bad weather\n")
 
 
 def test_picture_shows_every_cell_once() -> None:
