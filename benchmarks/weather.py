@@ -40,10 +40,14 @@ class Method:
 
 @dataclass(frozen=True)
 class Family:
-    """Methods with the same model, in runs of the same virtual time."""
+    """Methods with the same model and labels, in runs of the same virtual time.
+
+    clusters: sizes of the clusters, which contradict each other.
+    """
 
     title: str
     seconds: float
+    clusters: Sequence[int]
     overrides: Overrides
     methods: dict[str, Method]
 
@@ -52,11 +56,13 @@ class Family:
 class Weather:
     """What happens: the overrides, and to which clients' device or life it does.
 
-    halves: clients on both sides of a partition, the servers with the first.
+    newcomers: how many clients come later, all to the last cluster. halves: clients on both sides of a
+    partition, the servers with the first.
     """
 
     overrides: Overrides = ()
     struck: Sequence[int] = ()
+    newcomers: int = 0
     halves: Sequence[Sequence[int]] = field(default=())
 
 
@@ -94,13 +100,23 @@ _MAPL = [
 _MOMENTUM = ["training.momentum=0.9", "training.learning_rate=0.01"]
 FAMILIES = (
     Family(
-        "Whole models",
+        "Personal models",
         100.0,
+        (5, 5),
         [],
         {
             "local": Method(["protocol.name=local"]),
             **_server("oracle"),
             **_both("cobo", *_COBO),
+        },
+    ),
+    Family(
+        "One model for all",
+        100.0,
+        (10,),
+        [],
+        {
+            "local": Method(["protocol.name=local"]),
             **_both("dpsgd", _STEPS),
             **_both("dfedavgm", _STEPS, *_MOMENTUM),
             "gossip": Method(["protocol.name=gossip", _STEPS, 'protocol.period="1.5 s"']),
@@ -110,6 +126,7 @@ FAMILIES = (
     Family(
         "Decoupled models",
         40.0,
+        (5, 5),
         [
             'model={name="decoupled",backbones=["deep-mlp"],features=64,projection_hidden=64}',
             "training.optimizer=adam",
@@ -129,7 +146,6 @@ FAMILIES = (
 
 # --- weathers -----------------------------------------------------------------------------------------------
 
-CLUSTERS = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
 SLOW, CRASHED, NEWCOMERS = (3, 6, 9), (1, 2, 8), (10, 11, 12)
 HALVES = ((0, 2, 3, 5, 9), (1, 4, 6, 7, 8))
 
@@ -138,46 +154,47 @@ def _slow(clients: Sequence[int]) -> str:
     return f"devices.override=[{{clients={list(clients)},slowdown=20}}]"
 
 
-def _churn(seconds: float) -> list[str]:
-    # The newcomers belong to the second cluster, and change nobody else's data.
+def _churn(seconds: float) -> str:
     events = [("crash", CRASHED), ("join", NEWCOMERS)]
     entries = [
         f'{{at="{seconds / 2} s",event="{event}",clients={list(clients)}}}' for event, clients in events
     ]
-    return [
-        f"clients.count={10 + len(NEWCOMERS)}",
-        f"data.partition.sizes=[5,{5 + len(NEWCOMERS)}]",
-        f"churn=[{','.join(entries)}]",
-    ]
+    return f"churn=[{','.join(entries)}]"
 
 
 def weathers(seconds: float) -> dict[str, Weather]:
     """Name -> what happens in a run of so many seconds."""
+    come_and_go, count = CRASHED + NEWCOMERS, len(NEWCOMERS)
     newcomers_too = (HALVES[0] + NEWCOMERS[:1], HALVES[1] + NEWCOMERS[1:])
+    everything = ["network.loss=0.3", _slow(SLOW), _churn(seconds)]
     return {
         "calm": Weather(),
         "5 % lost": Weather(["network.loss=0.05"]),
         "30 % lost": Weather(["network.loss=0.3"]),
         "one slow": Weather([_slow(SLOW[:1])], SLOW[:1]),
         "three slow": Weather([_slow(SLOW)], SLOW),
-        "churn": Weather(_churn(seconds), CRASHED + NEWCOMERS),
+        "churn": Weather([_churn(seconds)], come_and_go, count),
         "partition": Weather(halves=HALVES),
-        "all at once": Weather(
-            ["network.loss=0.3", _slow(SLOW), *_churn(seconds)], SLOW + CRASHED + NEWCOMERS, newcomers_too
-        ),
+        "all at once": Weather(everything, SLOW + come_and_go, count, newcomers_too),
     }
 
 
 def overrides(family: Family, method: Method, weather: Weather, data: str) -> Overrides:
     """What differs from the scenario file in one cell."""
-    seconds = family.seconds
+    seconds, sizes = family.seconds, [*family.clusters]
+    sizes[-1] += weather.newcomers  # whoever comes at the end changes nobody else's data
+    world = [
+        f'run.duration="{seconds} s"',
+        f'run.evaluate_every="{seconds / 20} s"',
+        f"clients.count={sum(sizes)}",
+        f"data.partition.sizes={sizes}",
+    ]
     cut = []
     if weather.halves:
         first, second = map(list, weather.halves)
         groups = f"[{[*first, 'servers'] if method.has_server else first},{second}]"
         cut = [f'network.partition=[{{start="{0.6 * seconds} s",end="{0.8 * seconds} s",groups={groups}}}]']
-    times = [f'run.duration="{seconds} s"', f'run.evaluate_every="{seconds / 20} s"']
-    return [*times, *DATA[data], *family.overrides, *method.overrides, *weather.overrides, *cut]
+    return [*world, *DATA[data], *family.overrides, *method.overrides, *weather.overrides, *cut]
 
 
 # --- measuring ----------------------------------------------------------------------------------------------

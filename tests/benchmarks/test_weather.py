@@ -58,7 +58,7 @@ def test_the_struck_are_those_to_whom_something_happens_and_halves_split_both_cl
     for count, name in ((10, "partition"), (13, "all at once")):
         halves = worlds[name].halves
         assert sorted([*halves[0], *halves[1]]) == list(range(count))
-        assert all(set(half) & set(cluster) for half in halves for cluster in weather.CLUSTERS)
+        assert all(set(half) & set(cluster) for half in halves for cluster in (range(5), range(5, count)))
 
 
 def test_table_marks_what_lost_two_points_and_what_fell_below_its_control() -> None:
@@ -87,6 +87,7 @@ def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     short = Family(
         "Short",
         2.5,
+        (5, 5),
         ["data.test_samples=20", "model={name='logistic-regression'}"],
         {
             "local": Method(["protocol.name=local"]),
