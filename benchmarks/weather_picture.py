@@ -6,50 +6,44 @@ from xml.sax.saxutils import escape
 from benchmarks.weather_table import CALM, Cell, Cells
 from sim.results.style import DARK, FONT, LIGHT
 
-ROW, COLUMN, LABELS, GAP, HEAD, FOOT = 22, 62, 176, 18, 58, 30
+ROW, COLUMN, LABELS, GAP = 22, 66, 210, 14
 STRONGEST = 0.15
 """Accuracy lost or won at which a colour is full."""
-_COLOURS = ("page", "ink", "faint", "grid", "orange", "blue")
+_COLOURS = ("page", "ink", "faint", "orange", "blue")
 
 
 def picture(tables: Mapping[tuple[str, str], Cells]) -> str:
-    """An SVG: for each data set a block of columns, for each family a block of rows.
+    """An SVG: one below the other the tables of each (data, family), methods by weathers.
 
     Orange is lost, blue won. It follows the reader's light or dark scheme.
     """
-    data, titles = (list(dict.fromkeys(names)) for names in zip(*tables, strict=True))
     weathers = list(dict.fromkeys(weather for cells in tables.values() for _, weather in cells))
-    parts, y = [], HEAD
-    for title in titles:
-        methods = list(dict.fromkeys(method for name in data for method, _ in tables[name, title]))
-        for method in methods:
-            parts.append(_text(LABELS - 8, y + 15, method, "end"))
-            for block, name in enumerate(data):
-                x = LABELS + block * (len(weathers) * COLUMN + GAP)
-                for place, weather in enumerate(weathers):
-                    cell = tables[name, title].get((method, weather))
-                    parts += [] if cell is None else _cell(x + place * COLUMN, y, cell, weather)
+    middles = {weather: LABELS + (place + 0.5) * COLUMN for place, weather in enumerate(weathers)}
+    parts: list[str] = []
+    y = ROW
+    for (data, title), cells in tables.items():
+        parts.append(_text(GAP, y, f"{title}, {data}", "start", "bold"))
+        parts += [_text(x, y, weather, "middle", "faint") for weather, x in middles.items()]
+        for method in dict.fromkeys(method for method, _ in cells):
             y += ROW
-        y += GAP
-    width = LABELS + len(data) * (len(weathers) * COLUMN + GAP)
-    heads = []
-    for block, name in enumerate(data):
-        x = LABELS + block * (len(weathers) * COLUMN + GAP)
-        heads.append(_text(x, 18, name, "start", "bold"))
-        heads += [_text(x + (i + 0.5) * COLUMN, 44, weather) for i, weather in enumerate(weathers)]
-    note = "calm: accuracy in %; elsewhere: points lost against calm by the clients that were not struck"
-    foot = _text(LABELS, y + 8, note, "start", "faint")
-    return "\n".join([_opening(width, y + FOOT), *heads, *parts, foot, "</svg>\n"])
+            parts.append(_text(LABELS - 8, y, method, "end"))
+            for weather, x in middles.items():
+                parts += _cell(x, y, cells[method, weather], weather) if (method, weather) in cells else []
+        y += ROW + GAP
+    note = "Calm: accuracy, %. Else: points won or lost against calm by the clients not struck."
+    parts.append(_text(GAP, y, note, "start", "faint"))
+    return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
 
 
 def _cell(x: float, y: float, cell: Cell, weather: str) -> list[str]:
+    """One cell, its middle at x and its text's base line at y."""
     if weather == CALM:
-        return [_text(x + COLUMN / 2, y + 15, f"{100 * cell.accuracy:.1f}", "middle", "faint")]
-    kind, strength = ("lost" if cell.gained < 0 else "won"), min(abs(cell.gained) / STRONGEST, 1.0) * 0.85
+        return [_text(x, y, f"{100 * cell.accuracy:.1f}", "middle", "faint")]
+    kind, strength = ("lost" if cell.gained < 0 else "won"), min(abs(cell.gained) / STRONGEST, 1.0) * 0.6
     return [
-        f'<rect x="{x + 1:g}" y="{y + 1:g}" width="{COLUMN - 2}" height="{ROW - 2}" rx="2"'
+        f'<rect x="{x - COLUMN / 2 + 1:g}" y="{y - 15:g}" width="{COLUMN - 2}" height="{ROW - 2}"'
         f' class="{kind}" fill-opacity="{strength:.2f}"/>',
-        _text(x + COLUMN / 2, y + 15, f"{100 * cell.gained:+.1f}"),
+        _text(x, y, f"{100 * cell.gained:+.1f}"),
     ]
 
 

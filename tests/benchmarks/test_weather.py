@@ -150,6 +150,6 @@ def test_picture_shows_every_cell_once() -> None:
     root = ElementTree.fromstring(picture({("digits", "Whole models"): table}))
     space = "{http://www.w3.org/2000/svg}"
     rects = [(r.get("class"), r.get("fill-opacity")) for r in root.iter(f"{space}rect")]
-    assert rects == [("ground", None), ("lost", "0.51"), ("won", "0.17")]
+    assert rects == [("ground", None), ("lost", "0.36"), ("won", "0.12")]
     texts = [text.text for text in root.iter(f"{space}text")]
-    assert texts[:-1] == ["digits", "calm", "5 % lost", "slow", "cobo", "80.0", "-9.0", "+3.0"]
+    assert texts[:-1] == ["Whole models, digits", "calm", "5 % lost", "slow", "cobo", "80.0", "-9.0", "+3.0"]
