@@ -97,6 +97,7 @@ _MAPL = [
     "protocol.beta=1.2",
     "protocol.graph_learning_rate=1.0",
 ]
+_GOSSIP = ["protocol.name=gossip", _STEPS, 'protocol.period="1.5 s"']
 _MOMENTUM = ["training.momentum=0.9", "training.learning_rate=0.01"]
 FAMILIES = (
     Family(
@@ -119,7 +120,8 @@ FAMILIES = (
             "local": Method(["protocol.name=local"]),
             **_both("dpsgd", _STEPS),
             **_both("dfedavgm", _STEPS, *_MOMENTUM),
-            "gossip": Method(["protocol.name=gossip", _STEPS, 'protocol.period="1.5 s"']),
+            "gossip, average": Method(_GOSSIP),
+            "gossip, by age": Method([*_GOSSIP, "protocol.merge=age"]),
             **_server("fedavg"),
         },
     ),
