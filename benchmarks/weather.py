@@ -31,11 +31,14 @@ DATA: dict[str, Overrides] = {
 
 @dataclass(frozen=True)
 class Method:
-    """What differs from the scenario. control: the method without collaboration that it is held against."""
+    """What differs from the scenario.
+
+    control: the method without collaboration that it is held against; None for one that is such itself.
+    """
 
     overrides: Overrides
     has_server: bool = False
-    control: str = "local"
+    control: str | None = "local"
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,13 @@ class Family:
 class Weather:
     """What happens: the overrides, and to which clients' device or life it does.
 
-    newcomers: how many clients come later, all to the last cluster. halves: clients on both sides of a
-    partition, the servers with the first.
+    loss: share of the messages that are lost. newcomers: how many clients come later, all to the last
+    cluster. halves: clients on both sides of a partition, the servers with the first.
     """
 
     overrides: Overrides = ()
     struck: Sequence[int] = ()
+    loss: float = 0.0
     newcomers: int = 0
     halves: Sequence[Sequence[int]] = field(default=())
 
@@ -106,7 +110,7 @@ FAMILIES = (
         (5, 5),
         [],
         {
-            "local": Method(["protocol.name=local"]),
+            "local": Method(["protocol.name=local"], control=None),
             **_server("oracle"),
             **_both("cobo", *_COBO),
         },
@@ -117,7 +121,7 @@ FAMILIES = (
         (10,),
         [],
         {
-            "local": Method(["protocol.name=local"]),
+            "local": Method(["protocol.name=local"], control=None),
             **_both("dpsgd", _STEPS),
             **_both("dfedavgm", _STEPS, *_MOMENTUM),
             "gossip, average": Method(_GOSSIP),
@@ -135,7 +139,7 @@ FAMILIES = (
             "training.learning_rate=0.002",
         ],
         {
-            "local": Method(["protocol.name=local", _STEPS]),
+            "local": Method(["protocol.name=local", _STEPS], control=None),
             **_both("mapl", *_MAPL),
             **_both("mapl-plus", *_MAPL),
             **_server("fedsim"),
@@ -168,16 +172,15 @@ def weathers(seconds: float) -> dict[str, Weather]:
     """Name -> what happens in a run of so many seconds."""
     come_and_go, count = CRASHED + NEWCOMERS, len(NEWCOMERS)
     newcomers_too = (HALVES[0] + NEWCOMERS[:1], HALVES[1] + NEWCOMERS[1:])
-    everything = ["network.loss=0.3", _slow(SLOW), _churn(seconds)]
     return {
         "calm": Weather(),
-        "5 % lost": Weather(["network.loss=0.05"]),
-        "30 % lost": Weather(["network.loss=0.3"]),
+        "5 % lost": Weather(loss=0.05),
+        "30 % lost": Weather(loss=0.3),
         "one slow": Weather([_slow(SLOW[:1])], SLOW[:1]),
         "three slow": Weather([_slow(SLOW)], SLOW),
-        "churn": Weather([_churn(seconds)], come_and_go, count),
+        "churn": Weather([_churn(seconds)], come_and_go, newcomers=count),
         "partition": Weather(halves=HALVES),
-        "all at once": Weather(everything, SLOW + come_and_go, count, newcomers_too),
+        "all at once": Weather([_slow(SLOW), _churn(seconds)], SLOW + come_and_go, 0.3, count, newcomers_too),
     }
 
 
@@ -191,12 +194,15 @@ def overrides(family: Family, method: Method, weather: Weather, data: str) -> Ov
         f"clients.count={sum(sizes)}",
         f"data.partition.sizes={sizes}",
     ]
-    cut = []
-    if weather.halves:
-        first, second = map(list, weather.halves)
-        groups = f"[{[*first, 'servers'] if method.has_server else first},{second}]"
-        cut = [f'network.partition=[{{start="{0.6 * seconds} s",end="{0.8 * seconds} s",groups={groups}}}]']
-    return [*world, *DATA[data], *family.overrides, *method.overrides, *weather.overrides, *cut]
+    network = []
+    if method.control is not None:  # else nothing is sent that could be lost: the run is that of calm weather
+        network.append(f"network.loss={weather.loss}")
+        if weather.halves:
+            first, second = map(list, weather.halves)
+            groups = f"[{[*first, 'servers'] if method.has_server else first},{second}]"
+            cut = f'{{start="{0.6 * seconds} s",end="{0.8 * seconds} s",groups={groups}}}'
+            network.append(f"network.partition=[{cut}]")
+    return [*world, *network, *DATA[data], *family.overrides, *method.overrides, *weather.overrides]
 
 
 # --- measuring ----------------------------------------------------------------------------------------------

@@ -113,17 +113,17 @@ class Cell:
         return "" if all(outcome.finished for outcome in self.outcomes) else " !"
 
 
-def falls_below(cells: Cells, method: str, weather: str, control: str) -> bool:
-    """Whether the clients not struck do worse than those of the control in the same weather."""
-    if method == control or (control, weather) not in cells:
+def falls_below(cells: Cells, method: str, weather: str, control: str | None) -> bool:
+    """Whether the clients not struck do worse than those of the control, if any, in the same weather."""
+    if control is None or (control, weather) not in cells:
         return False
     return cells[method, weather].accuracy < cells[control, weather].accuracy
 
 
-def page(tables: Mapping[tuple[str, str], Cells], controls: Mapping[str, str]) -> str:
+def page(tables: Mapping[tuple[str, str], Cells], controls: Mapping[str, str | None]) -> str:
     """Markdown: for each (data, family) the table of all weathers, then one for each weather.
 
-    controls: method -> the one that it is held against.
+    controls: method -> the one that it is held against; None for one that is such itself.
     """
     sections = []
     for (data, title), cells in tables.items():
@@ -132,7 +132,7 @@ def page(tables: Mapping[tuple[str, str], Cells], controls: Mapping[str, str]) -
     return "\n\n".join(sections)
 
 
-def overview(cells: Cells, controls: Mapping[str, str]) -> str:
+def overview(cells: Cells, controls: Mapping[str, str | None]) -> str:
     """Accuracy of the clients not struck, methods by weathers."""
     methods, weathers = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
 

@@ -70,7 +70,7 @@ def test_table_marks_what_lost_two_points_and_what_fell_below_its_control() -> N
         ("gossip", "calm"): cell(0.8, 0.8),
         ("gossip", "5 % lost"): cell(0.6, 0.7),
     }
-    text = page({("digits", "Whole models"): table}, dict.fromkeys(("local", "cobo", "gossip"), "local"))
+    text = page({("digits", "Whole models"): table}, {"local": None, "cobo": "local", "gossip": "local"})
     assert text.startswith("## Whole models, digits\n\n| method | calm | 5 % lost |\n")
     assert "| local | 70.0 ± 0.0 | 70.0 ± 0.0 (+0.0) |\n" in text
     assert "| cobo | 80.0 ± 0.0 | 78.2 ± 1.1 (-1.8) |\n" in text
@@ -90,13 +90,16 @@ def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (5, 5),
         ["data.test_samples=20", "model={name='logistic-regression'}"],
         {
-            "local": Method(["protocol.name=local"]),
+            "local": Method(["protocol.name=local"], control=None),
             "gossip": Method(["protocol.name=gossip", 'protocol.period="500 ms"']),
         },
     )
-    choice = Choice(["digits"], [11], ["local", "gossip"], ["one slow"], tmp_path)
+    choice = Choice(["digits"], [11], ["local", "gossip"], ["5 % lost", "one slow"], tmp_path)
     found = cells(short, "digits", choice)
-    assert list(found) == [(m, w) for m in ("local", "gossip") for w in ("calm", "one slow")]
+    assert list(found) == [(m, w) for m in ("local", "gossip") for w in ("calm", "5 % lost", "one slow")]
+    assert found["local", "5 % lost"] == found["local", "calm"]
+    assert found["gossip", "5 % lost"] != found["gossip", "calm"]
+    assert len(list(tmp_path.iterdir())) == 5  # messages that local does not send cannot be lost
 
     # The same again by hand, from the runs that are there; none is repeated.
     monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
