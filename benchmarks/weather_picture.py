@@ -1,0 +1,67 @@
+"""The picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
+
+from collections.abc import Mapping
+from xml.sax.saxutils import escape
+
+from benchmarks.weather_table import CALM, Cell, Cells
+from sim.results.style import DARK, FONT, LIGHT
+
+ROW, COLUMN, LABELS, GAP = 22, 66, 236, 14
+STRONGEST = 0.15
+"""Accuracy lost or won at which a colour is full."""
+_COLOURS = ("page", "ink", "faint", "orange", "blue")
+
+
+def picture(tables: Mapping[tuple[str, str], Cells]) -> str:
+    """An SVG: one below the other the tables of each (data, family), methods by weathers.
+
+    Orange is lost, blue won. It follows the reader's light or dark scheme.
+    """
+    weathers = list(dict.fromkeys(weather for cells in tables.values() for _, weather in cells))
+    middles = {weather: LABELS + (place + 0.5) * COLUMN for place, weather in enumerate(weathers)}
+    parts: list[str] = []
+    y = ROW
+    for (data, title), cells in tables.items():
+        parts.append(_text(GAP, y, f"{title}, {data}", "start", "bold"))
+        parts += [_text(x, y, weather, "middle", "faint") for weather, x in middles.items()]
+        for method in dict.fromkeys(method for method, _ in cells):
+            y += ROW
+            parts.append(_text(LABELS - 8, y, method, "end"))
+            for weather, x in middles.items():
+                parts += _cell(x, y, cells[method, weather], weather) if (method, weather) in cells else []
+        y += ROW + GAP
+    note = "Calm: accuracy, %. Else: points won or lost against calm by the clients not struck."
+    parts.append(_text(GAP, y, note, "start", "faint"))
+    return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
+
+
+def _cell(x: float, y: float, cell: Cell, weather: str) -> list[str]:
+    """One cell, its middle at x and its text's base line at y."""
+    if weather == CALM:
+        return [_text(x, y, f"{100 * cell.accuracy:.1f}", "middle", "faint")]
+    kind, strength = ("lost" if cell.gained < 0 else "won"), min(abs(cell.gained) / STRONGEST, 1.0) * 0.6
+    return [
+        f'<rect x="{x - COLUMN / 2 + 1:g}" y="{y - 15:g}" width="{COLUMN - 2}" height="{ROW - 2}"'
+        f' class="{kind}" fill-opacity="{strength:.2f}"/>',
+        _text(x, y, f"{100 * cell.gained:+.1f}"),
+    ]
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "") -> str:
+    style = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{style}>{escape(text)}</text>'
+
+
+def _opening(width: float, height: float) -> str:
+    """The root, its style and its ground."""
+    light, dark = (";".join(f"--{name}:{scheme[name]}" for name in _COLOURS) for scheme in (LIGHT, DARK))
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img"'
+            ' aria-label="Points of accuracy lost to each weather, by method">',
+            f"<style>:root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}",
+            f"text{{font:12px {FONT};fill:var(--ink)}}.bold{{font-weight:600}}.faint{{fill:var(--faint)}}",
+            ".lost{fill:var(--orange)}.won{fill:var(--blue)}.ground{fill:var(--page)}</style>",
+            '<rect width="100%" height="100%" class="ground"/>',
+        ]
+    )
