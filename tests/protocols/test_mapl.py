@@ -434,3 +434,46 @@ def test_without_graph_learning_newcomers_get_an_equal_weight(mode: str) -> None
     ) as world:
         up = [0, 1, 3, 4, 5]
         np.testing.assert_allclose(shares(world)[np.ix_(up, up)], 1 / 5, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [
+        ({"client-1": None, "client-2": None}, {"client-2": 0.3 * 0.8 / 0.6, "client-3": 0.2}),
+        ({}, {"client-2": 0.3, "client-3": 0.2}),
+        (None, {"client-2": 0.3 / 0.8, "client-3": 0.2 / 0.8}),
+    ],
+    ids=["some are judged", "none is left", "CGL never ran"],
+)
+def test_what_a_departure_leaves_goes_to_the_client_and_those_it_judged(
+    judged: dict[str, None] | None, expected: dict[str, float]
+) -> None:
+    """Own weight .3, clients 2 and 3 have .3 and .2, and client 1, which goes, .2."""
+    with ran(*WORLD, f"protocol.name={__name__}:Still", "run.iterations=1") as world:
+        own = mapl(world, 0)
+        own.shares = {"client-1": 0.2, "client-2": 0.3, "client-3": 0.2}
+        own.judged = judged
+        own.drop("client-1")
+        assert own.shares == pytest.approx(expected, abs=1e-12)
+        own.drop("client-4")
+        assert own.shares == pytest.approx(expected, abs=1e-12), "it had no weight"
+        own.drop("client-2")
+        own.drop("client-3")
+        assert own.shares == {}
+
+
+def test_a_straggler_is_judged_by_its_own_head_only() -> None:
+    """Client 0 has no head to show in 15 s: in both clusters it keeps the sixth that it began with."""
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "15 s"'),
+        WORLD[1],
+        f"protocol.name={__name__}:Slow",
+        "protocol.warm_up=2",
+        "protocol.new_heads=0.4",
+        *CODE,
+        prepare=two_clusters,
+    ) as world:
+        expected = np.array([[0, 5 / 18, 0, 5 / 18, 0, 5 / 18], [0, 0, 5 / 12, 0, 5 / 12, 0]])
+        expected[:, 0] = 1 / 6
+        for i in range(1, 6):
+            np.testing.assert_allclose(shares(world)[i], expected[(i + 1) % 2], atol=1e-9)
