@@ -18,6 +18,7 @@ from protocols.member import (
     Membership,
     ModelWanted,
     NewcomersStart,
+    Requirement,
     Server,
     ServerPlan,
     Settings,
@@ -34,6 +35,7 @@ __all__ = [
     "Membership",
     "ModelWanted",
     "NewcomersStart",
+    "Requirement",
     "Server",
     "ServerPlan",
     "Settings",
@@ -170,6 +172,11 @@ class Learner(Member):
     ) -> list[ServerPlan]:
         """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
         return []
+
+    @classmethod
+    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+        """What it needs of the rest of the scenario, which is refused otherwise unless `unusual` names it."""
+        return ()
 
     @classmethod
     def objective(cls, settings: base.Settings) -> Objective | None:

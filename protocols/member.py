@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,6 +22,31 @@ _SEEK_TIMES_MAX = 24  # the last one after half a year
 
 class Settings(base.Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
+
+    unusual: tuple[str, ...] = ()
+    """Keys outside this section whose values the method was not made for (`["training.momentum"]`), and are
+    meant all the same; without, they are refused."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a method needs of the rest of a scenario, or it would not be what its paper describes.
+
+    key: where the value stands, such as "model.initialisation". suits: whether a value will do. problem: why
+    others won't, and which ones are allowed; the words after the key and its value.
+    """
+
+    key: str
+    suits: Callable[[Any], bool]
+    problem: str
+
+
+COMMON_START = Requirement(
+    "model.initialisation",
+    lambda value: value == "shared",
+    'averages layers of different clients, which means little if these start apart; must be "shared"',
+)
+"""Of methods that average models which no server has handed out."""
 
 
 class Membership(Protocol):

@@ -228,6 +228,19 @@ BAD = {
         edited('name = "gossip"', 'name = "gossipp"'),
         'protocol.name = "gossipp": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, fedproto, ',
     ),
+    "averaging what starts apart": (
+        edited("hidden = [8]", 'hidden = [8]\ninitialisation = "independent"')
+        .replace(GOSSIP, 'name = "dfedavgm"')
+        .replace("batch_size", "momentum = 0.9\nbatch_size"),
+        'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
+        'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
+        '["model.initialisation"] takes it all the same)',
+    ),
+    "local steps without momentum": (
+        edited(GOSSIP, 'name = "dfedavgm"'),
+        'training.momentum = 0.0: protocol.name = "dfedavgm" takes local steps of SGD with momentum; must be '
+        "more than 0 (",
+    ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
         'protocol.name = "/none/mine.py:Mine": there is no file /none/mine.py',
