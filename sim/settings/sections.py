@@ -247,6 +247,9 @@ class Training(Settings):
     """Step size."""
     momentum: ShareBelowOne = 0.0
     """Momentum of sgd."""
+    dampening: ShareBelowOne = 0.0
+    """Of sgd with momentum: the velocity takes 1 - dampening of each gradient but the first, which it takes
+    whole; with as much as the momentum it is a mean of the gradients that begins at full size."""
     nesterov: bool = False
     """Nesterov's momentum, for sgd with momentum."""
     weight_decay: Weight = 0.0
@@ -270,6 +273,9 @@ class Training(Settings):
             )
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
+        if self.dampening and (self.nesterov or not self.momentum):
+            problem = "needs momentum > 0, and must be 0 for nesterov = true"
+            raise SettingError("dampening", self.dampening, problem)
         return self
 
 

@@ -34,8 +34,9 @@ GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
 BAD = {
     "unknown key": (
         edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
-        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, nesterov, "
-        "weight_decay, betas, epsilon, batch_size, sampling, augmentation; did you mean 'momentum'?",
+        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, "
+        "dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation; "
+        "did you mean 'momentum'?",
     ),
     "augmentation of what is no image": (
         edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),
@@ -219,6 +220,10 @@ BAD = {
     "momentum of another optimizer": (
         edited("batch_size = 4", 'batch_size = 4\noptimizer = "adam"\nmomentum = 0.9'),
         'training.momentum = 0.9: belongs to optimizer "sgd", this is "adam"',
+    ),
+    "dampening of Nesterov's momentum": (
+        edited("batch_size = 4", "batch_size = 4\nmomentum = 0.9\nnesterov = true\ndampening = 0.9"),
+        "training.dampening = 0.9: needs momentum > 0, and must be 0 for nesterov = true",
     ),
     "learning rate that is no number": (
         edited("learning_rate = 0.1", "learning_rate = nan"),
