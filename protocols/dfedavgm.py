@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from protocols import settings as base
 from protocols.dpsgd import DPSGD
-from protocols.member import COMMON_START, Requirement
+from protocols.member import Requirement, common_start
 from protocols.settings import Count
 from protocols.vectors import Vector
 
@@ -45,7 +45,7 @@ class DFedAvgM(DPSGD):
     def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
         made_for = "takes local steps of SGD with momentum"
         return (
-            COMMON_START,
+            common_start("shared"),
             Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
             Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
         )

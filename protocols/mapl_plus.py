@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from protocols import settings as base
 from protocols.mapl import MAPL
-from protocols.member import COMMON_START, Requirement
+from protocols.member import Requirement, common_start
 
 
 class MaplPlus(MAPL):
@@ -20,4 +20,4 @@ class MaplPlus(MAPL):
 
     @classmethod
     def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
-        return (COMMON_START,)
+        return (common_start("shared-backbone", "shared"),)

@@ -41,12 +41,13 @@ class Requirement:
     problem: str
 
 
-COMMON_START = Requirement(
-    "model.initialisation",
-    lambda value: value == "shared",
-    'averages layers of different clients, which means little if these start apart; must be "shared"',
-)
-"""Of methods that average models which no server has handed out."""
+def common_start(*allowed: str) -> Requirement:
+    """Of methods that average models, or backbones, which no server has handed out."""
+    means_little = "averages layers of different clients, which means little if these start apart"
+    must_be = " or ".join(f'"{value}"' for value in allowed)
+    return Requirement(
+        "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
+    )
 
 
 class Membership(Protocol):

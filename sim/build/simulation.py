@@ -159,17 +159,24 @@ class _Builder:
                 self.network.set_link(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
-        """Each client's x_0: the same vector for all that have the same model, or each its own."""
-        shared = self.scenario.model.initialisation == "shared"
+        """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
+        kind = self.scenario.model.initialisation
 
-        def draw(model: Architecture, *names: int) -> Vector:
+        def draw(model: Architecture, *names: int) -> torch.Tensor:
             generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
-            return self.engine.vector(model.initial(generator))
+            return model.initial(generator)
 
-        if not shared:
-            return [draw(own.architecture, index) for index, own in enumerate(self.learning.settings)]
-        drawn = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
-        return [drawn[own.architecture.key] for own in self.learning.settings]
+        common = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
+        if kind == "shared":
+            alike = {name: self.engine.vector(start) for name, start in common.items()}
+            return [alike[own.architecture.key] for own in self.learning.settings]
+        starts = []
+        for index, model in enumerate([own.architecture for own in self.learning.settings]):
+            start = draw(model, index)
+            if kind == "shared-backbone":
+                start[model.part("backbone")] = common[model.key][model.part("backbone")]
+            starts.append(self.engine.vector(start))
+        return starts
 
     def _surroundings(self, simulation: Simulation, name: str, membership: Membership) -> Surroundings:
         return Surroundings(

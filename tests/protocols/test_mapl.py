@@ -477,3 +477,18 @@ def test_a_straggler_is_judged_by_its_own_head_only() -> None:
         expected[:, 0] = 1 / 6
         for i in range(1, 6):
             np.testing.assert_allclose(shares(world)[i], expected[(i + 1) % 2], atol=1e-9)
+
+
+def test_backbones_may_start_alike_and_heads_apart() -> None:
+    """Each client's heads and prototypes as with independent starts, and one backbone for each make."""
+    options = ("protocol.name=mapl", "run.iterations=1", TWO_BACKBONES)
+    starts = {}
+    for kind in ("shared", "independent", "shared-backbone"):
+        with ran(*WORLD, *options, f'model.initialisation="{kind}"') as world:
+            backbones = [columns(world, i, "backbone") for i in range(6)]
+            starts[kind] = initial(world)
+    for i, both in enumerate(starts["shared-backbone"]):
+        rest = slice(backbones[i].stop, None)
+        np.testing.assert_array_equal(both[backbones[i]], starts["shared"][i][backbones[i]])
+        np.testing.assert_array_equal(both[rest], starts["independent"][i][rest])
+        assert (both[rest] != starts["shared"][i][rest]).any()

@@ -241,6 +241,10 @@ BAD = {
         'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
         '["model.initialisation"] takes it all the same)',
     ),
+    "a backbone of what has none": (
+        edited("hidden = [8]", 'hidden = [8]\ninitialisation = "shared-backbone"'),
+        'model.initialisation = "shared-backbone": must be one of shared, independent',
+    ),
     "local steps without momentum": (
         edited(GOSSIP, 'name = "dfedavgm"'),
         'training.momentum = 0.0: protocol.name = "dfedavgm" takes local steps of SGD with momentum; must be '
