@@ -5,10 +5,21 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
-from actors.arguments import plain_name, require_seconds, unsendable
+from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
+from actors.asking import GivenAnswers, OpenQuestions
 from actors.mailbox import Mailbox
-from actors.message import ActorError, AskInHandler, Envelope, PeerUnavailable, RemoteError, describe
+from actors.message import (
+    ActorError,
+    AskInHandler,
+    Envelope,
+    PeerUnavailable,
+    Question,
+    RemoteError,
+    describe,
+)
 from actors.place import of_coroutine, own_line
+from actors.reminders import Reminders
+from actors.round_trips import RoundTrips
 from actors.transport import Transport
 
 M = TypeVar("M")
@@ -44,8 +55,9 @@ class Actor:
         self.late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell)
-        self._asks: dict[int, tuple[asyncio.Future[Envelope | None], str, type]] = {}
-        self._next_request = 0
+        self.round_trips = RoundTrips()
+        self._questions = OpenQuestions(name, transport.send, self.round_trips)
+        self._answers = GivenAnswers()
         self._phase = "new"  # new | running | stopping | failed | stopped
         self._alive = False
         self._failed: Failed | None = None
@@ -99,33 +111,27 @@ class Actor:
         elif self._phase == "new":
             self._require_alive("tell")
 
-    async def ask(self, peer: str, message: object, *, timeout: float) -> Any:
+    async def ask(self, peer: str, message: object, *, timeout: float, attempts: int | None = 1) -> Any:
         """Send, and wait at most `timeout` seconds for the answer.
 
-        Raises PeerUnavailable if none comes, RemoteError if the peer's handler failed, AskInHandler when
-        called in a handler, UnknownPeer if there never was a peer of that name.
+        With more `attempts` than 1, or None for as many as there is time for, the question is sent again
+        whenever the answer is overdue, judged by how long `peer` took before (`actors.round_trips`), and is
+        given up after the last; `on_message` of the peer sees it once. Raises PeerUnavailable if no answer
+        comes, RemoteError if the peer's handler failed, AskInHandler when called in a handler, UnknownPeer if
+        there never was a peer of that name.
         """
         self._require_alive("ask")
         self._refuse_in_handler("ask")
         peer = plain_name(peer, "ask")
         require_seconds(timeout, "ask")
-        number = self._next_request
-        self._next_request += 1
-        loop = asyncio.get_running_loop()
-        asked_s = loop.time()
-        arrival: asyncio.Future[Envelope | None] = loop.create_future()
-        timer = loop.call_later(timeout, _give_up, arrival)
-        self._asks[number] = (arrival, peer, type(message))
+        require_attempts(attempts)
+        asked_s = self.now
         try:
-            self._transport.send(Envelope(self.name, peer, message, number))
-            answer = await arrival
+            answer = await self._questions.ask(peer, message, timeout, attempts)
         except TypeError as error:
             raise unsendable("ask()", error) from error
-        finally:
-            timer.cancel()
-            self._asks.pop(number, None)
         if answer is None:
-            waited_s = loop.time() - asked_s
+            waited_s = self.now - asked_s
             raise PeerUnavailable(peer, f"no answer to {type(message).__name__} within {waited_s:g} s")
         if answer.error is not None:
             raise RemoteError(peer, answer.error)
@@ -138,12 +144,14 @@ class Actor:
         *,
         timeout: float | None,
         where: Callable[[M], bool] | None = None,
+        reminder: object | None = None,
     ) -> dict[str, M]:
         """Wait for one `kind` for which `where` holds from each of `peers`, at most `timeout` seconds.
 
         Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
         before the call count, and those not wanted stay for a later one; `kind` must be in the class's
-        `collected`. Raises AskInHandler when called in a handler.
+        `collected`. A peer whose message is overdue, judged by how long it was waited for before, is told
+        `reminder`, again after twice as long, and so on. Raises AskInHandler when called in a handler.
         """
         self._require_alive("collect")
         self._refuse_in_handler("collect")
@@ -155,7 +163,8 @@ class Actor:
         names = [plain_name(peer, "collect") for peer in peers]
         for name in names:
             self._transport.require_known(name)
-        return await self._mailbox.collect(kind, names, timeout=timeout, where=where)
+        watch = None if reminder is None else Reminders(self.tell, self.round_trips, kind, reminder)
+        return await self._mailbox.collect(kind, names, timeout=timeout, where=where, watch=watch)
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
@@ -164,9 +173,7 @@ class Actor:
 
     def give_up_on(self, peer: str) -> None:
         """Stop waiting for `peer`, which is known to be gone: as if the time for its messages were up."""
-        for arrival, asked, _ in self._asks.values():
-            if asked == peer:
-                _give_up(arrival)
+        self._questions.give_up_on(peer)
         self._mailbox.excuse(peer)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
@@ -200,8 +207,7 @@ class Actor:
     @property
     def waiting_for(self) -> str | None:
         """What `run` and spawned coroutines wait for from other actors, in words; None if nothing."""
-        waits = [f"answer to {kind.__name__} from {peer}" for _, peer, kind in self._asks.values()]
-        return "; ".join(waits + self._mailbox.waits()) or None
+        return "; ".join(self._questions.waits() + self._mailbox.waits()) or None
 
     @property
     def progress(self) -> str | None:
@@ -251,7 +257,7 @@ class Actor:
         if self._alive or self._tasks:
             raise ActorError(f"{self.name} is still {self._phase if self._alive else 'ending'}")
         self._transport.attach(self.name, self._deliver)
-        self._next_request = first_request
+        self._questions.next_number = first_request
         self._failed = failed
         self._phase = "running"
         self._alive = True
@@ -280,6 +286,7 @@ class Actor:
         self._pump = None
         self._goodbye = None
         self._mailbox.clear()
+        self._answers.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -320,6 +327,8 @@ class Actor:
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
             answer = Envelope(self.name, question.sender, message, None, question.request, error)
+            if type(question.request) is Question:
+                self._answers.note(question.sender, question.request, answer)
             try:
                 self._transport.send(answer)
             except TypeError as refused:
@@ -327,24 +336,28 @@ class Actor:
 
     def _deliver(self, envelope: Envelope) -> None:
         """Called by the transport: neither waits nor raises."""
+        message, sender, request = envelope.message, envelope.sender, envelope.request
+        repeated = type(request) is Question and not self._answers.is_new(sender, request, self.now)
         try:
-            if self.heard(envelope.message, envelope.sender):
+            # Of a question that came again there is nothing to hear but that its sender is there.
+            if self.heard(None if repeated else message, sender) and not repeated:
                 return
         except Exception as error:
             if self._failed is not None:
                 self._failed(self, "heard", error)
             return
-        if envelope.answer_to is not None:
-            ask = self._asks.pop(envelope.answer_to, None)
-            if ask is None or ask[0].done():
-                self.late_answers += 1
-            else:
-                ask[0].set_result(envelope)
-        elif envelope.request is not None and type(envelope.message) in self.collected:
-            kind = type(envelope.message).__name__
+        if repeated:
+            assert type(request) is Question
+            answer = self._answers.again(sender, request)
+            if answer is not None:
+                self._transport.send(answer)
+        elif envelope.answer_to is not None:
+            self.late_answers += not self._questions.answered(envelope)
+        elif request is not None and type(message) in self.collected:
+            kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
-        else:
-            self._mailbox.put(envelope)
+        elif not self._mailbox.put(envelope) and type(request) is Question:
+            self._answers.forget(sender, request)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         where = self._tasks.pop(task)
@@ -382,8 +395,3 @@ class Actor:
                 "other message, so two that wait for each other stand still. Use self.spawn() for what has "
                 f"to {verb}"
             )
-
-
-def _give_up(arrival: asyncio.Future[Envelope | None]) -> None:
-    if not arrival.done():
-        arrival.set_result(None)

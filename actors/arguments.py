@@ -16,6 +16,12 @@ def require_seconds(timeout: object, verb: str) -> None:
         raise TypeError(f"{verb}() needs a timeout in seconds, such as 2.0, not {timeout!r:.60}")
 
 
+def require_attempts(attempts: object) -> None:
+    """Raises ValueError unless `attempts` is a whole number of 1 or more, or None."""
+    if attempts is not None and not (isinstance(attempts, int) and attempts >= 1):
+        raise ValueError(f"ask() needs attempts of 1 or more, or None for no limit, not {attempts!r:.60}")
+
+
 def unsendable(what: str, error: TypeError) -> TypeError:
     """The transport's refusal of a message, without the envelope, of which the sender knows nothing."""
     return TypeError(f"{what}: {str(error).removeprefix('Envelope.message: ')}")

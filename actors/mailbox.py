@@ -36,15 +36,38 @@ class FutureBell:
             self._future.set_result(None)
 
 
+class Watch(Protocol):
+    """Who wants to know, during a `collect`, whose messages are missing and when they come."""
+
+    def begin(self, missing: Iterable[str]) -> None:
+        """The wait begins; those that have come already are not missing."""
+
+    def arrived(self, peer: str, message: Any) -> None:
+        """A wanted message came, perhaps before the wait began."""
+
+    def excused(self, peer: str) -> None:
+        """`peer` is not waited for any longer."""
+
+    def end(self) -> None:
+        """The wait is over."""
+
+
 class _Collection:
     """One `collect` in progress: whose message is still missing, and what has come."""
 
-    __slots__ = ("expired", "found", "kind", "missing", "wakeup", "where")
+    __slots__ = ("expired", "found", "kind", "missing", "wakeup", "watch", "where")
 
-    def __init__(self, kind: type, peers: Iterable[str], where: Callable[[Any], bool] | None) -> None:
+    def __init__(
+        self,
+        kind: type,
+        peers: Iterable[str],
+        where: Callable[[Any], bool] | None,
+        watch: Watch | None,
+    ) -> None:
         self.kind = kind
         self.missing = dict.fromkeys(peers)
         self.where = where
+        self.watch = watch
         self.found: dict[str, Any] = {}
         self.expired = False
         self.wakeup: asyncio.Future[None] | None = None
@@ -55,12 +78,16 @@ class _Collection:
             return False
         del self.missing[envelope.sender]
         self.found[envelope.sender] = envelope.message
+        if self.watch is not None:
+            self.watch.arrived(envelope.sender, envelope.message)
         if not self.missing:
             self.wake()
         return True
 
     def excuse(self, peer: str) -> None:
         """Do not wait for `peer`."""
+        if peer in self.missing and self.watch is not None:
+            self.watch.excused(peer)
         self.missing.pop(peer, None)
         if not self.missing:
             self.wake()
@@ -128,6 +155,7 @@ class Mailbox:
         *,
         timeout: float | None = None,
         where: Callable[[Any], bool] | None = None,
+        watch: Watch | None = None,
     ) -> dict[str, Any]:
         """The first message of class `kind` (one of `collected`) from each peer for which `where` holds.
 
@@ -135,12 +163,14 @@ class Mailbox:
         Other messages stay. If the caller is cancelled, the messages taken so far are gone.
         """
         order = tuple(dict.fromkeys(peers))
-        collection = _Collection(kind, order, where)
+        collection = _Collection(kind, order, where, watch)
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, collection.expire)
         self._collections.append(collection)
         try:
             self._collect_kept(collection)
+            if watch is not None:
+                watch.begin(collection.missing)
             while collection.missing and not collection.expired:
                 collection.wakeup = loop.create_future()
                 await collection.wakeup
@@ -149,6 +179,8 @@ class Mailbox:
             self._collections = [other for other in self._collections if other is not collection]
             if timer is not None:
                 timer.cancel()
+            if watch is not None:
+                watch.end()
         return {peer: collection.found[peer] for peer in order if peer in collection.found}
 
     def discard(self, kind: type, where: Callable[[Any], bool] | None = None) -> int:

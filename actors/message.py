@@ -11,19 +11,33 @@ _NAMES_COMPARED = 1_000  # when the nearest of many names is looked for
 _NAMES_SHOWN = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The number of an ask that may come again: the same number is the same question.
+
+    `attempt`: how often it was sent before. The asker waits for no answer to a number below `open_from` any
+    more, and for `repeat_s` seconds at most for one to this.
+    """
+
+    number: int
+    attempt: int
+    open_from: int
+    repeat_s: float
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Envelope:
     """One message on its way, with what is needed to route it and to match an answer to its question.
 
-    `request` is the asker's number of an ask; the answer repeats it in `answer_to`. `error` is set instead of
-    `message` when the asked side failed to answer.
+    `request` is the asker's number of an ask, as a `Question` if that may come again; the answer repeats it
+    in `answer_to`. `error` is set instead of `message` when the asked side failed to answer.
     """
 
     sender: str
     receiver: str
     message: object | None
-    request: int | None = None
-    answer_to: int | None = None
+    request: int | Question | None = None
+    answer_to: int | Question | None = None
     error: str | None = None
 
     def __init__(
@@ -31,8 +45,8 @@ class Envelope:
         sender: str,
         receiver: str,
         message: object | None,
-        request: int | None = None,
-        answer_to: int | None = None,
+        request: int | Question | None = None,
+        answer_to: int | Question | None = None,
         error: str | None = None,
     ) -> None:
         # A third of the time of the generated __init__, and every message passes here.

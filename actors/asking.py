@@ -1,0 +1,176 @@
+"""Questions: what an actor has asked and waits for, and what it was asked and may be asked again.
+
+Whoever asks several times repeats the number of the question. The asked side handles it once: while it is
+busy with it a repetition does nothing, and afterwards it gets the answer that was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+
+from actors.message import Envelope, Question
+from actors.round_trips import RoundTrips
+
+Send = Callable[[Envelope], None]
+
+
+class OpenQuestion:
+    """One `ask` in progress: its future is given the answer, or None when there is no more hope for one."""
+
+    __slots__ = ("arrival", "attempts", "deadline_s", "message", "number", "peer", "sent_s", "timer")
+
+    def __init__(self, number: int, peer: str, message: object, attempts: int | None) -> None:
+        loop = asyncio.get_running_loop()
+        self.number = number
+        self.peer = peer
+        self.message = message
+        self.attempts = attempts
+        self.arrival: asyncio.Future[Envelope | None] = loop.create_future()
+        self.sent_s: list[float] = []  # when, each time
+        self.deadline_s = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def give_up(self) -> None:
+        if not self.arrival.done():
+            self.arrival.set_result(None)
+
+
+class OpenQuestions:
+    """All that an actor has asked and waits for."""
+
+    def __init__(self, name: str, send: Send, round_trips: RoundTrips) -> None:
+        self.next_number = 0
+        self._name = name
+        self._send = send
+        self._round_trips = round_trips
+        self._open: dict[int, OpenQuestion] = {}
+
+    async def ask(
+        self, peer: str, message: object, timeout_s: float, attempts: int | None
+    ) -> Envelope | None:
+        """The answer; None if there is none within `timeout_s`, or before the last of `attempts` is overdue.
+
+        A single attempt is waited for until the timeout; None: as many as there is time for.
+        """
+        question = OpenQuestion(self.next_number, peer, message, attempts)
+        self.next_number += 1
+        loop = asyncio.get_running_loop()
+        question.deadline_s = loop.time() + timeout_s
+        self._open[question.number] = question
+        try:
+            self._attempt(question)
+            return await question.arrival
+        finally:
+            if question.timer is not None:
+                question.timer.cancel()
+            self._open.pop(question.number, None)
+
+    def answered(self, envelope: Envelope) -> bool:
+        """An answer arrived; False if nobody waits for it."""
+        answer_to = envelope.answer_to
+        repeatable = type(answer_to) is Question
+        question = self._open.pop(answer_to.number if repeatable else answer_to, None)  # type: ignore
+        if question is None or question.arrival.done():
+            return False
+        attempt = answer_to.attempt if repeatable else 0  # type: ignore[union-attr]
+        took_s = asyncio.get_running_loop().time() - question.sent_s[attempt]
+        self._round_trips.of(question.peer, type(question.message)).measured(took_s)
+        question.arrival.set_result(envelope)
+        return True
+
+    def give_up_on(self, peer: str) -> None:
+        """End all questions to `peer`."""
+        for question in self._open.values():
+            if question.peer == peer:
+                question.give_up()
+
+    def waits(self) -> list[str]:
+        """What is waited for, in words."""
+        return [f"answer to {type(each.message).__name__} from {each.peer}" for each in self._open.values()]
+
+    def _attempt(self, question: OpenQuestion) -> None:
+        """Send a question, once more if it was sent before, and see to what comes next."""
+        loop = asyncio.get_running_loop()
+        now, peer = loop.time(), question.peer
+        number: int | Question = question.number
+        due_s, then = question.deadline_s, question.give_up
+        if question.attempts != 1:
+            open_from = min([each.number for each in self._open.values() if each.peer == peer])
+            number = Question(question.number, len(question.sent_s), open_from, question.deadline_s - now)
+            overdue_s = now + self._round_trips.limit_s(peer, type(question.message))
+            if overdue_s < due_s:
+                due_s, then = overdue_s, lambda: self._overdue(question)
+        question.sent_s.append(now)
+        question.timer = loop.call_at(due_s, then)
+        self._send(Envelope(self._name, peer, question.message, number))
+
+    def _overdue(self, question: OpenQuestion) -> None:
+        if question.arrival.done():
+            return
+        self._round_trips.of(question.peer, type(question.message)).failed()
+        if len(question.sent_s) == question.attempts:
+            question.give_up()
+        else:
+            self._attempt(question)
+
+
+class GivenAnswers:
+    """What an actor was asked by those who may ask it again, with the answers that it has given.
+
+    An answer is kept until the asker says that it waits for later ones only, or until it can't ask any more.
+    """
+
+    def __init__(self) -> None:
+        # By asker and number: the answer, or None while the question is being handled.
+        self._given: dict[str, dict[int, Envelope | None]] = {}
+        self._until: list[tuple[float, str, int]] = []  # a heap of when each can go
+        self._open_from: dict[str, int] = {}  # by asker: below it, nobody waits for an answer
+
+    def is_new(self, asker: str, question: Question, now: float) -> bool:
+        """Whether a question has yet to be handled; if so, take note that it is going to be."""
+        self._forget_until(now)
+        given = self._given.setdefault(asker, {})
+        open_from = max(question.open_from, self._open_from.get(asker, question.open_from))
+        self._open_from[asker] = open_from
+        for number in [number for number in given if number < open_from]:
+            del given[number]
+        if question.number in given or question.number < open_from:
+            return False
+        given[question.number] = None
+        heapq.heappush(self._until, (now + question.repeat_s, asker, question.number))
+        return True
+
+    def again(self, asker: str, question: Question) -> Envelope | None:
+        """The answer to a question that is not new, as one to this very attempt; None if there is none.
+
+        It may still be on its way, or have been given up.
+        """
+        answer = self._given[asker].get(question.number)
+        return None if answer is None else replace(answer, answer_to=question)
+
+    def note(self, asker: str, question: Question, answer: Envelope) -> None:
+        """Keep an answer for as long as it may be needed."""
+        given = self._given.get(asker, {})
+        if question.number in given:
+            given[question.number] = answer
+
+    def forget(self, asker: str, question: Question) -> None:
+        """A question could not be taken up after all."""
+        self._given[asker].pop(question.number, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._given.clear()
+        self._until.clear()
+        self._open_from.clear()
+
+    def _forget_until(self, now: float) -> None:
+        while self._until and self._until[0][0] < now:
+            _, asker, number = heapq.heappop(self._until)
+            given = self._given.get(asker, {})
+            given.pop(number, None)
+            if not given:
+                self._given.pop(asker, None)

@@ -1,0 +1,81 @@
+"""How long peers take to answer, as each actor sees it: RFC 6298, for each peer and class of message.
+
+    first measurement R:    srtt <- R,  rttvar <- R/2
+    each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
+    time limit:             srtt + max(G, 4 rttvar), twice as long after each failure in a row
+
+What is measured is all that passes between the question and its answer: network, queues and devices. Unlike
+TCP, G is a millisecond and there is no least limit of a second, since asking again costs a message, not a
+connection's speed. Before anything is known of a peer, its limit is three times the median of the others'
+smoothed round trips for the same class; before anything is known at all, a second.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+INITIAL_S = 1.0
+_GRANULARITY_S = 0.001
+_UNKNOWN_PEER_FACTOR = 3.0
+_DOUBLINGS_MAX = 30
+
+
+class RoundTrip:
+    """The estimate for one peer and one class of message, in seconds."""
+
+    __slots__ = ("deviation_s", "failures", "smoothed_s")
+
+    def __init__(self) -> None:
+        self.smoothed_s = math.nan  # until the first measurement
+        self.deviation_s = 0.0
+        self.failures = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return self.smoothed_s == self.smoothed_s
+
+    def measured(self, seconds: float) -> None:
+        """An answer took so long."""
+        self.failures = 0
+        if self.known:
+            self.deviation_s += (abs(self.smoothed_s - seconds) - self.deviation_s) / 4
+            self.smoothed_s += (seconds - self.smoothed_s) / 8
+        else:
+            self.smoothed_s, self.deviation_s = seconds, seconds / 2
+
+    def failed(self) -> None:
+        """No answer came within the limit."""
+        self.failures = min(self.failures + 1, _DOUBLINGS_MAX)
+
+    @property
+    def limit_s(self) -> float:
+        """When an answer is overdue, had there been no failures."""
+        return self.smoothed_s + max(_GRANULARITY_S, 4 * self.deviation_s)
+
+
+class RoundTrips:
+    """One actor's estimates, by peer and class of message."""
+
+    def __init__(self) -> None:
+        self._of: dict[type, dict[str, RoundTrip]] = {}
+
+    def of(self, peer: str, kind: type) -> RoundTrip:
+        """The estimate for `peer` and messages of class `kind`."""
+        peers = self._of.setdefault(kind, {})
+        trip = peers.get(peer)
+        if trip is None:
+            trip = peers[peer] = RoundTrip()
+        return trip
+
+    def limit_s(self, peer: str, kind: type) -> float:
+        """After how many seconds an answer of `peer` to a `kind` is overdue."""
+        trip = self.of(peer, kind)
+        if trip.known:
+            limit_s = trip.limit_s
+        else:
+            others = [other.smoothed_s for other in self._of[kind].values() if other.known]
+            limit_s = _UNKNOWN_PEER_FACTOR * median(others) if others else INITIAL_S
+            limit_s = max(limit_s, _GRANULARITY_S)
+        return limit_s * 2.0**trip.failures

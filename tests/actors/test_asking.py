@@ -1,0 +1,249 @@
+"""Questions that are asked again: whatever is lost, the peer handles each once, and its answer arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.actor import Actor
+from actors.message import Envelope, PeerUnavailable
+from actors.supervisor import Supervisor
+from actors.transport import Deliver, Transport
+from sim.world.clock import run_virtual
+
+LATENCY_S = 0.25
+
+
+@dataclass(frozen=True)
+class Work:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Done:
+    number: int
+
+
+@dataclass(frozen=True)
+class News:
+    number: int
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class NewsWanted:
+    number: int
+
+
+@dataclass
+class Lossy(Transport):
+    """A latency of .25 s; the messages with the given numbers, in order of sending, are lost."""
+
+    lost: frozenset[int] = frozenset()
+    copied: frozenset[int] = frozenset()
+    sent: list[tuple[float, str, str]] = field(default_factory=list)
+    attached: dict[str, Deliver] = field(default_factory=dict)
+
+    def attach(self, name: str, deliver: Deliver) -> None:
+        self.attached[name] = deliver
+
+    def detach(self, name: str) -> None:
+        self.attached.pop(name, None)
+
+    def send(self, envelope: Envelope) -> None:
+        number = len(self.sent)
+        self.sent.append((self.now(), envelope.sender, type(envelope.message).__name__))
+        loop = asyncio.get_running_loop()
+        for copy in range(0 if number in self.lost else 2 if number in self.copied else 1):
+            loop.call_later(LATENCY_S * (1 + 10 * copy), self._arrive, envelope)
+
+    def _arrive(self, envelope: Envelope) -> None:
+        if envelope.receiver in self.attached:
+            self.attached[envelope.receiver](envelope)
+
+
+class Worker(Actor):
+    """Answers each piece of work with its number."""
+
+    handled = 0
+    news: News | None = None
+
+    async def on_message(self, message: object, sender: str) -> object:
+        match message:
+            case Work(seconds):
+                self.handled += 1
+                number = self.handled
+                await self.sleep(seconds)
+                return Done(number)
+            case NewsWanted(number):
+                self.tell(sender, News(number, repeated=True))
+        return None
+
+
+class Asker(Actor):
+    """Does what a test gives it to do."""
+
+    collected = (News,)
+    script: Callable[[Asker], Coroutine[Any, Any, object]]
+    result: object = None
+
+    async def run(self) -> None:
+        self.result = await self.script(self)
+
+    async def on_message(self, message: object, sender: str) -> None: ...
+
+
+Script = Callable[[Asker], Coroutine[Any, Any, object]]
+
+
+def play(script: Script, **options: Any) -> tuple[Lossy, Asker, Worker]:
+    """An asker with a script beside a worker, until all is quiet."""
+
+    async def main() -> tuple[Lossy, Asker, Worker]:
+        transport = Lossy(**options)
+        supervisor = Supervisor(transport)
+        worker = supervisor.start(lambda: Worker("worker", transport))
+
+        def asking() -> Asker:
+            asker = Asker("asker", transport)
+            asker.script = script
+            return asker
+
+        asker = supervisor.start(asking)
+        await asyncio.sleep(1_000)
+        assert not supervisor.failures
+        assert isinstance(asker, Asker)
+        assert isinstance(worker, Worker)
+        return transport, asker, worker
+
+    return run_virtual(main())
+
+
+def asks(seconds: float, **options: Any) -> Script:
+    async def script(asker: Asker) -> object:
+        try:
+            return (await asker.ask("worker", Work(seconds), **options)).number, asker.now
+        except PeerUnavailable as error:
+            return str(error), asker.now
+
+    return script
+
+
+def test_a_lost_question_is_asked_again_when_its_answer_is_overdue() -> None:
+    transport, asker, worker = play(asks(0.0, timeout=60, attempts=3), lost=frozenset({0}))
+    assert transport.sent == [(0.0, "asker", "Work"), (1.0, "asker", "Work"), (1.25, "worker", "Done")]
+    assert asker.result == (1, 1.5)
+    assert worker.handled == 1
+
+
+def test_a_lost_answer_is_given_again_without_doing_the_work_again() -> None:
+    transport, asker, worker = play(asks(0.0, timeout=60, attempts=3), lost=frozenset({1}))
+    assert [what for _, _, what in transport.sent] == ["Work", "Done", "Work", "Done"]
+    assert asker.result == (1, 1.5)
+    assert worker.handled == 1
+
+
+def test_a_repetition_during_the_work_does_nothing() -> None:
+    transport, asker, worker = play(asks(10.0, timeout=60, attempts=None))
+    # Asked at 0, after 1 s, and after 2 and 4 more; done at 10.25 s.
+    assert transport.sent[:-1] == [(when, "asker", "Work") for when in (0.0, 1.0, 3.0, 7.0)]
+    assert transport.sent[-1] == (10.25, "worker", "Done")
+    assert asker.result == (1, 10.5)
+    assert worker.handled == 1
+    # The answer is to the first attempt, so that it tells how long the work takes.
+    assert asker.round_trips.of("worker", Work).smoothed_s == 10.5
+
+
+def test_the_limit_is_learned_of_answers_to_repetitions_as_well() -> None:
+    _, asker, _ = play(asks(0.0, timeout=60, attempts=3), lost=frozenset({0}))
+    trip = asker.round_trips.of("worker", Work)
+    assert (trip.smoothed_s, trip.failures) == (0.5, 0)
+
+
+def test_it_is_given_up_after_the_last_attempt_and_at_the_outer_limit() -> None:
+    everything = frozenset(range(100))
+    _, asker, _ = play(asks(0.0, timeout=60, attempts=3), lost=everything)
+    assert asker.result == ("worker is unavailable: no answer to Work within 7 s", 7.0)
+    _, asker, _ = play(asks(0.0, timeout=5, attempts=None), lost=everything)
+    assert asker.result == ("worker is unavailable: no answer to Work within 5 s", 5.0)
+    transport, asker, _ = play(asks(0.0, timeout=60), lost=everything)
+    assert len(transport.sent) == 1
+    assert asker.result == ("worker is unavailable: no answer to Work within 60 s", 60.0)
+
+
+def test_a_late_copy_of_a_question_that_nobody_waits_for_is_not_handled() -> None:
+    async def script(asker: Asker) -> object:
+        for _ in range(2):
+            await asker.ask("worker", Work(0.0), timeout=60, attempts=2)
+        return None
+
+    # The copy of the first arrives at 2.75 s, long after the second was answered.
+    transport, _, worker = play(script, copied=frozenset({0}))
+    assert worker.handled == 2
+    assert [what for _, _, what in transport.sent] == ["Work", "Done", "Work", "Done"]
+
+
+def test_what_was_answered_is_kept_only_while_it_may_be_needed() -> None:
+    async def script(asker: Asker) -> object:
+        for _ in range(50):
+            await asker.ask("worker", Work(0.0), timeout=60, attempts=2)
+        return None
+
+    _, _, worker = play(script)
+    assert sum([len(given) for given in worker._answers._given.values()]) == 1
+
+
+@given(st.sets(st.integers(0, 30), max_size=12), st.sets(st.integers(0, 30)), st.floats(0.0, 3.0))
+def test_whatever_is_lost_or_copied_work_is_done_once(
+    lost: set[int], copied: set[int], seconds: float
+) -> None:
+    async def script(asker: Asker) -> object:
+        return [(await asker.ask("worker", Work(seconds), timeout=900, attempts=None)).number for _ in "123"]
+
+    _, asker, worker = play(script, lost=frozenset(lost), copied=frozenset(copied))
+    if len(lost) < 8:
+        assert asker.result == [1, 2, 3]
+        assert worker.handled == 3
+    assert worker.handled <= 3
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5])
+def test_attempts_must_be_a_number_of_times(attempts: float) -> None:
+    async def script(asker: Asker) -> object:
+        with pytest.raises(ValueError, match="needs attempts of 1 or more, or None for no limit, not"):
+            await asker.ask("worker", Work(0.0), timeout=1, attempts=attempts)  # type: ignore[arg-type]
+        return "refused"
+
+    _, asker, _ = play(script)
+    assert asker.result == "refused"
+
+
+def test_who_is_late_with_a_collected_message_is_reminded() -> None:
+    async def script(asker: Asker) -> object:
+        found = await asker.collect(News, ["worker"], timeout=60, reminder=NewsWanted(7))
+        return found["worker"].number, asker.now
+
+    transport, asker, _ = play(script, lost=frozenset({0, 2}))
+    # Reminded after 1 s and 2 more; the answer to the second is lost, that to the third (4 s later) heard.
+    assert [when for when, sender, _ in transport.sent if sender == "asker"] == [1.0, 3.0, 7.0]
+    assert asker.result == (7, 7.5)
+    trip = asker.round_trips.of("worker", News)
+    assert not trip.known  # a repetition says nothing of how long the first one takes
+    assert trip.failures == 0
+
+
+def test_nobody_is_reminded_who_came_in_time_or_after_the_wait() -> None:
+    async def script(asker: Asker) -> object:
+        asker.tell("worker", NewsWanted(1))
+        for _ in range(2):
+            await asker.collect(News, ["worker"], timeout=0.9, reminder=NewsWanted(2))
+        return None
+
+    transport, _, _ = play(script)
+    assert [what for _, _, what in transport.sent] == ["NewsWanted", "News"]
