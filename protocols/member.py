@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -109,8 +110,8 @@ class Member(Actor):
         self.rng = surroundings.rng
         self.observe = surroundings.observe
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # Suspected peers that are asked now and then whether they are there.
-        self._sought: dict[str, None] = {}
+        # Who asks suspected peers, now and then, whether they are there.
+        self._sought: dict[str, asyncio.Task[None]] = {}
         self.membership.on_change = self.peer_changed
 
     @property
@@ -143,21 +144,19 @@ class Member(Actor):
         """
         believed = peer in self.peers
         self.membership.suspect(peer)
-        if believed and peer not in self.peers and peer not in self._sought:
-            self.spawn(self._seek(peer))
+        if believed and peer not in self.peers:
+            if peer in self._sought:
+                self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
+            self._sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
-        self._sought[peer] = None
-        try:
-            wait_s = _SEEK_AFTER_S
-            for _ in range(_SEEK_TIMES_MAX):
-                await self.sleep(wait_s)
-                if peer in self.peers:
-                    return
-                self.tell(peer, AreYouThere())
-                wait_s *= 2
-        finally:
-            del self._sought[peer]
+        wait_s = _SEEK_AFTER_S
+        for _ in range(_SEEK_TIMES_MAX):
+            await self.sleep(wait_s)
+            if peer in self.peers:
+                return
+            self.tell(peer, AreYouThere())
+            wait_s *= 2
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
