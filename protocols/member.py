@@ -24,6 +24,9 @@ _SEEK_TIMES_MAX = 24  # the last one after half a year
 class Settings(base.Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
 
+    alone: bool = False
+    """No client knows any other, so that each trains by itself as it does in this method: its control."""
+
 
 class Membership(Protocol):
     """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
@@ -81,7 +84,7 @@ class Surroundings:
 
     `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
     number that all clients were given before the start; `observe(name, value)` reports to the observer and
-    costs nothing.
+    costs nothing. `alone`: there are no peers and no servers, and never will be.
     """
 
     transport: Transport
@@ -91,6 +94,7 @@ class Surroundings:
     shared_seed: int
     observe: Callable[[str, float], None]
     newcomers: NewcomersStart = NewcomersStart()
+    alone: bool = False
 
 
 class Member(Actor):

@@ -74,6 +74,8 @@ def _parts(progress: Progress) -> list[str]:
     parts.append(f"virtual time {text.duration(progress.virtual_s)}{limit}")
     if progress.iterations is not None:
         parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
+    if progress.budget_spent is not None:
+        parts.append(f"{text.share(progress.budget_spent)} of the budget spent")
     if progress.accuracy is not None:
         parts.append(f"accuracy {text.share(progress.accuracy)}")
     if progress.diverged:

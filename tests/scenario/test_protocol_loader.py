@@ -89,7 +89,7 @@ def test_a_class_of_a_package() -> None:
 def test_a_class_of_a_file_beside_the_scenario(own: Path) -> None:
     found = find_protocol("own.py:Mine", own.parent)
     assert found.__name__ == "Mine"
-    assert found.Settings().model_dump() == {"rounds": 3, "patience": 2.0}
+    assert found.Settings().model_dump() == {"alone": False, "rounds": 3, "patience": 2.0}
 
 
 def test_the_current_folder_comes_first(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_scenario_with_a_protocol_from_a_file(own: Path) -> None:
     scenario = load_scenario(path, ["protocol.name=own.py:Mine", "protocol.rounds=5"])
     assert scenario.protocol.name == f"{own}:Mine"
     assert scenario.protocol.label == "Mine"
-    assert scenario.protocol.settings.model_dump() == {"rounds": 5, "patience": 2.0}
+    assert scenario.protocol.settings.model_dump() == {"alone": False, "rounds": 5, "patience": 2.0}
     copy = write(own.parent, to_toml(scenario), "scenario.toml")
     assert load_scenario(copy) == scenario
 

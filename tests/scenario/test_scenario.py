@@ -116,7 +116,8 @@ def test_an_override_reaches_into_lists(tmp_path: Path) -> None:
 def test_another_protocol_drops_what_it_does_not_know(small: Path) -> None:
     scenario = load_scenario(small, ["protocol.name=local", "protocol.local_steps=3"])
     assert scenario.protocol.name == "local"
-    assert scenario.protocol.settings.model_dump() == {"local_steps": 3, "local_epochs": None}
+    stated = {"alone": False, "local_steps": 3, "local_epochs": None}
+    assert scenario.protocol.settings.model_dump() == stated
 
 
 def test_another_protocol_refuses_what_is_overridden_for_it(small: Path) -> None:
