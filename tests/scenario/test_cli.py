@@ -341,6 +341,15 @@ def test_progress_of_a_run_that_ends_by_iterations() -> None:
     )
 
 
+def test_the_table_says_how_much_each_client_trained() -> None:
+    work = {name: {"min": 1000, "max": 1767} for name in ("steps", "samples")} | {"gradients": {"max": 0}}
+    table = rendered(SUMMARY | {"alone": True, "work": work})
+    assert "gossip, alone" in table
+    assert "1,000 to 1,767 steps, 1,000 to 1,767 samples" in table
+    work["gradients"] = {"min": 5, "max": 5}
+    assert " steps, 5 gradients, " in rendered(SUMMARY | {"work": work})
+
+
 def test_progress_of_a_run_that_ends_by_a_budget() -> None:
     output = StringIO()
     with ProgressLine(Console(file=output, width=40)) as progress:
