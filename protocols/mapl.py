@@ -343,7 +343,7 @@ class MAPL(learner.Learner):
         match message:
             case Knowledge():
                 self.remember(message, sender)
-                done = type(message) is not RoundKnowledge  # that is collected
+                done = self.finished or type(message) is not RoundKnowledge  # that is collected
             case KnowledgeWanted():
                 self.tell(sender, self.knowledge(KnowledgeOnDemand))
                 done = True
@@ -375,7 +375,7 @@ class MAPL(learner.Learner):
             )
             self.heard_at[sender] = self.now
         waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
-        if waits and self.begun and sender not in self.shares:
+        if waits and self.begun and (self.finished or sender not in self.shares):
             # It waits for this client, which does not wait for it.
             own = self.knowledge(RoundKnowledge)
             answer = replace(own, round=max(self.round, knowledge.round), wanted=False)

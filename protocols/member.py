@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _SEEK_TIMES_MAX = 24  # the last one after half a year
 class Settings(base.Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
 
+    alone: bool = False
+    """No client knows any other, so that each trains by itself as it does in this method: its control."""
     unusual: tuple[str, ...] = ()
     """Keys outside this section whose values the method was not made for (`["training.momentum"]`), and are
     meant all the same; without, they are refused."""
@@ -106,7 +109,7 @@ class Surroundings:
 
     `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
     number that all clients were given before the start; `observe(name, value)` reports to the observer and
-    costs nothing.
+    costs nothing. `alone`: there are no peers and no servers, and never will be.
     """
 
     transport: Transport
@@ -116,6 +119,7 @@ class Surroundings:
     shared_seed: int
     observe: Callable[[str, float], None]
     newcomers: NewcomersStart = NewcomersStart()
+    alone: bool = False
 
 
 class Member(Actor):
@@ -135,8 +139,8 @@ class Member(Actor):
         self.rng = surroundings.rng
         self.observe = surroundings.observe
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # Suspected peers that are asked now and then whether they are there.
-        self._sought: dict[str, None] = {}
+        # Who asks suspected peers, now and then, whether they are there.
+        self._sought: dict[str, asyncio.Task[None]] = {}
         self.membership.on_change = self.peer_changed
 
     @property
@@ -169,21 +173,19 @@ class Member(Actor):
         """
         believed = peer in self.peers
         self.membership.suspect(peer)
-        if believed and peer not in self.peers and peer not in self._sought:
-            self.spawn(self._seek(peer))
+        if believed and peer not in self.peers:
+            if peer in self._sought:
+                self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
+            self._sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
-        self._sought[peer] = None
-        try:
-            wait_s = _SEEK_AFTER_S
-            for _ in range(_SEEK_TIMES_MAX):
-                await self.sleep(wait_s)
-                if peer in self.peers:
-                    return
-                self.tell(peer, AreYouThere())
-                wait_s *= 2
-        finally:
-            del self._sought[peer]
+        wait_s = _SEEK_AFTER_S
+        for _ in range(_SEEK_TIMES_MAX):
+            await self.sleep(wait_s)
+            if peer in self.peers:
+                return
+            self.tell(peer, AreYouThere())
+            wait_s *= 2
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""

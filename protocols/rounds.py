@@ -33,7 +33,8 @@ class RoundLearner(learner.Learner):
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, silent ones
     are suspected after a patience, and a newcomer takes part in the next one. Who missed rounds (a newcomer,
-    or one that was waited for in vain) sees the others' models of a later round and goes on from there.
+    or one that was waited for in vain) sees the others' models of a later round and goes on from there. Who
+    has spent its budget begins no round, and answers those of others with the model that it has.
     """
 
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)
@@ -82,6 +83,11 @@ class RoundLearner(learner.Learner):
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
+        if isinstance(message, RoundModel) and self.finished:
+            if message.partner:  # it waits for us, who take part in no round any more
+                last = RoundModel(self.params, message.round, len(self.peers), self.now, partner=False)
+                self.tell(sender, last)
+            return True
         if (
             isinstance(message, RoundModel)
             and self.announced is not None

@@ -51,6 +51,11 @@ class Protocol:
         return self.name.rpartition(":")[2]
 
     @property
+    def alone(self) -> bool:
+        """Whether it is run as its own control, by clients that know of nobody."""
+        return getattr(self.settings, "alone", False) is True
+
+    @property
     def file(self) -> Path | None:
         """The file that the name names; None for a protocol of ours or of a package."""
         place = self.name.rpartition(":")[0]

@@ -268,7 +268,24 @@ BAD = {
     ),
     "no end": (
         edited('duration = "1 min"\n', ""),
-        "run.duration: state 'duration', 'iterations' or both (the first one ends the run)",
+        "run.duration: state 'duration', 'iterations', 'budget' or several (the first one ends the run)",
+    ),
+    "empty budget": (
+        edited("[run]", "[run]\nbudget = {}"),
+        "run.budget.steps: state exactly one of 'steps' or 'samples' or 'time' or 'bytes'",
+    ),
+    "two budgets": (
+        edited("[run]", '[run]\nbudget = { steps = 100, time = "1 min" }'),
+        "run.budget.time = \"1 min\": state exactly one of 'steps' or 'samples' or 'time' or 'bytes'",
+    ),
+    "budget of nothing": (
+        edited("[run]", "[run]\nbudget = { steps = 0 }"),
+        "run.budget.steps = 0: must be more than 0",
+    ),
+    "budget that nobody may spend": (
+        edited('duration = "1 min"', 'budget = { bytes = "1 MB" }'),
+        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' beside it, as who sends nothing never "
+        "spends it",
     ),
     "no evaluation": (
         edited('evaluate_every = "15 s"\n', ""),
