@@ -35,6 +35,7 @@ WORLD = (
     ),
     'model.initialisation="independent"',
 )
+PLUS = ("protocol.name=mapl-plus", 'model.initialisation="shared-backbone"')
 CODE = ("protocol.similarity=per-class", "protocol.degree_gradient=false", "protocol.graph_step=sign")
 
 
@@ -163,7 +164,7 @@ def test_what_travels(mode: str) -> None:
 
 
 def test_backbones_travel_with_mapl_plus() -> None:
-    with ran(*WORLD, "protocol.name=mapl-plus", "protocol.warm_up=9", "run.iterations=1") as world:
+    with ran(*WORLD, *PLUS, "protocol.warm_up=9", "run.iterations=1") as world:
         count, size = world.network.counts.by_type["Knowledge"]
         backbone = columns(world, 0, "backbone")
         numbers = count * (PROTOTYPES + backbone.stop - backbone.start)
@@ -172,7 +173,7 @@ def test_backbones_travel_with_mapl_plus() -> None:
 
 def test_mapl_plus_mixes_backbones() -> None:
     """One round with equal weights: the mean of all prototypes and backbones, and one's own head."""
-    with ran(*WORLD, "protocol.name=mapl-plus", "protocol.mode=synchronous", "run.iterations=1") as world:
+    with ran(*WORLD, *PLUS, "protocol.mode=synchronous", "run.iterations=1") as world:
         assert isinstance(learner(world, 0), MaplPlus)
         rows = [trained(world, i, row, steps=1) for i, row in enumerate(initial(world))]
         for part in ("prototypes", "backbone"):
