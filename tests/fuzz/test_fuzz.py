@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 from sim import input_file
 from sim.cli import app
+from sim.results import text
 from tests.fuzz import data, grammar, isolation, judge, tables, worlds
 from tests.fuzz.case import Case, Kind, attempt, minimised
 from tests.fuzz.isolation import Outcome
 from tests.fuzz.judge import fault
 from tests.fuzz.kinds import KINDS
 from tests.fuzz.of_results import RESULTS
-from tests.scenario.texts import SMALL, write
 
 SEEDS = range(12)
 
@@ -153,11 +153,10 @@ def test_a_command_that_eats_memory_is_ended(tmp_path: Path, monkeypatch: pytest
     assert outcome.peak_bytes > without + 50_000_000
 
 
-def test_what_a_check_says_of_memory_is_understood(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["check", str(write(tmp_path, SMALL))])
-    assert "9.76\N{NO-BREAK SPACE}kB of models and optimizers" in result.stdout
-    assert judge.announced_bytes(result.stdout) == 9_760
-    assert judge.announced_bytes("  memory    1.2 GB of models and optimizers") == 1.2e9
+def test_what_a_check_says_of_memory_is_understood() -> None:
+    said = "  memory    {} of models and optimizers, 474 kB of samples"
+    assert judge.announced_bytes(said.format(text.size(9_760))) == 9_760
+    assert judge.announced_bytes(said.format(text.size(1.2e9))) == 1.2e9
     assert judge.announced_bytes("small.toml: run.seed = -1") == 0
 
 
