@@ -34,8 +34,8 @@ Differences to the paper:
   `constant_iterations = 800` and `decay = "1/sqrt(t)"` for "mixed". The paper's "first 0.2 % of iterations"
   is `constant_iterations` here (0.2 % of 40,000 by default).
 - The authors' code updates the models before the weights; that equals this order without the very first
-  update of the weights. Their momentum (0.9 m + 0.1 g) is `training.momentum = 0.9` with a tenth of the
-  learning rate.
+  update of the weights. Their momentum is an average, m <- 0.9 m + 0.1 g from
+  m = g at the first step: `training.momentum = 0.9` with `training.dampening = 0.9`.
 - Pulls in one iteration of more than one local step keep their anchors fixed.
 - A peer from which nothing came for `patience` is suspected: it pulls no more until it is heard from again,
   its weight is kept (on the simplex its share goes to the others, as does that of a peer that left the view).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -17,6 +18,11 @@ class Compute(ABC):
     """Training steps of a pass over the client's own samples, without the last incomplete batch."""
     classes: int
     """Number of classes of the data, those that this client has no sample of included."""
+
+    @property
+    def steps_left(self) -> float:
+        """Training steps that may still be begun: what the client's budget leaves; without one infinite."""
+        return math.inf
 
     @property
     @abstractmethod

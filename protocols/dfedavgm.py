@@ -7,7 +7,7 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
     x_i <- sum_j W_ij y_j          W: Metropolis-Hastings weights of the topology
 
 The momentum is forgotten at the start of each round. theta and eta are the scenario's (`training.momentum`,
-`training.learning_rate`); without momentum, which a method cannot see, this is DFedAvg.
+`training.learning_rate`), which must be those of SGD with momentum; without it this is DFedAvg.
 
 It differs from D-PSGD in what is averaged: the models after the local steps, not those before. The
 asynchronous form is AD-PSGD's exchange beside such local steps. As in D-PSGD a neighbour that stays silent
@@ -16,7 +16,11 @@ for `patience` is left out and its weight given to the client itself. Quantised 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from protocols import settings as base
 from protocols.dpsgd import DPSGD
+from protocols.member import Requirement, common_start
 from protocols.settings import Count
 from protocols.vectors import Vector
 
@@ -36,6 +40,15 @@ class DFedAvgM(DPSGD):
 
     Settings = DFedAvgMSettings
     settings: DFedAvgMSettings
+
+    @classmethod
+    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+        made_for = "takes local steps of SGD with momentum"
+        return (
+            common_start("shared"),
+            Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
+            Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
+        )
 
     async def local_update(self) -> Vector:
         steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch

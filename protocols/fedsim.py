@@ -7,12 +7,14 @@ backbone theta_i personal and the head phi shared, as Mukherjee et al. (MAPL, ap
                 (theta_i, phi_i) <- E local epochs, of both at once
                 phi <- sum_i n_i phi_i / sum_i n_i
 
-Only heads travel, so that backbones may differ. Until there is an average a client trains its own head. Its
-model, as it is evaluated, is what it has trained last, with the average in place of its head if the server
-has told it a newer one since.
+Only heads travel, so that backbones may differ. Until there is an average a client trains its own head.
 
 Differences to the paper: Pillutla et al. share most layers and keep few, and weigh clients as their objective
-does; here by their samples or equally (`weights`).
+does; here by their samples or equally (`weights`). Their models are evaluated with the average, whose place
+in the algorithm is the end of a round. Here the average comes with the next round's task, so that a model, as
+it is evaluated, is by default what the client has trained last, its own head included: which flatters the
+method where classes differ. With `broadcast = "all"` the average is sent as soon as it is made, and takes the
+place of the head in what is evaluated.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ Differences to the papers: models are sent whole (no subsampling or token accoun
 client's current one (2019), not with the one received before it (2013). A client trains only when a model
 arrives, so one without peers stays at its initial model; and one that is slower than its arrivals works off a
 growing queue of ever older models, until its mailbox is full (`mailbox_overflows` in the summary).
+
+One whose budget is spent goes on pushing and merging, as the others train only on what they are sent. Alone
+it trains once in each period.
 """
 
 from __future__ import annotations
@@ -54,10 +57,14 @@ class Gossip(learner.Learner):
         # A random phase: without it all clients would push at the same instants for ever.
         await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
         await super().run()
+        while not self.surroundings.alone:
+            await self.step()
 
     async def step(self) -> None:
         self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
+        if self.surroundings.alone:
+            await self.train_on()
 
     async def on_message(self, message: object, sender: str) -> None:
         match message:
@@ -65,9 +72,14 @@ class Gossip(learner.Learner):
                 self.observe("staleness", self.now - other.time)
                 self.params = self.merged(other)
                 self.age = max(self.age, other.age)
-                update = await self.train(self.settings.local_steps)
-                self.params = self.params + update
-                self.age += self.settings.local_steps
+                await self.train_on()
+
+    async def train_on(self) -> None:
+        """Train the current model."""
+        steps = int(min(self.settings.local_steps, self.compute.steps_left))
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        self.age += steps
 
     def merged(self, other: AgedModel) -> Vector:
         """Own and received model combined."""

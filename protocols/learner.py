@@ -18,6 +18,7 @@ from protocols.member import (
     Membership,
     ModelWanted,
     NewcomersStart,
+    Requirement,
     Server,
     ServerPlan,
     Settings,
@@ -34,6 +35,7 @@ __all__ = [
     "Membership",
     "ModelWanted",
     "NewcomersStart",
+    "Requirement",
     "Server",
     "ServerPlan",
     "Settings",
@@ -58,6 +60,9 @@ class Learner(Member):
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
+    finished = False
+    """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
+    _stepping = False
 
     def __init__(
         self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
@@ -127,11 +132,16 @@ class Learner(Member):
         raise NotImplementedError(f"{type(self).__name__} defines no step()")
 
     async def run(self) -> None:
-        """Repeat `step` for ever. A method that only answers messages overrides this to return at once."""
+        """Repeat `step` until the budget is spent; without one for ever.
+
+        Handlers and spawned coroutines go on after that. A method that only answers messages overrides this
+        to return at once.
+        """
         self._relabel("step")
         timeless, now = 0, self._transport.now
         before = now()
-        while True:
+        self._stepping = True
+        while self.compute.steps_left:
             await self.step()
             self.finish_iteration()
             after = now()
@@ -141,6 +151,17 @@ class Learner(Member):
                     f"step() of {type(self).__name__} took no virtual time {timeless} times in a row, so "
                     "time stands still: train, sleep or wait for a message in it"
                 )
+        self._stepping = False
+        self._finish()
+        for kind in self.collected:  # it has come for a step that there will not be
+            kept: dict[str, object] = await self.collect(kind, self.peers, timeout=0.0)
+            for sender, message in kept.items():
+                self.heard(message, sender)
+            self.discard(kind)
+
+    def _finish(self) -> None:
+        self.finished = True
+        self.observe("iterations", self.iterations)  # so that the observer looks at it again
 
     @property
     def progress(self) -> str:
@@ -174,6 +195,11 @@ class Learner(Member):
         return []
 
     @classmethod
+    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+        """What it needs of the rest of the scenario, which is refused otherwise unless `unusual` names it."""
+        return ()
+
+    @classmethod
     def objective(cls, settings: base.Settings) -> Objective | None:
         """What clients minimise; None for what the data ask for, cross-entropy over classes."""
         return None
@@ -200,13 +226,27 @@ class Learner(Member):
         `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
         loses whatever was merged meanwhile.
 
+        A budget that leaves fewer steps shortens the training; one that is spent leaves an update of zeros,
+        at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
+        the client has finished.
+
         start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
         c/2 ||x - a||^2 to the objective. learning_rate: instead of the scenario's. fresh_optimizer: forget
         momentum and moments first.
         """
         if start is None:
             start = self.params
-        return await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer) - start
+        left = self.compute.steps_left
+        if left < steps:
+            if not left:
+                if not self._stepping:
+                    self._finish()
+                return start - start
+            steps = int(left)
+        trained = await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer)
+        if self.finished:
+            self._finish()  # it was the last job that was under way
+        return trained - start
 
     async def gradient(self, at: Vector) -> Vector:
         """Stochastic gradient at the parameters `at`, on a fresh batch of this client's own data."""

@@ -20,7 +20,8 @@ may ask some strangers for theirs (`explore`), so that it can start from a few n
 
 Differences to the paper: a neighbour whose weight falls to 0 is told, and drops the sender in turn, as it
 gets nothing from it any more. (The paper's clients live in one process, where one can go on reading from
-another that gives it no weight.) Neighbours without a known head keep their weight: CGL shares out the rest.
+another that gives it no weight.) Neighbours without a known head keep their weight: CGL, and what a departure
+leaves, go by them.
 The choices of the authors' code are settings: `loss_variant`, `similarity`, `degree_gradient`, `graph_step`.
 """
 
@@ -72,6 +73,7 @@ class MAPL(learner.Learner):
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
+        self.judged: dict[str, None] | None = None  # neighbours whose weight CGL learned; None: it never ran
         self.parted: dict[str, None] = {}  # peers that were told so
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
         self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
@@ -231,6 +233,7 @@ class MAPL(learner.Learner):
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
         self.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
+        self.judged = {peer: None for peer in self.shares if peer in heads}
         for peer in self.shares:
             self.heard_at.setdefault(peer, self.now)
             self.parted.pop(peer, None)
@@ -269,14 +272,21 @@ class MAPL(learner.Learner):
             self.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
-        """Take a neighbour's weight away and share it out among the others and the client itself."""
-        self.known.pop(peer, None)
-        self.new_heads.pop(peer, None)
-        self.heard_at.pop(peer, None)
-        self.asked.pop(peer, None)
+        """Take a neighbour's weight away and give it to the client itself and the neighbours judged by CGL.
+
+        In proportion to what they have: CGL has learned how they compare, and the authors' step along the
+        sign, which moves all that are similar enough by as much, would never restore it. One not judged yet
+        keeps its weight, as it does in CGL: that others prove different says nothing for it. As long as CGL
+        has judged nobody, all stay equal, as if the client had begun with fewer neighbours.
+        """
+        for known in (self.known, self.new_heads, self.heard_at, self.asked):
+            known.pop(peer, None)
         share = self.shares.pop(peer, 0.0)
-        for other in self.shares if share < 1.0 else ():
-            self.shares[other] /= 1.0 - share
+        judged = self.shares if self.judged is None else self.judged
+        kept = sum([weight for other, weight in self.shares.items() if other not in judged])
+        for other in self.shares:
+            if other in judged:
+                self.shares[other] *= (1.0 - kept) / (1.0 - kept - share)
 
     def give_up(self, peer: str) -> None:
         """A neighbour stayed silent too long: no weight for it, whatever the membership makes of it.
@@ -318,7 +328,7 @@ class MAPL(learner.Learner):
         match message:
             case Knowledge():
                 self.remember(message, sender)
-                done = type(message) is not RoundKnowledge  # that is collected
+                done = self.finished or type(message) is not RoundKnowledge  # that is collected
             case KnowledgeWanted():
                 self.tell(sender, self.knowledge(KnowledgeOnDemand))
                 done = True
@@ -368,7 +378,7 @@ class MAPL(learner.Learner):
             )
             self.heard_at[sender] = self.now
         waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
-        if waits and self.begun and sender not in self.shares:
+        if waits and self.begun and (self.finished or sender not in self.shares):
             # It waits for this client, which does not wait for it.
             own = self.knowledge(RoundKnowledge)
             answer = replace(own, round=max(self.round, knowledge.round), wanted=False)

@@ -5,7 +5,11 @@ Mukherjee, Simonetto and Jamali-Rad, "MAPL: Model agnostic peer-to-peer learning
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from protocols import settings as base
 from protocols.mapl import MAPL
+from protocols.member import Requirement, common_start
 
 
 class MaplPlus(MAPL):
@@ -13,3 +17,7 @@ class MaplPlus(MAPL):
 
     heterogeneous = False
     mixed = ("prototypes", "backbone")
+
+    @classmethod
+    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+        return (common_start("shared-backbone", "shared"),)

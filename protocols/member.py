@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,6 +23,34 @@ _SEEK_TIMES_MAX = 24  # the last one after half a year
 
 class Settings(base.Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
+
+    alone: bool = False
+    """No client knows any other, so that each trains by itself as it does in this method: its control."""
+    unusual: tuple[str, ...] = ()
+    """Keys outside this section whose values the method was not made for (`["training.momentum"]`), and are
+    meant all the same; without, they are refused."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a method needs of the rest of a scenario, or it would not be what its paper describes.
+
+    key: where the value stands, such as "model.initialisation". suits: whether a value will do. problem: why
+    others won't, and which ones are allowed; the words after the key and its value.
+    """
+
+    key: str
+    suits: Callable[[Any], bool]
+    problem: str
+
+
+def common_start(*allowed: str) -> Requirement:
+    """Of methods that average models, or backbones, which no server has handed out."""
+    means_little = "averages layers of different clients, which means little if these start apart"
+    must_be = " or ".join(f'"{value}"' for value in allowed)
+    return Requirement(
+        "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
+    )
 
 
 class Membership(Protocol):
@@ -91,7 +120,7 @@ class Surroundings:
 
     `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
     number that all clients were given before the start; `observe(name, value)` reports to the observer and
-    costs nothing.
+    costs nothing. `alone`: there are no peers and no servers, and never will be.
     """
 
     transport: Transport
@@ -101,6 +130,7 @@ class Surroundings:
     shared_seed: int
     observe: Callable[[str, float], None]
     newcomers: NewcomersStart = NewcomersStart()
+    alone: bool = False
 
 
 class Member(Actor):
@@ -120,8 +150,8 @@ class Member(Actor):
         self.rng = surroundings.rng
         self.observe = surroundings.observe
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
-        # Suspected peers that are asked now and then whether they are there.
-        self._sought: dict[str, None] = {}
+        # Who asks suspected peers, now and then, whether they are there.
+        self._sought: dict[str, asyncio.Task[None]] = {}
         self.membership.on_change = self.peer_changed
 
     @property
@@ -161,21 +191,19 @@ class Member(Actor):
         """
         believed = peer in self.peers
         self.membership.suspect(peer)
-        if believed and peer not in self.peers and peer not in self._sought:
-            self.spawn(self._seek(peer))
+        if believed and peer not in self.peers:
+            if peer in self._sought:
+                self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
+            self._sought[peer] = self.spawn(self._seek(peer))
 
     async def _seek(self, peer: str) -> None:
-        self._sought[peer] = None
-        try:
-            wait_s = _SEEK_AFTER_S
-            for _ in range(_SEEK_TIMES_MAX):
-                await self.sleep(wait_s)
-                if peer in self.peers:
-                    return
-                self.tell(peer, AreYouThere())
-                wait_s *= 2
-        finally:
-            del self._sought[peer]
+        wait_s = _SEEK_AFTER_S
+        for _ in range(_SEEK_TIMES_MAX):
+            await self.sleep(wait_s)
+            if peer in self.peers:
+                return
+            self.tell(peer, AreYouThere())
+            wait_s *= 2
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""

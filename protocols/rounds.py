@@ -74,7 +74,8 @@ class RoundLearner(learner.Learner):
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, silent ones
     are suspected after a patience, and a newcomer takes part in the next one. Who missed rounds (a newcomer,
-    or one that was waited for in vain) sees the others' models of a later round and goes on from there.
+    or one that was waited for in vain) sees the others' models of a later round and goes on from there. Who
+    has spent its budget begins no round, and answers those of others with the model that it has.
     """
 
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)
@@ -143,6 +144,8 @@ class RoundLearner(learner.Learner):
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
+        if self.finished:
+            return self.heard_when_finished(message, sender) or done
         if self.announced is None:
             return done or type(message) is RoundModelWanted
         match message:
@@ -154,6 +157,20 @@ class RoundLearner(learner.Learner):
                 self.round_trips.lossy = True
                 self.repeat(number, sender, attempt)
         return done or type(message) is RoundModelWanted
+
+    def heard_when_finished(self, message: object, sender: str) -> bool:
+        """Send the final model to whoever waits for this client, which takes part in no round any more."""
+        match message:
+            case RoundModel(round=number, partner=partner):
+                attempt = 0
+            case RoundModelWanted(number, attempt):
+                partner = True
+            case _:
+                return False
+        if partner:
+            last = RoundModel(self.params, number, len(self.peers), self.now, partner=False)
+            self.tell(sender, replace(last, repeated=attempt > 0, attempt=attempt))
+        return True
 
     def repeat(self, number: int, peer: str, attempt: int = 0) -> None:
         """Send `peer` once more what was announced for a round; if that is too long ago, for the current."""

@@ -6,6 +6,10 @@
 
 A client that has not answered after `patience` is left out of the round. Only the server begins a round: it
 waits for answers, never for clients that are gone, and whoever comes or comes back is sampled from then on.
+
+A client whose budget is spent answers as ever, with what it was sent and has not trained: averages keep their
+weights, instead of leaning towards the few that still train. It has finished with the first such task, which
+brought it the average of the last round that it trained in. When all have, the server pauses.
 """
 
 from __future__ import annotations
@@ -28,6 +32,13 @@ from protocols.vectors import Vector
 @dataclass(frozen=True)
 class Task:
     """Base of what a server asks a client to do; the answer to it is the client's contribution."""
+
+
+@dataclass(frozen=True)
+class WithoutTraining:
+    """The answer of a client whose budget is spent."""
+
+    answer: object
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,12 @@ class RoundServer(learner.Server):
 
     settings: RoundSettings
 
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+    ) -> None:
+        super().__init__(name, surroundings, settings, initial)
+        self.finished: set[str] = set()  # clients whose budgets are spent; never iterated over
+
     def task(self, client: str, number: int) -> Task:
         """What `client` has to do in round `number`."""
         raise NotImplementedError
@@ -72,7 +89,7 @@ class RoundServer(learner.Server):
         number = 0
         self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
         while True:
-            if not self.peers:
+            if self.finished.issuperset(self.peers):  # or there are none
                 await self.sleep(self.settings.patience)
                 continue
             await self.round(number)
@@ -107,10 +124,14 @@ class RoundServer(learner.Server):
         """What one client answers; None if it does not in time."""
         try:
             task = self.task(client, number)
-            return await self.ask(client, task, timeout=self.settings.patience, attempts=None)
+            answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
             self.suspect(client)
             return None
+        if not isinstance(answer, WithoutTraining):
+            return answer
+        self.finished.add(client)
+        return answer.answer
 
 
 class RoundClient(learner.Learner):
@@ -143,8 +164,18 @@ class RoundClient(learner.Learner):
         steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
         return start + await self.train(steps, start=start, fresh_optimizer=True)
 
+    async def step(self) -> None:
+        """A round without a server: only `run` of a client that is alone gets here."""
+        self.params = await self.trained(self.params)
+
     async def run(self) -> None:
-        """Nothing by itself, but to make itself known: the message that it is there may have been lost."""
+        """Nothing by itself, but to make itself known: the message that it is there may have been lost.
+
+        Alone it trains round after round.
+        """
+        if self.surroundings.alone:
+            await super().run()
+            return
         self.known = False
         while True:
             await self.sleep(self.settings.patience)
@@ -163,7 +194,7 @@ class RoundClient(learner.Learner):
         finally:
             self.working = False
         self.finish_iteration()
-        return answer
+        return WithoutTraining(answer) if self.finished else answer
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)

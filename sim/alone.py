@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sim.clients import with_same_model
 from sim.learning.engine import Engine
 from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALONE
+from sim.results.metrics import ALONE, TOTALS
 from sim.simulation import Simulation
 
 
@@ -34,11 +34,12 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
 def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
     """Record what is known of the clients only when a run is over, as metrics of that time.
 
-    Every client's training steps, with the gradients that it computed, over all its lives, and, where this
-    was computed, what it reaches alone.
+    How much every client trained over all its lives, and, where this was computed, what it reaches alone.
     """
-    now, clients = simulation.loop.time(), simulation.clients
-    steps = [client.compute.steps_taken for client in clients]
-    simulation.metrics.add_all(now, [client.name for client in clients], "training_steps", steps)
+    now, names = simulation.loop.time(), [client.name for client in simulation.clients]
+    works = [client.account.work for client in simulation.clients]
+    totals = zip(*[(work.steps, work.gradients, work.samples) for work in works], strict=True)
+    for name, values in zip(TOTALS, totals, strict=True):
+        simulation.metrics.add_all(now, names, name, values)
     if alone:
         simulation.metrics.add_all(now, list(alone), simulation.measure + ALONE, list(alone.values()))

@@ -11,6 +11,7 @@ from typing import Any
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
 from protocols.learner import Learner
+from sim.budget import Account
 from sim.compute import DeviceCompute
 from sim.learning.engine import Scalar, Vector
 from sim.protocol_checks import defined
@@ -31,6 +32,7 @@ class Client:
     index: int
     name: str
     compute: DeviceCompute
+    account: Account
     membership: Membership
     fresh: Callable[[], Learner]
     up_at_start: bool
@@ -76,6 +78,16 @@ class Client:
         """Iterations that the present learner has done; one that starts afresh starts at 0."""
         assert self.learner is not None
         return self.learner.iterations
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has spent its budget, and done what it had begun."""
+        learner = self.learner
+        return learner is not None and learner.finished and not self.compute.steps_begun
+
+    def has_done(self, iterations: int) -> bool:
+        """Whether it has done so many iterations, or will do no more."""
+        return self.finished or self.iterations >= iterations
 
     @property
     def device(self) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -99,6 +99,10 @@ class DeviceCompute(learner.Compute):
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
+        self.steps_begun = 0
+        """Training steps of jobs that are under way."""
+        self.allowance: Callable[[], float] | None = None
+        """How many training steps may still be begun; None: any number."""
         self._training_s: dict[int, float] = {}  # of jobs, by samples
         self._forward_s: dict[int, float] = {}
 
@@ -115,9 +119,28 @@ class DeviceCompute(learner.Compute):
         return self.engine.intern(ClassMeans(self.kernel, self.engine.data.train, self.classes, features))
 
     @property
-    def steps_taken(self) -> int:
-        """Training steps and gradients so far, over all lives of the client."""
-        return self._drawn["train"] + self._drawn["gradient"]
+    def training_steps(self) -> int:
+        """Training steps so far, over all lives of the client."""
+        return self._drawn["train"]
+
+    @property
+    def gradients(self) -> int:
+        """Gradients so far, over all lives of the client; those of training steps do not count."""
+        return self._drawn["gradient"]
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of a training step or a gradient, each view counted."""
+        return self.batch_size * self.settings.views
+
+    @property
+    def samples_seen(self) -> int:
+        """Samples of all training steps and gradients so far, each view counted."""
+        return (self.training_steps + self.gradients) * self.samples_per_step
+
+    @property
+    def steps_left(self) -> float:
+        return math.inf if self.allowance is None else self.allowance()
 
     @property
     def step_s(self) -> float:
@@ -171,7 +194,11 @@ class DeviceCompute(learner.Compute):
         if pulls:
             strengths = tuple([_factor(strength) for strength, _ in pulls])
             anchors = [cast(Vector, anchor) for _, anchor in pulls]
-        await self._take_time(steps * self.batch_size)
+        self.steps_begun += steps
+        try:
+            await self._take_time(steps * self.batch_size)
+        finally:
+            self.steps_begun -= steps
         if fresh_optimizer:
             self.forget()
         rate = self.settings.learning_rate if learning_rate is None else learning_rate

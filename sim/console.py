@@ -74,6 +74,8 @@ def _parts(progress: Progress) -> list[str]:
     parts.append(f"virtual time {text.duration(progress.virtual_s)}{limit}")
     if progress.iterations is not None:
         parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
+    if progress.budget_spent is not None:
+        parts.append(f"{text.share(progress.budget_spent)} of the budget spent")
     if progress.accuracy is not None:
         parts.append(f"accuracy {text.share(progress.accuracy)}")
     if progress.diverged:
@@ -103,7 +105,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
 def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     accuracy, graph, clients = summary["accuracy"], summary["graph"], summary["clients"]
     messages, wall_s = summary["messages"], summary["wall_seconds"]
-    rows = [("protocol", str(summary["protocol"]))]
+    rows = [("protocol", outcome.protocol(summary))]
     if accuracy["mean"] is not None:
         rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
     if (settled := summary["settled"]) is not None:
@@ -129,6 +131,11 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(
         ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
     )
+    if (work := summary.get("work")) is not None:
+        did = [
+            f"{_range(work[name])} {name}" for name in ("steps", "gradients", "samples") if work[name]["max"]
+        ]
+        rows.append(("training per client", ", ".join(did) or "none"))
     engine = summary["engine"]
     if wall_s > 0:
         rows.append(("updates", f"{engine['updates']:,} ({engine['updates'] / wall_s:,.0f}/s)"))
@@ -136,6 +143,11 @@ def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("engine", f"{', '.join(engine['ways'])} on {engine['device']}; {memory}"))
     rows.append(("trace hash", str(summary["trace_hash"])))
     return rows
+
+
+def _range(counts: Mapping[str, Any]) -> str:
+    least, most = (f"{counts[end]:,}" for end in ("min", "max"))
+    return least if least == most else f"{least} to {most}"
 
 
 def _accuracy(values: Mapping[str, Any]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 
 from sim.clients import Client
 from sim.learning.engine.samples import Subset
 from sim.results import text
 from sim.scenario import Scenario
+from sim.settings.budget import Budget
 from sim.simulation import Simulation
 
 _NUMBER_BYTES = 4  # of a float32
@@ -74,6 +76,7 @@ def _time(scenario: Scenario) -> str:
     run = scenario.run
     ends = [f"{text.duration(run.duration)} virtual"] if run.duration is not None else []
     ends += [f"{run.iterations:,} iterations"] if run.iterations is not None else []
+    ends += [f"{_budget(run.budget)} of each client"] if run.budget is not None else []
     return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)})"
 
 
@@ -81,7 +84,7 @@ def _evaluated(scenario: Scenario) -> str:
     """How often: at time 0, then regularly, and at the end."""
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
-        at_most = "at most " if run.iterations is not None else ""
+        at_most = "at most " if run.iterations is not None or run.budget is not None else ""
         return f"{at_most}{_evaluations(run.duration, every.seconds):,} times"
     if run.iterations is not None and every.iterations is not None:
         return f"at most {1 + -(-run.iterations // every.iterations):,} times"
@@ -94,14 +97,26 @@ def _evaluations(duration_s: float, every_s: float) -> int:
     return 2 + int(within) - (1 if abs(within - round(within)) < 1e-9 else 0)
 
 
+def _budget(budget: Budget) -> str:
+    if budget.time is not None:
+        return text.duration(budget.time)
+    return text.size(budget.bytes) if budget.bytes is not None else f"{budget.limit:,} {budget.kind}"
+
+
 def _training(scenario: Scenario, simulation: Simulation) -> str:
-    steps_s = [client.compute.step_s * client.device.slowdown for client in simulation.clients]
+    clients, run = simulation.clients, scenario.run
+    steps_s = [client.compute.step_s * client.device.slowdown for client in clients]
     step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
-    if scenario.run.duration is None:
+    most = [client.account.steps_left() for client in clients]  # of a budget of steps or samples
+    trained = ""
+    if run.duration is not None:
+        up_s = _up_s(clients, simulation, run.duration)
+        in_time = [math.floor(up / step_s + 1e-9) for up, step_s in zip(up_s, steps_s, strict=True)]
+        trained = ", if every device trained all the time" if any(map(operator.lt, in_time, most)) else ""
+        most = [*map(min, in_time, most)]
+    if math.inf in most:
         return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
-    up_s = _up_s(simulation.clients, simulation, scenario.run.duration)
-    most = sum(math.floor(up / step_s + 1e-9) for up, step_s in zip(up_s, steps_s, strict=True))
-    return f"at most {most:,} steps, {step}, if every device trained all the time"
+    return f"at most {sum(most):,} steps, {step}{trained}"
 
 
 def _up_s(clients: Iterable[Client], simulation: Simulation, duration_s: float) -> list[float]:

@@ -30,7 +30,8 @@ class Progress:
     """How far a run is. None: unknown, or no limit of this run.
 
     elapsed_s and remaining_s are real time, the latter an estimate; virtual_s and duration_s virtual time.
-    iterations: what every client that is up has done, of `last_iteration`. diverged: models not finite.
+    iterations: what every client that is up and still trains has done, of `last_iteration`. budget_spent: the
+    share of its budget that every client that is up has spent. diverged: models not finite.
     """
 
     phase: str
@@ -40,6 +41,7 @@ class Progress:
     duration_s: float | None
     iterations: int | None
     last_iteration: int | None
+    budget_spent: float | None
     accuracy: float | None
     diverged: int
     clients_up: int
@@ -47,12 +49,12 @@ class Progress:
     updates_per_s: float
 
     @property
-    def shares(self) -> tuple[float | None, float | None]:
-        """How much of its duration and of its iterations is done; the first to be 1 ends the run."""
+    def shares(self) -> tuple[float | None, float | None, float | None]:
+        """How much of its duration, iterations and budget is done; the first to be 1 ends the run."""
         duration = self.virtual_s / self.duration_s if self.duration_s else None
         if self.iterations is None or not self.last_iteration:
-            return duration, None
-        return duration, min(1.0, self.iterations / self.last_iteration)
+            return duration, None, self.budget_spent
+        return duration, min(1.0, self.iterations / self.last_iteration), self.budget_spent
 
 
 Show = Callable[[Progress], object]
@@ -92,7 +94,7 @@ class Watcher:
         self._looked_s = started_s
         self._accuracy: float | None = None
         self._is_new = True  # whether there may be an accuracy that was not looked at
-        self._paces = Pace(), Pace()
+        self._paces = Pace(), Pace(), Pace()
         if show is not None:
             simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
 
@@ -133,15 +135,20 @@ class Watcher:
     def _progress(self, phase: str) -> Progress:
         simulation, run, elapsed_s = self._simulation, self._simulation.scenario.run, self.elapsed_s
         up = simulation.clients_up
-        done = None if run.iterations is None else min([client.iterations for client in up], default=0)
+        least = simulation.least_iterations
+        done = run.iterations if up and least is None else least or 0
+        spent = (
+            None if run.budget is None else min([client.account.share_spent for client in up], default=0.0)
+        )
         progress = Progress(
             phase=phase,
             elapsed_s=elapsed_s,
             remaining_s=None,
             virtual_s=simulation.loop.time(),
             duration_s=run.duration,
-            iterations=done,
+            iterations=None if run.iterations is None else done,
             last_iteration=run.iterations,
+            budget_spent=spent,
             accuracy=self._newest_accuracy(),
             diverged=len(simulation.divergence.present),
             clients_up=len(up),

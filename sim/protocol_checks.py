@@ -13,11 +13,11 @@ from sim.errors import UserError
 from sim.explain import problems
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner, ServerPlan
+    from protocols.learner import Learner, Requirement, ServerPlan
     from protocols.objectives import Objective
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
-_CALLED = ("heard", "peer_changed", "finish_iteration", "weights", "objective", "servers")
+_CALLED = ("heard", "peer_changed", "finish_iteration", "weights", "objective", "requirements", "servers")
 
 
 def require_sound(kind: "type[Learner]") -> None:
@@ -58,6 +58,17 @@ def objective_of(kind: "type[Learner]", settings: Settings) -> "Objective | None
         raise UserError(f"{defined(kind.objective)}: {kind.__name__}.objective() {what}, {problem}")
     objective: Objective = found
     return objective
+
+
+def requirements_of(kind: "type[Learner]", settings: Settings) -> "list[Requirement]":
+    """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
+    from protocols.learner import Requirement
+
+    found = called(kind, "requirements", settings)
+    if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
+        must = f"must return a list of Requirement, not {found!r:.60}"
+        raise UserError(f"{defined(kind.requirements)}: {kind.__name__}.requirements() {must}")
+    return list(found)
 
 
 def server_plans(kind: "type[Learner]", plans: Any) -> "list[ServerPlan]":

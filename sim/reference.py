@@ -96,13 +96,15 @@ def _default(schema: Schema) -> str:
 def _protocols(choice: Schema, definitions: Schema) -> Iterator[str]:
     yield (
         "Which protocol the clients run, by `name`: one of those below, `package.module:Class`, or "
-        "`my_file.py:Class`. Its own settings stand beside the name.\n"
+        "`my_file.py:Class`. Its own settings stand beside the name, and those that all protocols have:\n"
     )
-    for option in choice["anyOf"]:
-        if "title" not in option:
-            continue  # a protocol of the user's own
+    known = [option for option in choice["anyOf"] if "title" in option]  # others are the user's own
+    common = set.intersection(*[set(option["properties"]) for option in known]) - {"name"}
+    yield _table({name: known[0]["properties"][name] for name in sorted(common)}, (), definitions)
+    for option in known:
         yield f'**`name = "{option["title"]}"`**{_sentence(option.get("description", ""))}\n'
-        own = {name: schema for name, schema in option["properties"].items() if name != "name"}
+        properties = option["properties"]
+        own = {name: properties[name] for name in properties if name not in {"name", *common}}
         if own:
             yield _table(own, option["required"], definitions)
 

@@ -19,7 +19,7 @@ from sim.errors import UserError
 from sim.explain import as_written, one_line, problems, refused, show
 from sim.overrides import apply, fit_to, overlap
 from sim.protocol_loader import absolute_name, find_file, find_protocol
-from sim.scenario_checks import misfits
+from sim.scenario_checks import misfits, unmet
 from sim.scenario_file import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario_limits import limits
 from sim.settings.churn import Churn, ChurnProcess
@@ -49,6 +49,11 @@ class Protocol:
     def label(self) -> str:
         """The name to show: that of the class, for one from a file or a package."""
         return self.name.rpartition(":")[2]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is run as its own control, by clients that know of nobody."""
+        return getattr(self.settings, "alone", False) is True
 
     @property
     def file(self) -> Path | None:
@@ -138,7 +143,11 @@ def load_scenario(
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
-    wrong = [*misfits(sections), *limits(sections, settings)]
+    try:
+        needs = [*unmet(learner, settings, sections)]
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    wrong = [*misfits(sections), *needs, *limits(sections, settings)]
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(path, unfit, stated)

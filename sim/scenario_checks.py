@@ -2,8 +2,13 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from protocols.settings import SettingError
+from actors.message import describe
+from protocols.settings import SettingError, Settings
+from sim.errors import UserError
+from sim.protocol_checks import defined, requirements_of
 from sim.settings.data import (
     ClassesPerClient,
     Data,
@@ -23,6 +28,9 @@ from sim.settings.sections import Sections
 from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
 from sim.world.churn import ChurnEvent, validate_schedule
 
+if TYPE_CHECKING:
+    from protocols.learner import Learner
+
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
     """Everything in one section that contradicts another."""
@@ -34,6 +42,21 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _places(sections)
     yield from _starts(sections)
     yield from _churn(sections)
+
+
+def unmet(learner: "type[Learner]", settings: Settings, sections: Sections) -> Iterator[SettingError]:
+    """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
+    for need in requirements_of(learner, settings):
+        try:
+            value = attrgetter(need.key)(sections)
+            suits = need.key in getattr(settings, "unusual", ()) or need.suits(value)
+        except Exception as error:
+            where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
+            raise UserError(f'{where}: the one of "{need.key}" failed: {describe(error)}') from error
+        if not suits:
+            name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
+            problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
+            yield SettingError(need.key, value, problem)
 
 
 def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:

@@ -43,11 +43,14 @@ def _run_s(sections: Sections) -> float | None:
 
     None where that cannot be said before the model is built.
     """
-    step_s = _typical(sections.devices.step_time)
-    by_iterations = None
-    if sections.run.iterations is not None and step_s is not None:
-        by_iterations = sections.run.iterations * step_s
-    return min(filter(None, (sections.run.duration, by_iterations)), default=None)
+    run, step_s = sections.run, _typical(sections.devices.step_time)
+    budget_s = run.budget.time if run.budget is not None else None
+    steps = [run.iterations]
+    if run.budget is not None:
+        samples = run.budget.samples
+        steps += [run.budget.steps, samples and -(-samples // sections.training.batch_size)]
+    by_steps = [count * step_s for count in steps if count is not None and step_s is not None]
+    return min(filter(None, (run.duration, budget_s, *by_steps)), default=None)
 
 
 def _typical(times: Any) -> float | None:

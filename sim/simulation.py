@@ -64,6 +64,7 @@ class Simulation:
         self._laggard = 0  # number of the client that was last seen to hold up the next evaluation
         self._evaluated_s = -1.0
         self._evaluations = 0
+        self._has_budget = scenario.run.budget is not None
         # Numbers of iterations at which something may have to be done; 0: none.
         self._next_evaluation = scenario.run.evaluate_every.iterations or 0
         self._last_iteration = scenario.run.iterations or 0
@@ -213,7 +214,7 @@ class Simulation:
     def _departed(self) -> None:
         """When all that happens now has happened, see what is left."""
         now = self.loop.time()
-        self.loop.call_at_observer(now, self._check_iterations)
+        self.loop.call_at_observer(now, self._check_progress)
         self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
 
     def _supervised(self, time_s: float, name: str, event: str) -> None:
@@ -262,8 +263,8 @@ class Simulation:
 
         def observe(name: str, value: float) -> None:
             if name == "iterations":
-                if value == self._next_evaluation or value == self._last_iteration:
-                    self._check_iterations()
+                if value == self._next_evaluation or value == self._last_iteration or self._has_budget:
+                    self._check_progress()
             elif name in OWN_METRICS:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
@@ -275,26 +276,26 @@ class Simulation:
 
         return observe
 
-    def _check_iterations(self) -> None:
-        """Evaluate or stop when every client that is up has done so many iterations."""
+    def _check_progress(self) -> None:
+        """Evaluate or stop when every client that is up has done so much; those that have finished have."""
         limit = self.scenario.run.iterations
         every = self.scenario.run.evaluate_every.iterations
-        if every is not None and self._all_have_done(self._next_evaluation):
-            least = min([client.iterations for client in self.clients_up])
+        if every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
+            least = self.least_iterations or self._next_evaluation
             self._next_evaluation = (least // every + 1) * every
             self.loop.call_at_observer(self.loop.time(), self.evaluate)
-        if limit is not None and self._all_have_done(limit):
+        if self._all(lambda client: client.finished if limit is None else client.has_done(limit)):
             self.loop.call_at_observer(self.loop.time(), self.loop.stop)
 
-    def _all_have_done(self, iterations: int) -> bool:
-        """Whether some client is up, and all that are up have done so many iterations."""
+    def _all(self, done: Callable[[Client], bool]) -> bool:
+        """Whether some client is up, and this holds for all that are up."""
         someone, count = False, len(self.clients)
         # Whoever was behind last is asked first: nearly always it still is, and the others need not be asked.
         for number in range(self._laggard, self._laggard + count):
             client = self.clients[number % count]
             if client.up:
                 someone = True
-                if client.iterations < iterations:
+                if not done(client):
                     self._laggard = client.index
                     return False
         return someone
@@ -372,6 +373,11 @@ class Simulation:
     def clients_up(self) -> list[Client]:
         """The clients that are up now."""
         return [client for client in self.clients if client.up]
+
+    @property
+    def least_iterations(self) -> int | None:
+        """Iterations that all have done who are up and still train; None if nobody does."""
+        return min([client.iterations for client in self.clients_up if not client.finished], default=None)
 
     def device_seconds(self) -> Mapping[str, float]:
         """Virtual seconds of all devices, by what they did."""

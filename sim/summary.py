@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import polars as pl
 
 from actors.supervisor import Failure, in_short
 from protocols.learner import AreYouThere
+from sim.budget import Work
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -47,6 +49,7 @@ def summarise(
     summary: dict[str, Any] = {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
+        "alone": scenario.protocol.alone,
         "seed": scenario.run.seed,
         "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
@@ -73,6 +76,8 @@ def summarise(
         "loss_reasons": dict(counts.reasons),
         "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
         "engine": _engine(simulation),
+        "budget": _budget(simulation),
+        "work": _work(simulation),
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
@@ -127,6 +132,26 @@ def _client_counts(simulation: Simulation) -> dict[str, int]:
         "turned_away": churn.turned_away,
         "alive": len(simulation.clients_up),
     }
+
+
+def _budget(simulation: Simulation) -> dict[str, Any] | None:
+    """What each client might spend, and how many of those that are up have; None without a budget."""
+    budget = simulation.scenario.run.budget
+    if budget is None:
+        return None
+    finished = sum(client.finished for client in simulation.clients_up)
+    return {budget.kind: budget.limit, "finished": finished}
+
+
+def _work(simulation: Simulation) -> dict[str, Any]:
+    """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
+    works = [client.account.work for client in simulation.clients]
+    summary = {}
+    for field in fields(Work):
+        values = [getattr(work, field.name) for work in works]
+        mean = sum(values) / len(values)
+        summary[field.name] = {"min": min(values), "mean": mean, "max": max(values), "clients": values}
+    return summary
 
 
 def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:

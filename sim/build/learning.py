@@ -88,6 +88,7 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
     optimizer = Optimizer(
         training.optimizer,
         training.momentum,
+        training.dampening,
         training.nesterov,
         training.weight_decay,
         training.betas,

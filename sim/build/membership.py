@@ -21,6 +21,7 @@ class MembershipMaker:
     ) -> None:
         """`up`, `absent`: who is there at the start, and who comes later."""
         self._settings = scenario.network.membership
+        self._alone = scenario.protocol.alone
         self._seed = scenario.run.seed
         self._loop = loop
         self._absent = absent
@@ -29,6 +30,8 @@ class MembershipMaker:
 
     def make(self, name: str, neighbours: Sequence[str]) -> Membership:
         """The view that `name` has of its neighbours in the topology."""
+        if self._alone:  # nobody to learn of, nor to be told by a service
+            return Announced(name, ())
         match self._settings:
             case kinds.AllKnowing():
                 return AllKnowing(name, neighbours, self._directory)

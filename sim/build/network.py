@@ -21,7 +21,8 @@ from sim.world.random import Draws
 def network_model(scenario: Scenario, actors: Actors, data_dir: Path | None) -> NetworkModel:
     """The network of a scenario, its clients and servers by name. UserError."""
     settings = scenario.network
-    if not actors.servers and (unfit := next(about_servers(settings), None)) is not None:
+    silent = scenario.protocol.alone  # what the file says of its method's servers may stay
+    if not (actors.servers or silent) and (unfit := next(about_servers(settings), None)) is not None:
         raise UserError(
             f"{unfit.key} = {show(unfit.value)}: {unfit.problem}, as "
             f'protocol.name = "{scenario.protocol.name}" has no servers'

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
+from sim.budget import Account
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
@@ -64,8 +65,9 @@ def build(
     """
     chosen = choose_device(device)
     require_precision(scenario, chosen)
-    if scenario.protocol.learner.servers.__func__ is Learner.servers.__func__:  # type: ignore[attr-defined]
-        require_possible(scenario)  # with servers nobody asks for the topology
+    has_servers = scenario.protocol.learner.servers.__func__ is not Learner.servers.__func__  # type: ignore[attr-defined]
+    if not (has_servers or scenario.protocol.alone):
+        require_possible(scenario)  # with servers, or alone, nobody asks for the topology
     with explained("the data and the models at the start", chosen):
         learning = load_learning(scenario, data_dir, chosen, download=download)
         scenario = decided(scenario, learning)
@@ -125,6 +127,8 @@ class _Builder:
 
     def _server_plans(self) -> list[ServerPlan]:
         protocol = self.scenario.protocol
+        if protocol.alone:
+            return []
         try:
             plans = called(protocol.learner, "servers", protocol.settings, self.names, self.learning.clusters)
         except UserError as error:
@@ -143,6 +147,8 @@ class _Builder:
 
     def _neighbours(self) -> dict[str, tuple[str, ...]]:
         """Who may talk to whom. With servers, a client's only neighbour is its server."""
+        if self.scenario.protocol.alone:
+            return dict.fromkeys(self.names, ())
         if self.plans:
             served = {client: (plan.name,) for plan in self.plans for client in plan.clients}
             return served | {plan.name: plan.clients for plan in self.plans}
@@ -159,17 +165,24 @@ class _Builder:
                 self.network.set_link(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
-        """Each client's x_0: the same vector for all that have the same model, or each its own."""
-        shared = self.scenario.model.initialisation == "shared"
+        """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
+        kind = self.scenario.model.initialisation
 
-        def draw(model: Architecture, *names: int) -> Vector:
+        def draw(model: Architecture, *names: int) -> torch.Tensor:
             generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
-            return self.engine.vector(model.initial(generator))
+            return model.initial(generator)
 
-        if not shared:
-            return [draw(own.architecture, index) for index, own in enumerate(self.learning.settings)]
-        drawn = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
-        return [drawn[own.architecture.key] for own in self.learning.settings]
+        common = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
+        if kind == "shared":
+            alike = {name: self.engine.vector(start) for name, start in common.items()}
+            return [alike[own.architecture.key] for own in self.learning.settings]
+        starts = []
+        for index, model in enumerate([own.architecture for own in self.learning.settings]):
+            start = draw(model, index)
+            if kind == "shared-backbone":
+                start[model.part("backbone")] = common[model.key][model.part("backbone")]
+            starts.append(self.engine.vector(start))
+        return starts
 
     def _surroundings(self, simulation: Simulation, name: str, membership: Membership) -> Surroundings:
         return Surroundings(
@@ -180,6 +193,7 @@ class _Builder:
             key(self.seed, "shared by all clients"),
             simulation.observer_of(name),
             newcomers_start(self.scenario),
+            self.scenario.protocol.alone,
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:
@@ -194,6 +208,14 @@ class _Builder:
             self.devices.cost_model(index),
             self.initial[index],
         )
+        account = Account(compute, lambda: self.network.bytes_sent.get(name, 0), self.scenario.run.budget)
+        if account.budget is not None:
+            compute.allowance = account.steps_left
+            if not account.steps_left():
+                raise UserError(
+                    f"run.budget.samples = {account.budget.samples}: {name} sees "
+                    f"{compute.samples_per_step:,} in a training step; must be at least as many"
+                )
         membership = self.memberships.make(name, self.neighbours[name])
         surroundings = self._surroundings(simulation, name, membership)
         protocol = self.scenario.protocol
@@ -203,7 +225,7 @@ class _Builder:
             kind = protocol.learner
             return made(kind, lambda: kind(name, surroundings, compute, protocol.settings))
 
-        return Client(index, name, compute, membership, fresh, up_at_start=name not in self.absent)
+        return Client(index, name, compute, account, membership, fresh, up_at_start=name not in self.absent)
 
     def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
         surroundings = self._surroundings(

@@ -68,10 +68,12 @@ class Decoupled(nn.Module):
         yield from ((f"{prefix}.{name}" if prefix else name, value) for name, value in found)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
-        """Prototypes start standard normal (the paper: at random); all else is 0 until something comes."""
+        """Prototypes start like a linear layer's weights, uniform in +-1/sqrt(d_p) (MAPL, appendix A.1);
+        all else is 0 until something comes."""
         for name, values in parameters.items():
             if name == "prototypes":
-                values.normal_(generator=generator)
+                bound = values.shape[1] ** -0.5
+                values.uniform_(-bound, bound, generator=generator)
             else:
                 values.zero_()
 

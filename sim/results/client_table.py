@@ -80,6 +80,9 @@ def _work(view: RunView) -> list[Column]:
     if steps is not None:
         columns.append(("steps", [table.number(int(count)) for count in np.nan_to_num(steps)]))
         columns.append(("steps/s", [table.number(value) for value in _ratio(steps, up_s)]))
+    for name, head in (("gradients", "gradients"), ("samples_seen", "samples seen")):
+        if (counts := view.last(name)) is not None and counts.any():
+            columns.append((head, [table.number(int(count)) for count in np.nan_to_num(counts)]))
     if (step_s := view.device_s_per_step) is not None:
         columns.append(("device time per step", [table.seconds(value) for value in _known(step_s)]))
     if busy_s is not None:

@@ -27,6 +27,11 @@ def why_failed(summary: Mapping[str, Any]) -> str | None:
     return _diverged(summary) if all_of_them else None
 
 
+def protocol(summary: Mapping[str, Any]) -> str:
+    """The protocol, and whether it was run as its own control."""
+    return str(summary.get("protocol")) + (", alone" if summary.get("alone") else "")
+
+
 def whom(summary: Mapping[str, Any]) -> str:
     """Of whom the accuracies at the end are: those that are up then with a finite model."""
     counted, known = (summary.get("accuracy") or {}).get("clients"), len(summary.get("client_names") or ())

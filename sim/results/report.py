@@ -49,7 +49,7 @@ def write_report(directory: RunDirectory) -> Path:
 
 def _head(view: RunView) -> str:
     facts = [
-        f"protocol <b>{escape(str(view.get('protocol')))}</b>",
+        f"protocol <b>{escape(outcome.protocol(view.summary))}</b>",
         f"seed <b>{escape(str(view.get('seed')))}</b>",
         f"<b>{text.duration(view.end_s)}</b> of virtual time",
         f"computed in <b>{text.duration(view.get('wall_seconds'))}</b>",

@@ -253,8 +253,10 @@ class RunView:
 
     @cached_property
     def device_s_per_step(self) -> NDArray[np.float64] | None:
-        """Device seconds [N] of each client per training step, NaN without a step; None where unknown."""
-        steps = self.last("training_steps")
+        """Device seconds [N] of each client per step or gradient, NaN without any; None where unknown."""
+        steps, gradients = self.last("training_steps"), self.last("gradients")
+        if steps is not None and gradients is not None:  # older results have both in one
+            steps = steps + gradients
         if steps is None or self.busy_s is None or not steps.any():
             return None
         return np.divide(self.busy_s, steps, out=np.full(len(steps), np.nan), where=steps > 0)

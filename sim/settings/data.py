@@ -222,6 +222,9 @@ class Decoupled(_Initialised):
     without dropout and auxiliary outputs; "alexnet" is a small one of three convolutions.
     """
 
+    initialisation: Literal["shared", "independent", "shared-backbone"] = "shared"  # type: ignore[assignment]
+    """Whether all clients with the same backbone start from the same parameters, or each from its own, or
+    from the same backbone with a head of its own: heads that start alike hide who has the same classes."""
     name: Literal["decoupled"]
     backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)]
     """The backbones that there are; all but small-mlp and deep-mlp need images."""

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from actors.units import DURATION
+from actors.units import DURATION, SIZE
 from protocols.settings import (
     Count,
     PositiveDuration,
@@ -34,6 +34,7 @@ from protocols.settings import (
     default,
     limited_duration,
 )
+from sim.settings.budget import Budget
 from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
@@ -126,10 +127,14 @@ class Run(Settings):
     """Virtual time after which the run ends."""
     iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
     """The run ends once every running client has done so many iterations."""
+    budget: Budget | None = None
+    """How much each client may train, for comparisons of methods; the run ends once every running client has
+    spent it."""
     evaluate_every: _EvaluateEvery
     """Time between two evaluations by the observer, which cost no virtual time."""
     compare_alone: bool = False
-    """Also train each client alone, for as many steps as it took, to know who is better off than alone."""
+    """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
+    `protocol.alone` for what a run of its own tells."""
     shuffle_ties: bool = False
     """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
     keep_messages: bool = True
@@ -143,9 +148,12 @@ class Run(Settings):
     @model_validator(mode="after")
     def _ends(self) -> "Run":
         if self.duration is None and self.iterations is None:
-            raise SettingError(
-                "duration", None, "state 'duration', 'iterations' or both (the first one ends the run)"
-            )
+            if self.budget is None:
+                problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
+                raise SettingError("duration", None, problem)
+            if self.budget.bytes is not None:
+                problem = "needs 'duration' or 'iterations' beside it, as who sends nothing never spends it"
+                raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
         every = self.evaluate_every.seconds
         if self.duration is not None and every is not None and every > self.duration:
             raise SettingError(
@@ -247,6 +255,9 @@ class Training(Settings):
     """Step size."""
     momentum: ShareBelowOne = 0.0
     """Momentum of sgd."""
+    dampening: ShareBelowOne = 0.0
+    """Of sgd with momentum: the velocity takes 1 - dampening of each gradient but the first, which it takes
+    whole; with as much as the momentum it is a mean of the gradients that begins at full size."""
     nesterov: bool = False
     """Nesterov's momentum, for sgd with momentum."""
     weight_decay: Weight = 0.0
@@ -270,6 +281,9 @@ class Training(Settings):
             )
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", True, "needs momentum > 0")
+        if self.dampening and (self.nesterov or not self.momentum):
+            problem = "needs momentum > 0, and must be 0 for nesterov = true"
+            raise SettingError("dampening", self.dampening, problem)
         return self
 
 

@@ -172,6 +172,11 @@ class Device:
         return self._waiting_s + self._present_s(WAITING)
 
     @property
+    def up_s(self) -> float:
+        """Seconds that the device was up, until now."""
+        return self.busy_s + self.waiting_s
+
+    @property
     def down_s(self) -> float:
         """Seconds that the device was down, until now."""
         return self._down_s + self._present_s(DOWN)

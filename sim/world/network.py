@@ -72,6 +72,8 @@ class SimulatedNetwork(Transport):
         self, loop: VirtualLoop, seed: int, model: NetworkModel, observe: Observer | None = None
     ) -> None:
         self.counts = Counts()
+        self.bytes_sent: dict[str, int] = {}
+        """Of each sender, without the copies that the network made."""
         self.observe = observe
         self.now = loop.time  # type: ignore[method-assign]  # one call less, each time that anybody asks
         self._loop = loop
@@ -155,6 +157,7 @@ class SimulatedNetwork(Transport):
             envelope = sealed(envelope)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
+        self.bytes_sent[pair[0]] = self.bytes_sent.get(pair[0], 0) + size_bytes
         self._count_sent(message)
         if self._partitions is not None and self._partitions.cut(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # no connection comes about: there is nothing to transfer

@@ -41,6 +41,7 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     "mapl_churn": _SECONDS
     | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.warm_up": 2}
     | {"data.partition.images_per_class": 5, "model.features": 8, "model.projection_hidden": 8},
+    "mapl_few": _MAPL | {"model.backbones": ["small-mlp"]},
     "mapl_full": _MAPL,
     "quickstart": _SECONDS | {"churn.0.at": "500 ms", "churn.1.at": "1 s"},
     "world_flapping": _SECONDS

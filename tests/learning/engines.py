@@ -184,7 +184,7 @@ def torch_optimizer(
     kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     options: dict[str, Any] = {"lr": learning_rate, "weight_decay": optimizer.weight_decay}
     if optimizer.kind == "sgd":
-        options |= {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov}
+        options |= {name: getattr(optimizer, name) for name in ("momentum", "dampening", "nesterov")}
     else:
         options |= {"betas": optimizer.betas, "eps": optimizer.epsilon}
     return lambda parameters: kinds[optimizer.kind](parameters, **options)

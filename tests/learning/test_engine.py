@@ -41,7 +41,7 @@ RATE = 0.05
 # With an epsilon as large as usual gradients: Adam would otherwise turn rounding into steps of full size.
 OPTIMIZERS = [
     Optimizer("sgd", weight_decay=0.05),
-    Optimizer("sgd", momentum=0.9),
+    Optimizer("sgd", momentum=0.9, dampening=0.9),
     Optimizer("sgd", momentum=0.9, nesterov=True),
     Optimizer("adam", epsilon=0.01, weight_decay=0.05),
     Optimizer("adamw", epsilon=0.01, weight_decay=0.05),

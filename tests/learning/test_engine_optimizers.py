@@ -16,6 +16,8 @@ OPTIMIZERS = [
     Optimizer("sgd", weight_decay=0.1),
     Optimizer("sgd", momentum=0.9),
     Optimizer("sgd", momentum=0.9, weight_decay=0.1),
+    Optimizer("sgd", momentum=0.9, dampening=0.9),
+    Optimizer("sgd", momentum=0.8, dampening=0.3, weight_decay=0.1),
     Optimizer("sgd", momentum=0.9, nesterov=True),
     Optimizer("sgd", momentum=0.5, nesterov=True, weight_decay=0.1),
     Optimizer("adam"),
@@ -92,7 +94,14 @@ def test_slots() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"kind": "adagrad"}, {"kind": "SGD"}, {"nesterov": True}, {"kind": "adam", "momentum": 0.9}],
+    [
+        {"kind": "adagrad"},
+        {"kind": "SGD"},
+        {"nesterov": True},
+        {"dampening": 0.1},
+        {"momentum": 0.9, "dampening": 0.1, "nesterov": True},
+        {"kind": "adam", "momentum": 0.9},
+    ],
     ids=str,
 )
 def test_what_does_not_fit_together_is_refused(options: dict[str, Any]) -> None:

@@ -21,14 +21,19 @@ from tests.protocols.worlds import (
 DFEDAVGM = ("protocol.name=dfedavgm", "training.momentum=0.9")
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.9, False), (0.9, True), (0, False)])
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("topology", ["ring", '{ kind = "erdos-renyi", probability = 0.4 }'])
-def test_the_synchronous_form_is_the_matrix_iteration(topology: str, steps: int, nesterov: bool) -> None:
+def test_the_synchronous_form_is_the_matrix_iteration(
+    topology: str, steps: int, momentum: float, nesterov: bool
+) -> None:
+    """Without momentum, which who means it must say, too."""
     x = start(8)
     with ran(
         QUADRATIC,
-        *DFEDAVGM,
+        "protocol.name=dfedavgm",
+        f"training.momentum={momentum}",
+        'protocol.unusual=["training.momentum"]',
         f"training.nesterov={str(nesterov).lower()}",
         "clients.count=8",
         f"clients.topology={topology}",
@@ -43,8 +48,8 @@ def test_the_synchronous_form_is_the_matrix_iteration(topology: str, steps: int,
             y, velocity = x, np.zeros_like(x)
             for _ in range(steps):
                 slope = a * (y - mu)
-                velocity = 0.9 * velocity + slope
-                y = y - 0.1 * (slope + 0.9 * velocity if nesterov else velocity)
+                velocity = momentum * velocity + slope
+                y = y - 0.1 * (slope + momentum * velocity if nesterov else velocity)
             x = mixing @ y
         np.testing.assert_allclose(params(world), x, atol=2e-6)
         assert [learner(world, i).iterations for i in range(8)] == [20] * 8

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from actors.message import PeerUnavailable
-from protocols.learner import Learner
+from protocols.learner import CurrentModel, Learner
 from sim.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
@@ -382,6 +382,15 @@ def test_nobody_seeks_the_dead_for_ever() -> None:
         at(world, 2.0, lambda: learner(world, 0).suspect("client-1"))
         world.run()
         assert [row[0] for row in messages(world, "AreYouThere")] == [1.0 + 2.0**k for k in range(1, 25)]
+
+
+def test_who_is_lost_again_is_sought_as_soon_as_the_first_time() -> None:
+    with closing(make(QUADRATIC, f"{HERE}:Still", "clients.count=2", "run.duration=12 s")) as world:
+        at(world, 2.0, lambda: learner(world, 0).suspect("client-1"))
+        at(world, 5.5, lambda: learner(world, 1).tell("client-0", CurrentModel(None)))
+        at(world, 6.0, lambda: learner(world, 0).suspect("client-1"))
+        world.run()
+        assert [row[0] for row in messages(world, "AreYouThere")] == [3.0, 5.0, 7.0, 9.0]
 
 
 def test_who_knows_everything_seeks_nobody() -> None:

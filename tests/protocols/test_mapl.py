@@ -35,6 +35,7 @@ WORLD = (
     ),
     'model.initialisation="independent"',
 )
+PLUS = ("protocol.name=mapl-plus", 'model.initialisation="shared-backbone"')
 CODE = ("protocol.similarity=per-class", "protocol.degree_gradient=false", "protocol.graph_step=sign")
 
 
@@ -163,7 +164,7 @@ def test_what_travels(mode: str) -> None:
 
 
 def test_backbones_travel_with_mapl_plus() -> None:
-    with ran(*WORLD, "protocol.name=mapl-plus", "protocol.warm_up=9", "run.iterations=1") as world:
+    with ran(*WORLD, *PLUS, "protocol.warm_up=9", "run.iterations=1") as world:
         count, size = world.network.counts.by_type["Knowledge"]
         backbone = columns(world, 0, "backbone")
         numbers = count * (PROTOTYPES + backbone.stop - backbone.start)
@@ -172,7 +173,7 @@ def test_backbones_travel_with_mapl_plus() -> None:
 
 def test_mapl_plus_mixes_backbones() -> None:
     """One round with equal weights: the mean of all prototypes and backbones, and one's own head."""
-    with ran(*WORLD, "protocol.name=mapl-plus", "protocol.mode=synchronous", "run.iterations=1") as world:
+    with ran(*WORLD, *PLUS, "protocol.mode=synchronous", "run.iterations=1") as world:
         assert isinstance(learner(world, 0), MaplPlus)
         rows = [trained(world, i, row, steps=1) for i, row in enumerate(initial(world))]
         for part in ("prototypes", "backbone"):
@@ -434,3 +435,61 @@ def test_without_graph_learning_newcomers_get_an_equal_weight(mode: str) -> None
     ) as world:
         up = [0, 1, 3, 4, 5]
         np.testing.assert_allclose(shares(world)[np.ix_(up, up)], 1 / 5, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [
+        ({"client-1": None, "client-2": None}, {"client-2": 0.3 * 0.8 / 0.6, "client-3": 0.2}),
+        ({}, {"client-2": 0.3, "client-3": 0.2}),
+        (None, {"client-2": 0.3 / 0.8, "client-3": 0.2 / 0.8}),
+    ],
+    ids=["some are judged", "none is left", "CGL never ran"],
+)
+def test_what_a_departure_leaves_goes_to_the_client_and_those_it_judged(
+    judged: dict[str, None] | None, expected: dict[str, float]
+) -> None:
+    """Own weight .3, clients 2 and 3 have .3 and .2, and client 1, which goes, .2."""
+    with ran(*WORLD, f"protocol.name={__name__}:Still", "run.iterations=1") as world:
+        own = mapl(world, 0)
+        own.shares = {"client-1": 0.2, "client-2": 0.3, "client-3": 0.2}
+        own.judged = judged
+        own.drop("client-1")
+        assert own.shares == pytest.approx(expected, abs=1e-12)
+        own.drop("client-4")
+        assert own.shares == pytest.approx(expected, abs=1e-12), "it had no weight"
+        own.drop("client-2")
+        own.drop("client-3")
+        assert own.shares == {}
+
+
+def test_a_straggler_is_judged_by_its_own_head_only() -> None:
+    """Client 0 has no head to show in 15 s: in both clusters it keeps the sixth that it began with."""
+    with ran(
+        WORLD[0].replace("iterations = 6", 'duration = "15 s"'),
+        WORLD[1],
+        f"protocol.name={__name__}:Slow",
+        "protocol.warm_up=2",
+        "protocol.new_heads=0.4",
+        *CODE,
+        prepare=two_clusters,
+    ) as world:
+        expected = np.array([[0, 5 / 18, 0, 5 / 18, 0, 5 / 18], [0, 0, 5 / 12, 0, 5 / 12, 0]])
+        expected[:, 0] = 1 / 6
+        for i in range(1, 6):
+            np.testing.assert_allclose(shares(world)[i], expected[(i + 1) % 2], atol=1e-9)
+
+
+def test_backbones_may_start_alike_and_heads_apart() -> None:
+    """Each client's heads and prototypes as with independent starts, and one backbone for each make."""
+    options = ("protocol.name=mapl", "run.iterations=1", TWO_BACKBONES)
+    starts = {}
+    for kind in ("shared", "independent", "shared-backbone"):
+        with ran(*WORLD, *options, f'model.initialisation="{kind}"') as world:
+            backbones = [columns(world, i, "backbone") for i in range(6)]
+            starts[kind] = initial(world)
+    for i, both in enumerate(starts["shared-backbone"]):
+        rest = slice(backbones[i].stop, None)
+        np.testing.assert_array_equal(both[backbones[i]], starts["shared"][i][backbones[i]])
+        np.testing.assert_array_equal(both[rest], starts["independent"][i][rest])
+        assert (both[rest] != starts["shared"][i][rest]).any()

@@ -36,6 +36,9 @@ DECOUPLED = ('model={ name = "decoupled", backbones = ["small-mlp"], features = 
 """The model of methods that share parts of it."""
 OF_PARTS = ("fedclassavg", "fedproto", "fedsim", "mapl", "mapl-plus", "pfedsim")
 
+OWN = {"dfedavgm": ("training.momentum=0.9",)}
+"""What else a method requires."""
+
 
 def variants() -> list[tuple[str, ...]]:
     """Overrides for each protocol that comes with coterie, in each of its modes."""
@@ -48,7 +51,7 @@ def variants() -> list[tuple[str, ...]]:
             options |= {"patience": "700 ms"} if "patience" in fields else {}
             options |= {"warm_up": "1"} if "warm_up" in fields else {}
             overrides = [f"protocol.{key}={value}" for key, value in options.items()]
-            found.append((*overrides, *(DECOUPLED if name in OF_PARTS else ())))
+            found.append((*overrides, *(DECOUPLED if name in OF_PARTS else ()), *OWN.get(name, ())))
     return found
 
 

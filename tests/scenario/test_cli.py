@@ -95,6 +95,7 @@ AT_HALF_TIME = Progress(
     duration_s=60.0,
     iterations=None,
     last_iteration=None,
+    budget_spent=None,
     accuracy=0.5,
     diverged=0,
     clients_up=4,
@@ -337,6 +338,26 @@ def test_progress_of_a_run_that_ends_by_iterations() -> None:
     assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
         "1 min 15 s elapsed, virtual time 30 s, 1,200 of 5,000 iterations, accuracy 50.0%, "
         "2 models not finite, 4 clients up, 600 messages, 250 updates/s\n"
+    )
+
+
+def test_the_table_says_how_much_each_client_trained() -> None:
+    work = {name: {"min": 1000, "max": 1767} for name in ("steps", "samples")} | {"gradients": {"max": 0}}
+    table = rendered(SUMMARY | {"alone": True, "work": work})
+    assert "gossip, alone" in table
+    assert "1,000 to 1,767 steps, 1,000 to 1,767 samples" in table
+    work["gradients"] = {"min": 5, "max": 5}
+    assert " steps, 5 gradients, " in rendered(SUMMARY | {"work": work})
+
+
+def test_progress_of_a_run_that_ends_by_a_budget() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        by_budget = replace(AT_HALF_TIME, duration_s=None, budget_spent=0.25, accuracy=None)
+        progress(replace(by_budget, elapsed_s=75.0, remaining_s=None))
+    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
+        "1 min 15 s elapsed, virtual time 30 s, 25.0% of the budget spent, 4 clients up, 600 messages, "
+        "250 updates/s\n"
     )
 
 

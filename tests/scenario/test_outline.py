@@ -76,6 +76,22 @@ def test_what_cannot_be_known_is_called_unknown(tmp_path: Path) -> None:
     assert said["time"] == "50 iterations, evaluated every 20 iterations (at most 4 times)"
 
 
+def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
+    by_budget = changed(SHORT, 'duration = "10 s"', "budget = { steps = 50 }")
+    said = rows(tmp_path, by_budget)
+    assert said["time"] == "50 steps of each client, evaluated every 3 s (unknown how often)"
+    assert said["training"] == "at most 200 steps, 100 ms each"
+    said = rows(tmp_path, by_budget, "run.duration=2 s", "run.evaluate_every=1 s")
+    assert said["time"] == "2 s virtual or 50 steps of each client, evaluated every 1 s (at most 3 times)"
+    assert said["training"] == "at most 80 steps, 100 ms each, if every device trained all the time"
+    said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', "budget = { samples = 1_000 }"))
+    assert said["time"].startswith("1,000 samples of each client, ")
+    assert said["training"] == "at most 1,000 steps, 100 ms each"
+    said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', 'budget = { time = "1 min" }'))
+    assert said["time"].startswith("1 min of each client, ")
+    assert said["training"].startswith("unknown how many steps")
+
+
 @pytest.mark.parametrize("every", ["3 s", "5 s", "10 s", "100 ms"])
 def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
     said = rows(tmp_path, SHORT + JOIN, f"run.evaluate_every={every}")

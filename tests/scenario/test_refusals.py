@@ -34,8 +34,9 @@ GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
 BAD = {
     "unknown key": (
         edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
-        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, nesterov, "
-        "weight_decay, betas, epsilon, batch_size, sampling, augmentation; did you mean 'momentum'?",
+        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, "
+        "dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation; "
+        "did you mean 'momentum'?",
     ),
     "one of two betas": (
         edited("batch_size = 4", "batch_size = 4\nbetas = [0.9]"),
@@ -224,6 +225,10 @@ BAD = {
         edited("batch_size = 4", 'batch_size = 4\noptimizer = "adam"\nmomentum = 0.9'),
         'training.momentum = 0.9: belongs to optimizer "sgd", this is "adam"',
     ),
+    "dampening of Nesterov's momentum": (
+        edited("batch_size = 4", "batch_size = 4\nmomentum = 0.9\nnesterov = true\ndampening = 0.9"),
+        "training.dampening = 0.9: needs momentum > 0, and must be 0 for nesterov = true",
+    ),
     "learning rate that is no number": (
         edited("learning_rate = 0.1", "learning_rate = nan"),
         "training.learning_rate = NaN: must be a finite number",
@@ -231,6 +236,23 @@ BAD = {
     "unknown protocol": (
         edited('name = "gossip"', 'name = "gossipp"'),
         'protocol.name = "gossipp": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, fedproto, ',
+    ),
+    "averaging what starts apart": (
+        edited("hidden = [8]", 'hidden = [8]\ninitialisation = "independent"')
+        .replace(GOSSIP, 'name = "dfedavgm"')
+        .replace("batch_size", "momentum = 0.9\nbatch_size"),
+        'model.initialisation = "independent": protocol.name = "dfedavgm" averages layers of different '
+        'clients, which means little if these start apart; must be "shared" (protocol.unusual = '
+        '["model.initialisation"] takes it all the same)',
+    ),
+    "a backbone of what has none": (
+        edited("hidden = [8]", 'hidden = [8]\ninitialisation = "shared-backbone"'),
+        'model.initialisation = "shared-backbone": must be one of shared, independent',
+    ),
+    "local steps without momentum": (
+        edited(GOSSIP, 'name = "dfedavgm"'),
+        'training.momentum = 0.0: protocol.name = "dfedavgm" takes local steps of SGD with momentum; must be '
+        "more than 0 (",
     ),
     "missing protocol file": (
         edited(GOSSIP, 'name = "/none/mine.py:Mine"'),
@@ -246,7 +268,24 @@ BAD = {
     ),
     "no end": (
         edited('duration = "1 min"\n', ""),
-        "run.duration: state 'duration', 'iterations' or both (the first one ends the run)",
+        "run.duration: state 'duration', 'iterations', 'budget' or several (the first one ends the run)",
+    ),
+    "empty budget": (
+        edited("[run]", "[run]\nbudget = {}"),
+        "run.budget.steps: state exactly one of 'steps' or 'samples' or 'time' or 'bytes'",
+    ),
+    "two budgets": (
+        edited("[run]", '[run]\nbudget = { steps = 100, time = "1 min" }'),
+        "run.budget.time = \"1 min\": state exactly one of 'steps' or 'samples' or 'time' or 'bytes'",
+    ),
+    "budget of nothing": (
+        edited("[run]", "[run]\nbudget = { steps = 0 }"),
+        "run.budget.steps = 0: must be more than 0",
+    ),
+    "budget that nobody may spend": (
+        edited('duration = "1 min"', 'budget = { bytes = "1 MB" }'),
+        "run.budget.bytes = \"1 MB\": needs 'duration' or 'iterations' beside it, as who sends nothing never "
+        "spends it",
     ),
     "no evaluation": (
         edited('evaluate_every = "15 s"\n', ""),

@@ -100,7 +100,7 @@ def test_an_unknown_key_is_answered_with_those_that_there_are(
 ) -> None:
     text = changed(SMALL, 'period = "500 ms"', 'perod = "3 s"')
     [error] = validator.iter_errors(tomllib.loads(text))
-    assert "unknown key; allowed: name, period, fanout, local_steps, merge" in error.message
+    assert "unknown key; allowed: name, alone, unusual, period, fanout, local_steps, merge" in error.message
 
 
 def test_editors_find_all_keys_of_all_kinds_with_their_meanings(

@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+from protocols.learner import Settings
+
+OF_ALL_METHODS = set(Settings.model_fields)
+"""Settings that every protocol has."""
+
 SMALL = """\
 # Does a small scenario load?
 # It should.

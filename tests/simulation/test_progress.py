@@ -37,7 +37,7 @@ def test_watching_changes_nothing(tmp_path: Path, text: str) -> None:
 def test_a_run_by_its_duration(tmp_path: Path) -> None:
     shown, _ = watched(tmp_path, DIGITS)
     running = [progress for progress in shown if progress.phase == RUNNING]
-    assert [running[0].virtual_s, running[0].duration_s, running[0].shares] == [0.0, 4.0, (0.0, None)]
+    assert [running[0].virtual_s, running[0].duration_s, running[0].shares] == [0.0, 4.0, (0.0, None, None)]
     steps = [later.virtual_s - before.virtual_s for before, later in pairwise(running)]
     assert 0 < min(steps) <= max(steps) <= 4.0 / 200 + 1e-9
     assert running[-1].virtual_s > 3.9
@@ -55,8 +55,19 @@ def test_a_run_by_iterations_shows_those_that_everybody_has_done(tmp_path: Path)
     for progress in running:
         assert progress.iterations == progress.virtual_s // 0.25, "of the slowest"
         assert (progress.last_iteration, progress.duration_s) == (40, None)
-        assert progress.shares == (None, progress.iterations / 40)
+        assert progress.shares == (None, progress.iterations / 40, None)
     assert shown[-1].iterations == 40
+
+
+def test_a_run_by_a_budget_shows_how_much_everybody_has_spent(tmp_path: Path) -> None:
+    by_budget = QUADRATIC.replace('duration = "10 s"', "budget = { steps = 40 }")
+    shown, _ = watched(tmp_path, by_budget, "devices.override=[{clients=[2], slowdown=2}]")
+    running = [progress for progress in shown if progress.phase == RUNNING]
+    assert len(running) > 50
+    for progress in running:
+        assert progress.budget_spent == progress.virtual_s // 0.25 / 40, "by the slowest"
+        assert progress.shares == (None, None, progress.budget_spent)
+    assert (shown[-1].budget_spent, shown[-1].virtual_s) == (1.0, 10.0)
 
 
 def test_what_follows_the_simulation_is_shown_too(tmp_path: Path) -> None:

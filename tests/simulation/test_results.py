@@ -138,6 +138,23 @@ def test_the_steps_of_all_clients_are_the_engines_updates(directory: RunDirector
     )  # a crash may leave some unread
 
 
+def test_the_summary_says_what_each_client_had(directory: RunDirectory) -> None:
+    summary, metrics = directory.summary(), directory.scan("metrics").collect()
+    work = summary["work"]
+    assert list(work) == ["steps", "gradients", "samples", "time", "bytes"]
+    for name, key in (("training_steps", "steps"), ("gradients", "gradients"), ("samples_seen", "samples")):
+        assert metrics.filter(name=name)["value"].to_list() == work[key]["clients"]
+    for of_all in work.values():
+        each = of_all["clients"]
+        assert len(each) == len(summary["client_names"])
+        assert (of_all["min"], of_all["max"]) == (min(each), max(each))
+        assert of_all["mean"] == pytest.approx(sum(each) / 6)
+    copies = summary["messages"]["duplicated"]
+    assert (sum(work["bytes"]["clients"]) < summary["messages"]["bytes"]) == (copies > 0)
+    assert sum(work["time"]["clients"]) == pytest.approx(24.0 - summary["device_time"]["down"])
+    assert (summary["budget"], summary["alone"]) == (None, False)
+
+
 def test_the_summary_names_the_overrides(directory: RunDirectory) -> None:
     overrides = directory.summary()["overrides"]
     assert set(WORLD) <= set(overrides)

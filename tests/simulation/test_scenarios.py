@@ -49,6 +49,7 @@ SHORT = {
         "data.partition.test_images_per_class=2",
         "protocol.warm_up=1",
     ],
+    "mapl_few": ["run.budget.samples=640", 'run.evaluate_every="2 iterations"', "protocol.warm_up=1"],
     "mapl_full": [
         "run.iterations=1",
         'run.evaluate_every="1 iterations"',
@@ -91,10 +92,12 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
 # large a share of the messages by which clients share what they know is left: at least, and at most.
 LEARNED: dict[str, tuple[float, float]] = {
     "mapl": (0.8, 1.0),  # a pass or two after the warm-up: hardly anybody has parted
+    "mapl_few": (0.6, 1.0),
     "mapl_churn": (0.5, 0.85),  # the true neighbours are 5 of 11; in the warm-up all are kept
 }
 NEEDS_DATA = {
     "mapl": "cifar-10",
+    "mapl_few": "fashion-mnist",
     "mapl_full": "cifar-10",
     "cobo_cross_silo": "fashion-mnist",
     "cobo_cross_device": "cifar-100-subset",

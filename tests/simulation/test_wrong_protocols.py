@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from protocols.learner import Learner
+from protocols.learner import Learner, Requirement
 from protocols.settings import Duration
 
 
@@ -84,6 +84,15 @@ REFUSED = {
         "    @classmethod  # here\n    def servers(cls, settings, clients, clusters):\n        return 3\n"
         + STEP,
         "Own.servers() must return a list of ServerPlan, not 3",
+    ),
+    "no requirements": (
+        "    @classmethod  # here\n    def requirements(cls, settings):\n        return 3\n" + STEP,
+        "Own.requirements() must return a list of Requirement, not 3",
+    ),
+    "a requirement of nothing": (
+        "    @classmethod  # here\n    def requirements(cls, settings):\n"
+        "        return [Requirement('training.momentun', bool, 'must not be 0')]\n" + STEP,
+        "Own.requirements(): the one of \"training.momentun\" failed: AttributeError: 'Training' ",
     ),
     "a step that is no coroutine": (
         "    def step(self):  # here\n        self.sleep(1)\n",

@@ -12,12 +12,14 @@ class Optimizer:
     """Settings of a client's optimizer, but for the learning rate, which is given with every training job.
 
     `kind` is "sgd", "adam" or "adamw". Semantics are those of torch.optim: weight decay of sgd and adam is
-    added to the gradient, that of adamw shrinks the parameters directly. Momentum and Nesterov's form of it
-    belong to sgd. ValueError for what does not fit together.
+    added to the gradient, that of adamw shrinks the parameters directly. Momentum belongs to sgd, with its
+    dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step.
+    ValueError for what does not fit together.
     """
 
     kind: str = "sgd"
     momentum: float = 0.0
+    dampening: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
@@ -30,8 +32,10 @@ class Optimizer:
             raise ValueError(f'the optimizer is "sgd", "adam" or "adamw", not {self.kind!r}')
         if self.momentum and self.kind != "sgd":
             raise ValueError(f"momentum belongs to sgd, not to {self.kind}")
-        if self.nesterov and not self.momentum:
-            raise ValueError("Nesterov's form needs momentum")
+        if (self.nesterov or self.dampening) and not self.momentum:
+            raise ValueError("dampening and Nesterov's form need momentum")
+        if self.nesterov and self.dampening:
+            raise ValueError("Nesterov's form of momentum has no dampening")
         slots = (1 if self.momentum else 0) if self.kind == "sgd" else 2
         object.__setattr__(self, "slots", slots)
 
@@ -49,15 +53,19 @@ class Optimizer:
         state.
         """
         if self.kind == "sgd":
-            self._sgd(params, gradient, state, learning_rate)
+            self._sgd(params, gradient, state, done, learning_rate)
         else:
             self._adam(params, gradient, state, done, learning_rate)
 
-    def _sgd(self, params: Tensor, gradient: Tensor, state: Tensor | None, learning_rate: Tensor) -> None:
+    def _sgd(
+        self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
+    ) -> None:
         if self.weight_decay:
             gradient.add_(params, alpha=self.weight_decay)
         if state is not None:
             # torch starts the velocity at the first gradient; a zero state gives the same.
+            if self.dampening:
+                gradient.mul_(1 - self.dampening * (done > 0).to(gradient.dtype))
             state.mul_(self.momentum).add_(gradient)
             gradient = gradient.add_(state, alpha=self.momentum) if self.nesterov else state
         params.addcmul_(gradient, learning_rate, value=-1.0)
