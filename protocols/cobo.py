@@ -40,7 +40,10 @@ Differences to the paper:
 - A peer from which nothing came for `patience` is suspected: it pulls no more until it is heard from again,
   its weight is kept (on the simplex its share goes to the others, as does that of a peer that left the view).
   A newcomer is given the initial weight (on the simplex: 0, and its share as soon as gradients agree).
-- On sparse graphs n is the number of a client's neighbours and itself; of a pair's two it is the larger.
+- n in `sampling_scale`/n is the number of clients where all know each other, as in the paper. On a sparse
+  graph it is the larger neighbourhood of the pair's ends plus one (asynchronous: at each end, for its half of
+  the probability, its own plus one), so that a client meets about `sampling_scale` peers in an iteration
+  whatever its degree, fewer where its neighbours have more neighbours than it.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols import settings as base
+from protocols import learner
 from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, Weight, default
 
 
-class CoBoSettings(base.Settings):
+class CoBoSettings(learner.Settings):
     """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
@@ -41,7 +41,7 @@ class CoBoSettings(base.Settings):
     evidence: Weight = 2.0
     """Asynchronous: until a pair has met as often as 1/`evidence` of what this client's own iterations call
     for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
-    gradients_when_behind: Weight = 0.25
+    gradients_when_behind: Weight = 0.1
     """Asynchronous: gradients for its pairs that a client computes in an iteration at most, once it has done
     less than half as many iterations as its peers (median)."""
     patience: PositiveDuration = default("1 min")
