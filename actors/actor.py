@@ -164,7 +164,9 @@ class Actor:
         names = [plain_name(peer, "collect") for peer in peers]
         for name in names:
             self._transport.require_known(name)
-        watch = None if reminder is None else Reminders(self.tell, self.round_trips, kind, reminder)
+        watch = None
+        if reminder is not None:
+            watch = Reminders(self.tell, self.round_trips, kind, reminder, timeout)
         return await self._mailbox.collect(kind, names, timeout=timeout, where=where, watch=watch)
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:

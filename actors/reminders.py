@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass, replace
 from typing import Any
@@ -30,7 +31,12 @@ class Reminders:
     """
 
     def __init__(
-        self, tell: Callable[[str, object], None], round_trips: RoundTrips, kind: type, reminder: object
+        self,
+        tell: Callable[[str, object], None],
+        round_trips: RoundTrips,
+        kind: type,
+        reminder: object,
+        timeout_s: float | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -38,6 +44,7 @@ class Reminders:
         self._round_trips = round_trips
         self._kind = kind
         self._reminder: Any = reminder
+        self._initial_s = min(round_trips.initial_s, math.inf if timeout_s is None else timeout_s / 4)
         self._began_s = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._reminded_s: dict[str, list[float]] = {}  # when each was told
@@ -87,7 +94,7 @@ class Reminders:
         if reminded_s:
             due_s = reminded_s[-1] + self._round_trips.limit_s(peer, Reminders, INITIAL_S)
         else:
-            limit_s = self._round_trips.limit_s(peer, self._kind)
+            limit_s = self._round_trips.limit_s(peer, self._kind, self._initial_s)
             due_s = self._began_s + (limit_s if self._round_trips.lossy else max(limit_s, INITIAL_S))
         self._timers[peer] = self._loop.call_at(due_s, self._remind, peer)
 

@@ -12,7 +12,8 @@ gradients without pause, and beside that averages with one random neighbour at a
     x_i <- x_i - eta g_i(x_i as it was when g_i was begun)
 
 Differences to the papers: `local_steps` may be more than 1 (the update then is the sum of several steps). A
-neighbour that stays silent for `patience` is left out and its weight given to the client itself. The
+neighbour that stays silent for `patience`, however often it is reminded, is left out and its weight given to
+the client itself; a lost model is sent again, and mixed in the round that it belongs to. The
 asynchronous exchange adds (x_j - x_i)/2 of the models at the time of sending to both sides, so that it needs
 no lock and no bipartite topology and still keeps the mean. A lost request or answer is asked for again, and
 granted once; if all four answers are lost, only the peer has moved.
@@ -55,7 +56,7 @@ class DPSGD(RoundLearner):
         local_steps: Count = 1
         """Training steps in an iteration."""
         patience: PositiveDuration = default("1 min")
-        """How long a silent neighbour is waited for."""
+        """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
 
     settings: Settings
     asked: str | None = None

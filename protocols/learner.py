@@ -95,9 +95,10 @@ class Learner(Member):
     async def start_from_peers(self) -> None:
         """Start from the mean of some random peers' models, as far as the scenario says so.
 
-        Newcomers among them have none to give, and others are asked at once. If nobody answers, or there are
-        none but newcomers, some are asked again after the patience, and after the third time this client
-        starts from its own initial model. `models_at_start` tells the observer how many models it got.
+        Newcomers among them have none to give, and others are asked at once. Who is overdue is reminded. If
+        nobody answers, or there are none but newcomers, some are asked again after the patience, and after
+        the third time this client starts from its own initial model. `models_at_start` tells the observer
+        how many models it got.
         """
         wanted = self.surroundings.newcomers
         if not wanted.peers:

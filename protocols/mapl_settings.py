@@ -71,7 +71,7 @@ class MaplSettings(learner.Settings):
     explore: Weight = 0.0
     """Strangers that are asked for what they know in an iteration, on average."""
     patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for."""
+    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
 
     @property
     def graph(self) -> GraphLearning:

@@ -72,10 +72,11 @@ def delay_s(messages: Iterable[Repeatable], excess_s: float) -> float:
 class RoundLearner(learner.Learner):
     """A learner that can take part in rounds; `round` is the number of the current one.
 
-    A round is among those who were peers when it began: who leaves meanwhile is not waited for, silent ones
-    are suspected after a patience, and a newcomer takes part in the next one. Who missed rounds (a newcomer,
-    or one that was waited for in vain) sees the others' models of a later round and goes on from there. Who
-    has spent its budget begins no round, and answers those of others with the model that it has.
+    A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
+    newcomer takes part in the next one. A neighbour whose model is overdue is reminded, and sends that of
+    this round again although it may be in the next one; it is suspected after a patience. Who missed rounds
+    (a newcomer, or one that was waited for in vain) sees the others' models of a later round and goes on from
+    there. Who has spent its budget begins no round, and answers those of others with the model that it has.
     """
 
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)

@@ -4,8 +4,10 @@
                 the server gives each of S a task; it trains for E local epochs and answers
                 the server combines the answers
 
-A client that has not answered after `patience` is left out of the round. Only the server begins a round: it
-waits for answers, never for clients that are gone, and whoever comes or comes back is sampled from then on.
+A client whose answer is overdue, by how long it took before, is given its task again, and answers again what
+it has answered; after `patience` it is left out of the round. What a round has brought is told once: who
+misses it, and is not sampled, has the next round's instead. Only the server begins a round: it waits for
+answers, never for clients that are gone, and whoever comes or comes back is sampled from then on.
 
 A client whose budget is spent answers as ever, with what it was sent and has not trained: averages keep their
 weights, instead of leaning towards the few that still train. It has finished with the first such task, which
@@ -56,10 +58,11 @@ class RoundSettings(learner.Settings):
     local_epochs: Count = 1
     """Passes of a client over its own samples in a round (E); each drops the last incomplete batch."""
     patience: PositiveDuration = default("1 min")
-    """How long the server waits for a client's answer; then the round goes on without it."""
+    """How long the server waits for a client's answer at most, and asks again whenever it is overdue; then
+    the round goes on without it."""
     broadcast: Literal["sampled", "all"] = "sampled"
     """Who gets what a round has brought: those that train next, as in the paper, or also all others after
-    each round."""
+    each round. What is lost is not repeated: the next round's replaces it."""
 
 
 class RoundServer(learner.Server):

@@ -27,7 +27,8 @@ _NOT_A_PROTOCOL = {
     "compute",
     "graph_learning",
     "learner",
-    "cobo_settings", "mapl_settings",
+    "cobo_settings",
+    "mapl_settings",
     "member",
     "settings",
 }  # named like their classes

@@ -261,8 +261,23 @@ def test_nobody_is_reminded_who_came_in_time_or_after_the_wait() -> None:
     async def script(asker: Asker) -> object:
         asker.tell("worker", NewsWanted(1))
         for _ in range(2):
+            asker.round_trips.lossy = False
             await asker.collect(News, ["worker"], timeout=0.9, reminder=NewsWanted(2))
         return None
 
     transport, _, _ = play(script)
     assert [what for _, _, what in transport.sent] == ["NewsWanted", "News"]
+
+
+def test_the_first_answer_of_anybody_tells_when_those_of_strangers_are_overdue() -> None:
+    async def script(asker: Asker) -> object:
+        asker.round_trips.initial_s = 40.0
+        lost = asyncio.ensure_future(asker.ask("asker", Work(0.0), timeout=60, attempts=None))
+        await asker.ask("worker", Work(1.0), timeout=60, attempts=None)
+        with pytest.raises(PeerUnavailable):
+            await lost
+        return None
+
+    transport, _, _ = play(script, lost=frozenset(range(100)) - {0, 2})
+    # The worker's answer takes 1.5 s, so that the other question is overdue after 4.5 s.
+    assert [when for when, who, _ in transport.sent if who == "asker"][:4] == [0.0, 0.0, 4.5, 13.5]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.simulation import Simulation
-from tests.protocols.worlds import QUADRATIC, churn, cut, learner, optima, params, ran
+from tests.protocols.worlds import QUADRATIC, churn, cut, learner, messages, optima, params, ran
 
 # All train alone from 0, a step takes 0.5 s, messages 0.25 s. Client 3 joins at 2 s.
 LATE = QUADRATIC.replace("clusters = 1", "clusters = 4") + churn("join", 3, "2 s")
@@ -57,6 +57,13 @@ def test_a_newcomer_that_hears_nothing_asks_again_and_at_last_starts_afresh() ->
         # It began at 5 s, and has done two steps by 6 s.
         assert learner(world, 3).iterations == 2
         np.testing.assert_allclose(params(world)[3], after_steps(world, 2)[3], rtol=1e-5)
+
+
+def test_a_newcomers_lost_question_is_asked_again_after_a_second() -> None:
+    cut_off = LATE + cut([[3], [0, 1, 2]], "0 s", "4 s")
+    with ran(cut_off, *ends("6 s"), "clients.newcomers=peer", "network.membership=all-knowing") as world:
+        assert [row[0] for row in messages(world, "ModelWanted")] == [2.0, 3.0, 4.0]
+        assert world.metrics.latest("models_at_start") == {"client-3": 1.0}
 
 
 def test_newcomers_take_no_models_from_newcomers() -> None:
