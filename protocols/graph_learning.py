@@ -192,13 +192,17 @@ def learn_weights(
 
     `heads` are flat heads [K * (d_z + 1)] and `samples` numbers of training samples, for the same peers; a
     peer of theirs without a weight is a newcomer, whose weight was 0. A peer with a weight but without a head
-    cannot be judged: it keeps its weight, and the others share what remains.
+    cannot be judged: it keeps its weight, and the others share what remains. So it is with one whose head is
+    not finite, since its training diverged; a client to which this happened keeps all weights as they are.
 
     Raises ValueError if `heads` and `samples` differ in their peers, and for heads that do not fit.
     """
     if heads.keys() != samples.keys():
         unmatched = ", ".join(sorted(heads.keys() ^ samples.keys()))
         raise ValueError(f"a peer needs both a head and a number of samples; one is missing for {unmatched}")
+    if not np.isfinite(own_head).all():
+        return before
+    heads = {peer: head for peer, head in heads.items() if np.isfinite(head).all()}
     similarity = head_similarity(own_head, heads, classes, how.similarity)
     unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
     # In this order: the client itself, the peers with heads, and those without, whose entries stay.

@@ -275,7 +275,9 @@ class MAPL(learner.Learner):
 
         A step along the sign lifts nobody from 0 who is like the others: all move by as much.
         """
-        strangers = [peer for peer in heads if peer not in self.shares]
+        strangers = [
+            peer for peer, head in heads.items() if peer not in self.shares and np.isfinite(head).all()
+        ]
         tried = reduce(admit, strangers, before)
         learned = self.learned(tried, heads) if strangers else {}
         welcome = [peer for peer in strangers if learned[peer] >= tried.peers[peer] - NEGLIGIBLE]

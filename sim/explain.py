@@ -163,6 +163,8 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
             return SettingError(key, value, allowed + nearest(place.path[-1], known))
         case "missing":
+            if isinstance(place.path[-1], int):  # of a list, in which each place has its meaning
+                return SettingError(key, None, f"is missing; {key.rpartition('.')[0]} has a value too few")
             return SettingError(key, None, f"is missing; write {_wanted(place)}")
         case "union_tag_not_found":
             allowed = f"is missing; must be one of {', '.join(_tags(place.here))}"

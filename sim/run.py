@@ -69,8 +69,8 @@ def run_scenario(
     Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
     or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
     SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
-    Raises UserError for what can't be run, and Deadlock when every client waits for ever; once virtual time
-    has passed the directory is written before that, too, and named in a note.
+    Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
+    measured until then the directory is written before that, too, and named in a note.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -137,7 +137,7 @@ def _run(
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
         except (Deadlock, UserError) as raised:
-            if simulation.loop.time() == 0:
+            if isinstance(raised, UserError) and not simulation.has_measured:
                 raise  # there is nothing to keep
             error = raised
         record_ending(simulation, alone)

@@ -98,7 +98,8 @@ def _repetitions(sections: Sections, protocol: Settings, run_s: float) -> Iterat
     clients = sections.clients.count
     step_s, period_s = _typical(sections.devices.step_time), getattr(protocol, "period", None)
     # Who trains once in a period does not train without pause: then the periods are what counts.
-    if step_s is not None and period_s is None and clients * run_s / step_s > _STEPS_MAX:
+    # Steps without duration are refused elsewhere.
+    if step_s and period_s is None and clients * run_s / step_s > _STEPS_MAX:
         what = f"training steps of {clients:,} clients"
         yield _refusal("devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX)
     periods = [*_periods(sections)]

@@ -64,6 +64,7 @@ class Simulation:
         self._laggard = 0  # number of the client that was last seen to hold up the next evaluation
         self._evaluated_s = -1.0
         self._has_budget = scenario.run.budget is not None
+        self._evaluations = 0
         # Numbers of iterations at which something may have to be done; 0: none.
         self._next_evaluation = scenario.run.evaluate_every.iterations or 0
         self._last_iteration = scenario.run.iterations or 0
@@ -313,6 +314,11 @@ class Simulation:
 
         self.loop.call_at_observer(time_s, evaluate, 0)
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether anything was measured beside the models that clients began with."""
+        return self._evaluations > 1
+
     def evaluate(self) -> None:
         """Measure every client that is up, now."""
         now = self.loop.time()
@@ -331,6 +337,7 @@ class Simulation:
         self.metrics.add(now, ALL, "alive", len(up))
         self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
         self.metrics.add(now, ALL, "messages_sent", self.network.counts.sent)
+        self._evaluations += 1
         if self.on_evaluated is not None:
             self.on_evaluated()
 

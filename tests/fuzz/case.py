@@ -16,6 +16,7 @@ from tests.fuzz.judge import Fault
 
 _RUN_FOR_S = 4.0  # then a run is interrupted, as a person would who finds it too long
 _MOST_CHANGES = 4
+_LARGEST_MODELS_BYTES = 100_000_000  # of all clients; a run takes several times as much
 _LARGEST_COPY_BYTES = 50_000_000
 
 Commands = list[list[str]]
@@ -107,10 +108,13 @@ def attempt(case: Case, kind: Kind, data: Path, keep: Path | None = None) -> Ver
 
 def _meet(case: Case, folder: Path, commands: Commands) -> Verdict:
     """Let the commands meet the input, up to the first fault or refusal."""
-    verdict, passed = Verdict(case, None), [""]
+    verdict, passed, announced_bytes = Verdict(case, None), [""], 0.0
     for arguments in commands:
+        if announced_bytes > _LARGEST_MODELS_BYTES:
+            break  # a check has said so: whoever runs it nevertheless wants that
         patience_s = _RUN_FOR_S if arguments[0] == "run" else None
         outcome = isolation.command(arguments, folder, interrupt_after_s=patience_s)
+        announced_bytes = judge.announced_bytes(outcome.output)
         # A check promises nothing about options that only a run has.
         promised = passed == [word for word in arguments[1:] if word != "--quiet"]
         fault = judge.fault(arguments, outcome, checked=promised)

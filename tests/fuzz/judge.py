@@ -11,6 +11,8 @@ from tests.fuzz.isolation import Outcome
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>\S+)')
 _WARNING = re.compile(r"^(\S+):\d+: (\w*Warning: .*)$", re.MULTILINE)
+_ANNOUNCED = re.compile(r"memory +(?P<count>[\d.,]+)\s(?P<unit>[kMGT]?B) of models and optimizers")
+_UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _OURS = ("actors", "protocols", "sim")
 _ROOT = Path(__file__).parents[2]
 
@@ -46,6 +48,12 @@ def fault(arguments: Sequence[str], outcome: Outcome, *, checked: bool = False) 
     if warning := _WARNING.search(outcome.errors):
         return Fault(f"warning {command} {Path(warning[1]).name}: {warning[2][:80]}", _tail(said))
     return None
+
+
+def announced_bytes(output: str) -> float:
+    """What a check has said that models and optimizers take; 0 if it has not."""
+    found = _ANNOUNCED.search(output)
+    return float(found["count"].replace(",", "")) * _UNITS[found["unit"]] if found else 0.0
 
 
 def left_behind(folder: Path, arguments: Sequence[str]) -> Fault | None:

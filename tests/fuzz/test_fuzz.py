@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from sim import input_file
 from sim.cli import app
-from tests.fuzz import data, grammar, isolation, tables, worlds
+from sim.results import text
+from tests.fuzz import data, grammar, isolation, judge, tables, worlds
 from tests.fuzz.case import Case, Kind, attempt, minimised
 from tests.fuzz.isolation import Outcome
 from tests.fuzz.judge import fault
@@ -150,6 +151,13 @@ def test_a_command_that_eats_memory_is_ended(tmp_path: Path, monkeypatch: pytest
     outcome = isolation.watched(eat, tmp_path)
     assert outcome.stopped == "memory"
     assert outcome.peak_bytes > without + 50_000_000
+
+
+def test_what_a_check_says_of_memory_is_understood() -> None:
+    said = "  memory    {} of models and optimizers, 474 kB of samples"
+    assert judge.announced_bytes(said.format(text.size(9_760))) == 9_760
+    assert judge.announced_bytes(said.format(text.size(1.2e9))) == 1.2e9
+    assert judge.announced_bytes("small.toml: run.seed = -1") == 0
 
 
 def test_ctrl_c_reaches_a_command(tmp_path: Path) -> None:

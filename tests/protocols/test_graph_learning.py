@@ -253,6 +253,15 @@ def test_the_others_share_what_a_peer_without_a_head_leaves() -> None:
     assert after.peers == pytest.approx(expected)
 
 
+def test_a_head_that_is_not_finite_is_judged_as_none() -> None:
+    """Training that diverged somewhere must not end everybody else's."""
+    weights, broken = {"me": 0.3, "a": 0.2, "b": 0.2, "broken": 0.3}, ALIKE * np.nan
+    with_broken = update(weights, {"me": ALIKE, "a": ALIKE, "b": OPPOSITE, "broken": broken})
+    assert with_broken == update(weights, {"me": ALIKE, "a": ALIKE, "b": OPPOSITE})
+    own_broken = update(weights, {"me": broken, "a": ALIKE, "b": OPPOSITE, "broken": ALIKE})
+    assert {"me": own_broken.own, **own_broken.peers} == weights
+
+
 def test_what_rounding_leaves_is_no_weight() -> None:
     how = GraphLearning(learning_rate=1e-15)
     after = update({"me": 0.5, "a": 0.5, "b": 1e-12}, {"me": ALIKE, "a": ALIKE, "b": ALIKE}, how)

@@ -104,3 +104,8 @@ def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
         simulation.close()
     assert f"({evaluations:,} times)" in said["time"]
     assert 0 < updates <= int(said["training"].split()[2])
+
+
+def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
+    times = 'devices.step_time={kind="normal", mean=0, sigma="1 s", low="10 ms"}'
+    assert "steps" in rows(tmp_path, SHORT, times)["training"]

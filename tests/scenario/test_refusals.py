@@ -37,6 +37,10 @@ BAD = {
         "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, momentum, nesterov, "
         "weight_decay, betas, epsilon, batch_size, sampling, augmentation; did you mean 'momentum'?",
     ),
+    "one of two betas": (
+        edited("batch_size = 4", "batch_size = 4\nbetas = [0.9]"),
+        "training.betas.1: is missing; training.betas has a value too few",
+    ),
     "augmentation of what is no image": (
         edited("batch_size = 4", "batch_size = 4\n[training.augmentation]"),
         'training.augmentation: changes images, and a sample of data.name = "digits" is none but a row of '

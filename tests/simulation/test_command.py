@@ -181,7 +181,8 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
 ) -> None:
     """A newcomer whose protocol can't be made ends the run as bad input does, but the past is not lost."""
     newcomer = "churn=[{at='2 s', event='join', clients=[1]}]"
-    result = invoke(QUADRATIC, *own(tmp_path, FAILS_FOR_NEWCOMERS), "--quiet", "--set", newcomer)
+    options = ("--quiet", "--set", newcomer, "--set", "run.evaluate_every=1 s")
+    result = invoke(QUADRATIC, *own(tmp_path, FAILS_FOR_NEWCOMERS), *options)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
     lines = result.stderr.splitlines()
