@@ -18,11 +18,8 @@ class Compute(ABC):
     """Training steps of a pass over the client's own samples, without the last incomplete batch."""
     classes: int
     """Number of classes of the data, those that this client has no sample of included."""
-
-    @property
-    def steps_left(self) -> float:
-        """Training steps that may still be begun: what the client's budget leaves; without one infinite."""
-        return math.inf
+    steps_left: float = math.inf
+    """Training steps that may still be begun: what the client's budget leaves; infinite without one."""
 
     @property
     @abstractmethod

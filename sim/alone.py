@@ -37,7 +37,7 @@ def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> 
     How much every client trained over all its lives, and, where this was computed, what it reaches alone.
     """
     now, names = simulation.loop.time(), [client.name for client in simulation.clients]
-    works = [client.account.work for client in simulation.clients]
+    works = [client.work for client in simulation.clients]
     totals = zip(*[(work.steps, work.gradients, work.samples) for work in works], strict=True)
     for name, values in zip(TOTALS, totals, strict=True):
         simulation.metrics.add_all(now, names, name, values)

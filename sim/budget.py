@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from protocols import vectors
 from sim.compute import DeviceCompute
 from sim.settings.budget import Budget
 
@@ -24,37 +26,45 @@ class Work:
     time: float
     bytes: int
 
+    @classmethod
+    def of(cls, own: DeviceCompute, bytes_sent: int) -> Work:
+        """What the client with this computing has done until now."""
+        return cls(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, bytes_sent)
 
-class Account:
-    """One client's work and its budget (None: it may train as long as the run lasts)."""
+    def share_of(self, budget: Budget) -> float:
+        """How much of a budget this is, at most 1."""
+        return min(1.0, getattr(self, budget.kind) / budget.limit)
 
-    def __init__(self, compute: DeviceCompute, bytes_sent: Callable[[], int], budget: Budget | None) -> None:
-        self.compute = compute
-        self.budget = budget
+
+class BudgetedCompute(DeviceCompute):
+    """The computing of a client that has a budget. bytes_sent: tells how many it has sent so far."""
+
+    def __init__(self, *arguments: Any, budget: Budget, bytes_sent: Callable[[], int]) -> None:
+        super().__init__(*arguments)
+        self._budget = budget
         self._bytes_sent = bytes_sent
 
-    @property
-    def work(self) -> Work:
-        """What the client has done until now."""
-        own = self.compute
-        return Work(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, self._bytes_sent())
+    async def train(
+        self,
+        start: vectors.Vector,
+        steps: int,
+        pulls: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
+        learning_rate: float | None,
+        fresh_optimizer: bool,
+    ) -> vectors.Vector:
+        self.steps_begun += steps
+        try:
+            return await super().train(start, steps, pulls, learning_rate, fresh_optimizer)
+        finally:
+            self.steps_begun -= steps
 
     @property
-    def share_spent(self) -> float:
-        """How much of the budget is spent; 0 without one."""
-        if self.budget is None:
-            return 0.0
-        return min(1.0, getattr(self.work, self.budget.kind) / self.budget.limit)
-
-    def steps_left(self) -> float:
-        """Training steps that may still be begun, beside those that are under way."""
-        budget, own = self.budget, self.compute
-        if budget is None:
-            return math.inf
+    def steps_left(self) -> float:  # type: ignore[override]
+        budget = self._budget
         if budget.steps is not None:
-            return budget.steps - own.training_steps - own.steps_begun
+            return budget.steps - self.training_steps - self.steps_begun
         if budget.samples is not None:
             # Gradients that others ask for may go beyond it.
-            whole = (budget.samples - own.samples_seen) // own.samples_per_step
-            return max(0, whole - own.steps_begun)
-        return math.inf if getattr(self.work, budget.kind) < budget.limit else 0
+            whole = (budget.samples - self.samples_seen) // self.samples_per_step
+            return max(0, whole - self.steps_begun)
+        return math.inf if Work.of(self, self._bytes_sent()).share_of(budget) < 1 else 0

@@ -11,7 +11,7 @@ from typing import Any
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
 from protocols.learner import Learner
-from sim.budget import Account
+from sim.budget import Work
 from sim.compute import DeviceCompute
 from sim.learning.engine import Scalar, Vector
 from sim.protocol_checks import defined
@@ -32,7 +32,7 @@ class Client:
     index: int
     name: str
     compute: DeviceCompute
-    account: Account
+    bytes_sent: Callable[[], int]
     membership: Membership
     fresh: Callable[[], Learner]
     up_at_start: bool
@@ -78,6 +78,11 @@ class Client:
         """Iterations that the present learner has done; one that starts afresh starts at 0."""
         assert self.learner is not None
         return self.learner.iterations
+
+    @property
+    def work(self) -> Work:
+        """What it has done until now."""
+        return Work.of(self.compute, self.bytes_sent())
 
     @property
     def finished(self) -> bool:

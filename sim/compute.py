@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -65,6 +65,9 @@ class DeviceCompute(learner.Compute):
     call. Raises ValueError for a client without training samples.
     """
 
+    steps_begun = 0
+    """Training steps under way, where there is a budget that they count for."""
+
     def __init__(
         self,
         engine: Engine,
@@ -99,10 +102,6 @@ class DeviceCompute(learner.Compute):
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
-        self.steps_begun = 0
-        """Training steps of jobs that are under way."""
-        self.allowance: Callable[[], float] | None = None
-        """How many training steps may still be begun; None: any number."""
         self._training_s: dict[int, float] = {}  # of jobs, by samples
         self._forward_s: dict[int, float] = {}
 
@@ -137,10 +136,6 @@ class DeviceCompute(learner.Compute):
     def samples_seen(self) -> int:
         """Samples of all training steps and gradients so far, each view counted."""
         return (self.training_steps + self.gradients) * self.samples_per_step
-
-    @property
-    def steps_left(self) -> float:
-        return math.inf if self.allowance is None else self.allowance()
 
     @property
     def step_s(self) -> float:
@@ -194,11 +189,7 @@ class DeviceCompute(learner.Compute):
         if pulls:
             strengths = tuple([_factor(strength) for strength, _ in pulls])
             anchors = [cast(Vector, anchor) for _, anchor in pulls]
-        self.steps_begun += steps
-        try:
-            await self._take_time(steps * self.batch_size)
-        finally:
-            self.steps_begun -= steps
+        await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
         rate = self.settings.learning_rate if learning_rate is None else learning_rate

@@ -107,7 +107,7 @@ def _training(scenario: Scenario, simulation: Simulation) -> str:
     clients, run = simulation.clients, scenario.run
     steps_s = [client.compute.step_s * client.device.slowdown for client in clients]
     step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
-    most = [client.account.steps_left() for client in clients]  # of a budget of steps or samples
+    most = [client.compute.steps_left for client in clients]  # of a budget of steps or samples
     trained = ""
     if run.duration is not None:
         up_s = _up_s(clients, simulation, run.duration)

@@ -137,9 +137,7 @@ class Watcher:
         up = simulation.clients_up
         least = simulation.least_iterations
         done = run.iterations if up and least is None else least or 0
-        spent = (
-            None if run.budget is None else min([client.account.share_spent for client in up], default=0.0)
-        )
+        shares = [] if run.budget is None else [client.work.share_of(run.budget) for client in up]
         progress = Progress(
             phase=phase,
             elapsed_s=elapsed_s,
@@ -148,7 +146,7 @@ class Watcher:
             duration_s=run.duration,
             iterations=None if run.iterations is None else done,
             last_iteration=run.iterations,
-            budget_spent=spent,
+            budget_spent=None if run.budget is None else min(shares, default=0.0),
             accuracy=self._newest_accuracy(),
             diverged=len(simulation.divergence.present),
             clients_up=len(up),

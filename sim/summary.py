@@ -145,7 +145,7 @@ def _budget(simulation: Simulation) -> dict[str, Any] | None:
 
 def _work(simulation: Simulation) -> dict[str, Any]:
     """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
-    works = [client.account.work for client in simulation.clients]
+    works = [client.work for client in simulation.clients]
     summary = {}
     for field in fields(Work):
         values = [getattr(work, field.name) for work in works]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import torch
 
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
-from sim.budget import Account
+from sim.budget import BudgetedCompute
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
@@ -197,25 +198,10 @@ class _Builder:
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:
-        settings = self.learning.settings[index]
-        self.devices.require_memory(index, settings)
-        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
-        compute = DeviceCompute(
-            self.engine,
-            settings,
-            index,
-            device,
-            self.devices.cost_model(index),
-            self.initial[index],
-        )
-        account = Account(compute, lambda: self.network.bytes_sent.get(name, 0), self.scenario.run.budget)
-        if account.budget is not None:
-            compute.allowance = account.steps_left
-            if not account.steps_left():
-                raise UserError(
-                    f"run.budget.samples = {account.budget.samples}: {name} sees "
-                    f"{compute.samples_per_step:,} in a training step; must be at least as many"
-                )
+        def bytes_sent() -> int:
+            return self.network.bytes_sent[name]
+
+        compute = self._compute(index, name, bytes_sent)
         membership = self.memberships.make(name, self.neighbours[name])
         surroundings = self._surroundings(simulation, name, membership)
         protocol = self.scenario.protocol
@@ -225,7 +211,25 @@ class _Builder:
             kind = protocol.learner
             return made(kind, lambda: kind(name, surroundings, compute, protocol.settings))
 
-        return Client(index, name, compute, account, membership, fresh, up_at_start=name not in self.absent)
+        up_at_start = name not in self.absent
+        return Client(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+
+    def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
+        settings = self.learning.settings[index]
+        self.devices.require_memory(index, settings)
+        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
+        cost, initial, budget = self.devices.cost_model(index), self.initial[index], self.scenario.run.budget
+        if budget is None:
+            return DeviceCompute(self.engine, settings, index, device, cost, initial)
+        compute = BudgetedCompute(
+            self.engine, settings, index, device, cost, initial, budget=budget, bytes_sent=bytes_sent
+        )
+        if not compute.steps_left:
+            raise UserError(
+                f"run.budget.samples = {budget.samples}: {name} sees {compute.samples_per_step:,} in a "
+                "training step; must be at least as many"
+            )
+        return compute
 
     def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
         surroundings = self._surroundings(

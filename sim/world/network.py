@@ -21,7 +21,7 @@ bytes, and ended like any other.  Times are virtual seconds; sizes are encoded b
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -72,7 +72,7 @@ class SimulatedNetwork(Transport):
         self, loop: VirtualLoop, seed: int, model: NetworkModel, observe: Observer | None = None
     ) -> None:
         self.counts = Counts()
-        self.bytes_sent: dict[str, int] = {}
+        self.bytes_sent: dict[str, int] = defaultdict(int)
         """Of each sender, without the copies that the network made."""
         self.observe = observe
         self.now = loop.time  # type: ignore[method-assign]  # one call less, each time that anybody asks
@@ -157,7 +157,7 @@ class SimulatedNetwork(Transport):
             envelope = sealed(envelope)
         message = Message(self, wire, envelope, size_bytes, wire.sent)
         wire.sent += 1
-        self.bytes_sent[pair[0]] = self.bytes_sent.get(pair[0], 0) + size_bytes
+        self.bytes_sent[pair[0]] += size_bytes
         self._count_sent(message)
         if self._partitions is not None and self._partitions.cut(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # no connection comes about: there is nothing to transfer

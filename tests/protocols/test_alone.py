@@ -78,7 +78,7 @@ def test_what_a_scenario_says_of_servers_may_stay() -> None:
     server = 'network.server={ uplink = "1 Gbit/s", downlink = "1 Gbit/s" }'
     with ran(QUADRATIC, "protocol.name=fedavg", server, ALONE) as world:
         assert world.network.counts.sent == 0
-        assert [client.account.work.steps for client in world.clients] == [16] * 4
+        assert [client.work.steps for client in world.clients] == [16] * 4
 
 
 def test_an_oracle_needs_no_clusters_where_everybody_is_alone() -> None:
@@ -88,4 +88,4 @@ def test_an_oracle_needs_no_clusters_where_everybody_is_alone() -> None:
 
 def test_gossip_alone_trains_once_in_each_period() -> None:
     with ran(QUADRATIC, "protocol.name=gossip", "protocol.period=1 s", ALONE) as world:
-        assert {client.account.work.steps for client in world.clients} <= {4, 5}
+        assert {client.work.steps for client in world.clients} <= {4, 5}

@@ -36,7 +36,7 @@ WEATHERS = {"calm": (), "straggler": (SLOW,), "losses": LOSSY, "both": (SLOW, *L
 
 
 def steps_of(world: Simulation) -> list[int]:
-    return [client.account.work.steps for client in world.clients]
+    return [client.work.steps for client in world.clients]
 
 
 # --- every method -------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_budget_is_of_all_lives_and_what_a_crash_interrupts_costs_nothing() ->
 def test_samples_count_each_view_and_whole_batches(name: str, views: int, steps: int) -> None:
     decoupled = 'model={ name = "decoupled", backbones = ["small-mlp"], features = 8 }'
     with ran(DIGITS_BY_BUDGET, f"protocol.name={name}", decoupled, "run.budget.samples=47") as world:
-        works = [client.account.work for client in world.clients]
+        works = [client.work for client in world.clients]
         assert {(work.steps, work.samples) for work in works} == {(steps, steps * 4 * views)}
 
 
@@ -133,7 +133,7 @@ def test_less_than_a_batch_is_refused() -> None:
 
 def test_gradients_are_samples_but_no_steps() -> None:
     with ran(DIGITS_BY_BUDGET, "protocol.name=cobo", "run.budget.samples=100") as world:
-        works = [client.account.work for client in world.clients]
+        works = [client.work for client in world.clients]
         assert sum(work.gradients for work in works) > 0
         for work in works:
             assert work.samples == 4 * (work.steps + work.gradients)
@@ -145,7 +145,7 @@ def test_time_is_that_for_which_a_client_is_up() -> None:
     text = BY_BUDGET + churn("join", 3, "1 s") + churn("crash", 0, "1.75 s") + churn("rejoin", 0, "3 s")
     with ran(text, "run.budget.time=2 s", "protocol.local_steps=3") as world:
         # An iteration takes 1.5 s; the second one begins before the 2 s are over, and is finished.
-        assert [client.account.work.time for client in world.clients] == [3.25, 4.5, 4.5, 3.5]
+        assert [client.work.time for client in world.clients] == [3.25, 4.5, 4.5, 3.5]
         assert steps_of(world) == [6, 6, 6, 6]
         assert world.loop.time() == 4.5  # client 0: 1.75 s, of which .25 s were lost; from 3 s to 4.5 s
 
@@ -154,7 +154,7 @@ def test_bytes_are_those_that_a_client_sends() -> None:
     with ran(BY_BUDGET, "protocol.name=dpsgd", "run.duration=30 s", "run.budget.bytes=1 kB") as world:
         trace = world.trace.to_table().to_pylist()
         sizes = [row["bytes"] for row in trace if row["event"] == "sent" and row["actor"] == "client-1"]
-        assert world.clients[1].account.work.bytes == sum(sizes) == world.network.bytes_sent["client-1"]
+        assert world.clients[1].work.bytes == sum(sizes) == world.network.bytes_sent["client-1"]
         assert sum(world.network.bytes_sent.values()) == world.network.counts.bytes
         # Three messages in each round, before its training: those of the last one spend the budget.
         assert len(sizes) == 3 * (steps_of(world)[1] + 1)

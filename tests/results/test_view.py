@@ -119,6 +119,9 @@ def test_device_time_per_step(run):
     metrics.add(10.0, "client-1", "training_steps", 8)
     run.write_metrics(metrics)
     np.testing.assert_array_equal(RunView(run).device_s_per_step, [np.nan, 0.5, np.nan])
+    metrics.add_all(10.0, ["client-0", "client-1", "client-2"], "gradients", [0, 8, 0])
+    run.write_metrics(metrics)
+    np.testing.assert_array_equal(RunView(run).device_s_per_step, [np.nan, 0.25, np.nan])
 
 
 def test_summary_values_may_be_absent_at_any_depth(run):

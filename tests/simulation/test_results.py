@@ -153,6 +153,7 @@ def test_the_summary_says_what_each_client_had(directory: RunDirectory) -> None:
     assert (sum(work["bytes"]["clients"]) < summary["messages"]["bytes"]) == (copies > 0)
     assert sum(work["time"]["clients"]) == pytest.approx(24.0 - summary["device_time"]["down"])
     assert (summary["budget"], summary["alone"]) == (None, False)
+    assert "samples seen" in (directory.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_summary_names_the_overrides(directory: RunDirectory) -> None:
@@ -221,3 +222,20 @@ def test_a_quadratic_is_judged_by_the_distance_to_its_optimum(tmp_path: Path) ->
     assert 0 < summary["distance"]["mean"] < 0.1
     assert summary["better_than_alone"] == 0.0  # nobody is better than itself
     assert summary["graph"] == {"l1": None, "edge_precision": None, "edge_recall": None}
+
+
+@pytest.mark.parametrize("budget", ["steps=6", "samples=48", "time=750 ms", "bytes=1 kB"])
+def test_a_control_with_a_budget_reaches_what_its_replay_reaches(tmp_path: Path, budget: str) -> None:
+    kind, _, limit = budget.partition("=")
+    control = ("protocol.name=cobo", "protocol.alone=true", f"run.budget.{kind}={limit}")
+    result = run(tmp_path, DIGITS, *control, "run.compare_alone=true", "devices.step_time=125 ms")
+    summary = result.summary
+    assert summary["alone"] and summary["messages"]["sent"] == 0
+    finished = 0 if kind == "bytes" else 6  # who sends nothing never spends that one
+    steps = 32 if kind == "bytes" else 6
+    assert summary["budget"]["finished"] == finished
+    assert (summary["work"]["steps"]["min"], summary["work"]["steps"]["max"]) == (steps, steps)
+    assert summary["virtual_seconds"] == steps * 0.125
+    assert summary["help"]["mean_gain"] == 0.0
+    again = load_scenario(result.directory / "scenario.toml")
+    assert again.run.budget is not None and again.run.budget.kind == kind
