@@ -229,7 +229,8 @@ def _exchange(first: Path, second: Path) -> bool:
 
 def _clear_away(folder: Path, place: Path) -> None:
     """Removes a folder with what is ours in it; what others put there goes to `place`."""
-    (folder / REPORT).unlink(missing_ok=True)  # first: from now on these results are not complete
+    with suppress(OSError):  # what somebody has put there in its stead goes with the rest
+        (folder / REPORT).unlink()  # first: from now on these results are not complete
     with suppress(FileNotFoundError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):

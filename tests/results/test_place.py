@@ -99,6 +99,18 @@ def test_results_are_replaced_and_what_others_put_there_stays(base, way):
     assert (base / NAME / "figures" / "a.png").read_text() == "mine, too"
 
 
+def test_a_folder_in_the_place_of_a_report_stays_and_leaves_nothing_hidden(base, way):
+    create(base, 1).finalise()
+    (base / NAME / "report.html").unlink()
+    (base / NAME / "report.html").mkdir()
+    (base / NAME / "report.html" / "notes.txt").write_text("mine")
+    assert create(base, 2, overwrite=True).finalise(replace=True) == base / NAME
+    assert entries(base) == [NAME]
+    assert entries(base / NAME) == ["report.html", "report.html-2", "summary.json"]
+    assert seed_of(base / NAME) == 2
+    assert (base / NAME / "report.html-2" / "notes.txt").read_text() == "mine"
+
+
 def test_somebody_elses_file_in_the_copy_of_a_protocol_stays(base):
     first = create(base, 1)
     first.write_protocol("protocol-01234567", {"own.py": b"1"})
