@@ -13,6 +13,7 @@ from sim.clients import ChurnCounts, Client, Window, observed, weights_of, with_
 from sim.divergence import Divergence
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
+from sim.milestones import Milestones
 from sim.results.metrics import ALL, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
@@ -61,13 +62,9 @@ class Simulation:
         )
         self._by_name: dict[str, Client] = {}
         self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
-        self._laggard = 0  # number of the client that was last seen to hold up the next evaluation
         self._evaluated_s = -1.0
         self._evaluations = 0
-        self._has_budget = scenario.run.budget is not None
-        # Numbers of iterations at which something may have to be done; 0: none.
-        self._next_evaluation = scenario.run.evaluate_every.iterations or 0
-        self._last_iteration = scenario.run.iterations or 0
+        self._milestones = Milestones(self)
         network.observe = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -214,7 +211,7 @@ class Simulation:
     def _departed(self) -> None:
         """When all that happens now has happened, see what is left."""
         now = self.loop.time()
-        self.loop.call_at_observer(now, self._check_progress)
+        self.loop.call_at_observer(now, self._milestones.check)
         self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
 
     def _supervised(self, time_s: float, name: str, event: str) -> None:
@@ -263,8 +260,7 @@ class Simulation:
 
         def observe(name: str, value: float) -> None:
             if name == "iterations":
-                if value == self._next_evaluation or value == self._last_iteration or self._has_budget:
-                    self._check_progress()
+                self._milestones.reported(value)
             elif name in OWN_METRICS:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
@@ -275,30 +271,6 @@ class Simulation:
                 window.add(name, value if type(value) is float else observed(name, value))
 
         return observe
-
-    def _check_progress(self) -> None:
-        """Evaluate or stop when every client that is up has done so much; those that have finished have."""
-        limit = self.scenario.run.iterations
-        every = self.scenario.run.evaluate_every.iterations
-        if every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
-            least = self.least_iterations or self._next_evaluation
-            self._next_evaluation = (least // every + 1) * every
-            self.loop.call_at_observer(self.loop.time(), self.evaluate)
-        if self._all(lambda client: client.finished if limit is None else client.has_done(limit)):
-            self.loop.call_at_observer(self.loop.time(), self.loop.stop)
-
-    def _all(self, done: Callable[[Client], bool]) -> bool:
-        """Whether some client is up, and this holds for all that are up."""
-        someone, count = False, len(self.clients)
-        # Whoever was behind last is asked first: nearly always it still is, and the others need not be asked.
-        for number in range(self._laggard, self._laggard + count):
-            client = self.clients[number % count]
-            if client.up:
-                someone = True
-                if not done(client):
-                    self._laggard = client.index
-                    return False
-        return someone
 
     def _evaluate_every(self, time_s: float) -> None:
         """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""

@@ -128,8 +128,8 @@ class Run(Settings):
     iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
     """The run ends once every running client has done so many iterations."""
     budget: Budget | None = None
-    """How much each client may train, for comparisons of methods; the run ends once every running client has
-    spent it."""
+    """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
+    up or will come."""
     evaluate_every: _EvaluateEvery
     """Time between two evaluations by the observer, which cost no virtual time."""
     compare_alone: bool = False

@@ -74,6 +74,20 @@ def test_the_run_ends_when_the_last_one_has_spent_its_budget() -> None:
         assert steps_of(world) == [5, 5, 5, 5]
 
 
+def test_who_is_still_to_come_is_waited_for_unless_its_budget_is_spent() -> None:
+    later = churn("join", 1, "9 s") + churn("crash", 2, "750 ms") + churn("rejoin", 2, "4 s")
+    with ran(BY_BUDGET + later, "run.budget.steps=5") as world:
+        assert steps_of(world) == [5, 5, 5, 5]
+        assert world.loop.time() == 9.0 + 5 * 0.5
+    returns = churn("crash", 2, "2.6 s") + churn("rejoin", 2, "20 s", "fresh")
+    with ran(
+        BY_BUDGET + returns, "run.budget.steps=5", "devices.override=[{clients=[1], slowdown=2}]"
+    ) as world:
+        assert world.loop.time() == 5.0
+    with ran(BY_BUDGET + later, "run.budget.steps=5", "run.iterations=3") as world:
+        assert world.loop.time() == 1.5, "by its iterations"
+
+
 def test_who_is_down_holds_up_nobody() -> None:
     with ran(BY_BUDGET + churn("crash", 2, "6 s"), "run.budget.steps=5", SLOW) as world:
         assert world.loop.time() == 6.0
