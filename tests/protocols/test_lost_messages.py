@@ -16,6 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actors.message import Envelope
+from protocols.cobo import CoBo
+from protocols.cobo_pairs import Pair, PairRequest
 from protocols.dpsgd import DPSGD
 from protocols.learner import Learner
 from protocols.mapl_messages import KnowledgeWanted
@@ -37,6 +39,14 @@ ITERATIONS = 4
 LONG = (f"run.iterations={ITERATIONS}", "run.duration=1000 s", "run.evaluate_every=1000 s", PATIENCE)
 ROUNDS = ("protocol.mode=synchronous", *LONG)
 DISTRIBUTED = {
+    "cobo": (
+        QUADRATIC,
+        "data.clusters=2",
+        "protocol.name=cobo",
+        "protocol.gamma=0.05",
+        "protocol.sampling_scale=2.0",
+        *ROUNDS,
+    ),
     "dpsgd": (QUADRATIC, "data.clusters=4", "protocol.name=dpsgd", *ROUNDS),
     "dfedavgm": (QUADRATIC, "data.clusters=4", "protocol.name=dfedavgm", *ROUNDS),
     "mapl": (*WORLD, f"protocol.name={__name__}:Still", *ROUNDS, "clients.count=4", "protocol.warm_up=2"),
@@ -250,6 +260,46 @@ def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
         # Overdue after a quarter of the patience, before anything is known, and then twice as long, ...
         assert max(waits_s) <= 0.5 + PATIENCE_S / 4 * (2 ** len(lost) - 1)
         assert waits_s.count(0.5) > 40
+
+
+@settings(deadline=None, max_examples=10)
+@given(some_of(60, most=12))
+@example({0, 1, 2, 3, 4, 5})
+def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: set[int]) -> None:
+    """CoBo: nothing is locked for longer than three time limits, the first of which is three round trips."""
+    waits: list[tuple[float, float]] = []
+
+    def looking(simulation: Simulation) -> None:
+        for client in simulation.clients:
+            client.fresh = partial(timed, client.fresh)
+
+    def timed(fresh: Callable[[], Learner]) -> Learner:
+        made = fresh()
+        assert isinstance(made, CoBo)
+        update = made.update_pair
+
+        async def updated(peer: str, pair: Pair) -> None:
+            begin_s, limit_s = made.now, made.round_trips.limit_s(peer, PairRequest)
+            await update(peer, pair)
+            waits.append((made.now - begin_s, limit_s))
+
+        made.update_pair = updated  # type: ignore[method-assign]
+        return made
+
+    scenario = (QUADRATIC, "clients.count=2", "protocol.name=cobo", "protocol.exchange=sampled", PATIENCE)
+    times = ("run.duration=90 s", "run.evaluate_every=90 s", "protocol.sampling_scale=0.5")
+    with world(*scenario, *times, lost=lost, prepare=looking) as lossy:
+        ends = [learner(lossy, index) for index in range(2)]
+        pairs = [pair for end in ends if isinstance(end, CoBo) for pair in end.pairs.values()]
+        assert [pair.owed <= 1 for pair in pairs] == [True, True]
+        ledgers = [pair.ledger for pair in pairs]
+        assert abs(ledgers[0].own - ledgers[1].taken) <= 1  # a result may be on its way
+        assert abs(ledgers[1].own - ledgers[0].taken) <= 1
+        if ledgers[0].steps_in_all == ledgers[1].steps_in_all:
+            assert float(pairs[0].weight) == pytest.approx(float(pairs[1].weight), abs=1e-6)
+        assert min(ledger.own for ledger in ledgers) >= 8
+    # Behind an answer comes the asker's own gradient, which waits for a step and for one that it lends.
+    assert all(wait_s <= 3 * limit_s + 2.0 for wait_s, limit_s in waits)
 
 
 @settings(deadline=None, max_examples=5)
