@@ -21,17 +21,19 @@ MODELS = {"mlp": [], "cnn": ['model={name="cnn"}']}
 
 
 def methods(iterations: int) -> dict[str, Overrides]:
-    """Name -> what differs from the scenario; all take `iterations` local steps."""
+    """Name -> what differs from the scenario; each client takes `iterations` local steps, and no more."""
+    budget = f"run.budget={{steps={iterations}}}"
     rounds = [
+        budget,
         f"protocol.local_steps={LOCAL_STEPS}",
         f"run.iterations={iterations // LOCAL_STEPS}",
         f'run.evaluate_every="{iterations // LOCAL_STEPS} iterations"',
     ]
     return {
-        "local": ["protocol.name=local"],
+        "local": ["protocol.name=local", budget],
         "FedAvg": ["protocol.name=fedavg", *rounds],
-        "CoBo, synchronous": ["protocol.mode=synchronous"],
-        "CoBo, asynchronous": ["protocol.mode=asynchronous"],
+        "CoBo, synchronous": ["protocol.mode=synchronous", budget],
+        "CoBo, asynchronous": ["protocol.mode=asynchronous", budget],
         "oracle": ["protocol.name=oracle", *rounds],
     }
 
