@@ -19,7 +19,7 @@ _NUMBER_BYTES = 4  # of a float32
 def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
     """Rows of a name and what there is to say; `simulation` was built of the scenario, and not run."""
     return [
-        ("protocol", scenario.protocol.label),
+        ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
         ("clients", _clients(simulation)),
         ("data", _data(scenario, simulation)),
         ("model", _models(scenario, simulation)),

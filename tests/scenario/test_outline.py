@@ -76,6 +76,11 @@ def test_what_cannot_be_known_is_called_unknown(tmp_path: Path) -> None:
     assert said["time"] == "50 iterations, evaluated every 20 iterations (at most 4 times)"
 
 
+def test_a_control_is_called_one_and_has_no_server(tmp_path: Path) -> None:
+    said = rows(tmp_path, SHORT, "protocol.name=fedavg", "protocol.alone=true")
+    assert (said["protocol"], said["clients"]) == ("fedavg, alone", "4")
+
+
 def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
     by_budget = changed(SHORT, 'duration = "10 s"', "budget = { steps = 50 }")
     said = rows(tmp_path, by_budget)
