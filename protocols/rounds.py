@@ -74,8 +74,9 @@ class RoundLearner(learner.Learner):
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
     newcomer takes part in the next one. A neighbour whose model is overdue is reminded, and sends that of
-    this round again although it may be in the next one; it is suspected after a patience. Who missed rounds (a newcomer,
-    or one that was waited for in vain) sees the others' models of a later round and goes on from there.
+    this round again although it may be in the next one; it is suspected after a patience. Who missed rounds
+    (a newcomer, or one that was waited for in vain) sees the others' models of a later round and goes on from
+    there.
     """
 
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)
