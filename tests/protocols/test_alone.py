@@ -27,10 +27,12 @@ ALONE = "protocol.alone=true"
 def training_of(protocol: tuple[str, ...]) -> tuple[tuple[str, ...], int, bool]:
     """Further settings, the steps in one go, and whether each begins with a fresh optimizer."""
     name = protocol[0].removeprefix("protocol.name=")
+    if name == "dfedavgm":  # independent models mean little to it, but here each is looked at by itself
+        return ("protocol.local_steps=3", 'protocol.unusual=["model.initialisation"]'), 3, True
     if name.startswith("mapl"):  # an epoch of two batches
         fresh = "asynchronous" in protocol[1]
         return ("protocol.local_epochs=2", f"protocol.fresh_optimizer={str(fresh).lower()}"), 4, fresh
-    by_epochs = name in ("dfedavgm", "oracle", "pfedsim") or name.startswith("fed")
+    by_epochs = name in ("oracle", "pfedsim") or name.startswith("fed")
     return ("protocol.local_steps=3",), 3, by_epochs
 
 

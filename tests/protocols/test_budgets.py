@@ -212,7 +212,8 @@ def test_a_server_pauses_when_all_its_clients_have_finished() -> None:
 @pytest.mark.parametrize("name", ["dpsgd", "dfedavgm", "cobo"])
 def test_nobody_waits_for_a_neighbour_that_has_finished(name: str) -> None:
     options = (f"protocol.name={name}", "protocol.mode=synchronous", "protocol.patience=100 s")
-    with ran(BY_BUDGET + churn("join", 3, "2.1 s"), *options, "run.budget.steps=8") as world:
+    options += ("training.momentum=0.5", "run.budget.steps=8")
+    with ran(BY_BUDGET + churn("join", 3, "2.1 s"), *options) as world:
         assert steps_of(world) == [8] * 4
         assert world.loop.time() < 20.0
 

@@ -48,7 +48,7 @@ DISTRIBUTED = {
         *ROUNDS,
     ),
     "dpsgd": (QUADRATIC, "data.clusters=4", "protocol.name=dpsgd", *ROUNDS),
-    "dfedavgm": (QUADRATIC, "data.clusters=4", "protocol.name=dfedavgm", *ROUNDS),
+    "dfedavgm": (QUADRATIC, "data.clusters=4", "protocol.name=dfedavgm", "training.momentum=0.5", *ROUNDS),
     "mapl": (*WORLD, f"protocol.name={__name__}:Still", *ROUNDS, "clients.count=4", "protocol.warm_up=2"),
 }
 SERVED: dict[str, tuple[str, ...]] = {
@@ -291,7 +291,7 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
     with world(*scenario, *times, lost=lost, prepare=looking) as lossy:
         ends = [learner(lossy, index) for index in range(2)]
         pairs = [pair for end in ends if isinstance(end, CoBo) for pair in end.pairs.values()]
-        assert [pair.owed <= 1 for pair in pairs] == [True, True]
+        assert max(pair.owed for pair in pairs) <= 3  # of ten that it would keep
         ledgers = [pair.ledger for pair in pairs]
         assert abs(ledgers[0].own - ledgers[1].taken) <= 1  # a result may be on its way
         assert abs(ledgers[1].own - ledgers[0].taken) <= 1
