@@ -23,11 +23,12 @@ may be at updates of their pair at the same time, and each counts (`protocols.pa
 In bad weather (options of this form, with their effect in docs/weather.md):
 - `fading`: the k-th pull in a row towards one and the same model weighs 1/k, so that the old model of a slow,
   cut off or dead peer holds nobody back.
-- `evidence`: until a pair has met as often as 1/evidence of what this client's own iterations call for, its
-  pull and its weight in the learned graph count in proportion to that: w = 1 at the start means that nobody
-  knows, and who is too slow, or hears too little, to find out must not be pulled by all.
-- `gradients_when_behind`: a client that has done less than half as many iterations as its peers (median)
-  spends its device on itself, and computes so many gradients for its pairs in an iteration at most.
+- `evidence`: until a pair has met as often as 1/evidence of what the iterations of its slower end call for,
+  its pull and its weight in the learned graph count in proportion to that: w = 1 at the start means that
+  nobody knows, and who is too slow, or hears too little, to find out must not be pulled by all.
+- `gradients_when_behind`: a client that is less than a tenth as fast as its peers (median) spends its device
+  on itself: for its pairs it computes so many gradients in an iteration at most, times its share of their
+  speed.
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
@@ -108,6 +109,9 @@ class CoBo(PairLearner):
     collected = (RoundModel, RoundGradient)
     spare = SPARE_MAX
     """Gradients for pairs that a client which is behind can still compute."""
+    began_s = 0.0
+    """When this client began, in this life; `iterations_before`: what it had done by then."""
+    iterations_before = 0
 
     def __init__(
         self,
@@ -118,6 +122,11 @@ class CoBo(PairLearner):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         self.sent_gradients: dict[str, RoundGradient] = {}  # the last one for each peer
+
+    async def run(self) -> None:
+        self.began_s = self.now
+        self.iterations_before = self.iterations
+        await super().run()
 
     async def step(self) -> None:
         if self.settings.mode == "synchronous":
@@ -216,11 +225,8 @@ class CoBo(PairLearner):
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now, or were and have yet to meet."""
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
-        self.called_for += probability
-        if self.is_behind:
-            self.spare = min(self.spare + self.settings.gradients_when_behind, SPARE_MAX)
-        else:
-            self.spare = SPARE_MAX
+        earned = self.settings.gradients_when_behind * self.pace
+        self.spare = min(self.spare + earned, SPARE_MAX) if self.is_behind else SPARE_MAX
         for peer in self.peers:
             pair = self.pair(peer)
             if self.rng.random() < probability / 2:
@@ -232,10 +238,20 @@ class CoBo(PairLearner):
                 self.spawn(self.update_pair(peer, pair))
 
     @property
+    def pace(self) -> float:
+        """This client's iterations per second beside the median of its peers', since it began; 1 at first."""
+        own_s = self.now - self.began_s
+        rates = [rate for rate in [self.pair(peer).rate for peer in self.peers] if rate > 0]
+        return (
+            (self.iterations - self.iterations_before) / own_s / statistics.median(rates)
+            if rates and own_s > 0
+            else 1.0
+        )
+
+    @property
     def is_behind(self) -> bool:
-        """Whether this client has done less than half as many iterations as the median of its peers."""
-        counts = [pair.latest.iterations for pair in map(self.pair, self.peers) if pair.latest is not None]
-        return bool(counts) and self.iterations + 1 < statistics.median(counts) / 2
+        """Whether this client is less than a tenth as fast as the median of its peers."""
+        return self.pace < 0.1
 
     @property
     def has_time(self) -> bool:
@@ -301,6 +317,7 @@ class CoBo(PairLearner):
 
     def remember(self, pair: Pair, message: LatestModel) -> None:
         """Keep the latest model of a peer, without what else the message says."""
+        pair.first = pair.first or (message.time, message.iterations)
         if pair.latest is None or message.time > pair.latest.time:
             pair.latest = LatestModel(message.params, message.time, message.iterations)
             pair.pulled = 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocols import learner
-from protocols.cobo_settings import CoBoSettings
+from protocols.cobo_settings import CoBoSettings, expected_updates
 from protocols.mathematics import project_on_simplex
 from protocols.pair_ledger import Account, Ledger
 from protocols.rounds import RoundLearner
@@ -54,21 +54,30 @@ class PairResult:
 class Pair:
     """What a client knows of one peer.
 
-    Their weight: after `version` updates in rounds; without rounds the `ledger` counts them. The latest model
-    received, and for how many iterations it has pulled. `owed`: updates that the sampling has called for and
-    that this end has yet to make. `asking`: it is at one. `declined`: the peer has no time for one, until it
-    is heard from again, which was at `heard_s` (s) last.
+    Their weight: after `version` updates in rounds; without rounds the `ledger` counts them. When the first
+    model came (s) and after how many of the peer's iterations; the latest model, and how often it has pulled.
+    `owed`: updates that the sampling has called for and that this end has yet to make. `asking`: it is at
+    one. `declined`: the peer has no time for one, until it is heard from again, which was at `heard_s` (s)
+    last.
     """
 
     weight: float | Scalar
     ledger: Ledger
     version: int = 0
+    first: tuple[float, int] | None = None
     latest: LatestModel | None = None
     pulled: int = 0
     owed: int = 0
     asking: bool = False
     declined: bool = False
     heard_s: float = -math.inf
+
+    @property
+    def rate(self) -> float:
+        """The peer's iterations per second since it was first heard from; 0 if that is not known."""
+        if self.first is None or self.latest is None or self.latest.time <= self.first[0]:
+            return 0.0
+        return (self.latest.iterations - self.first[1]) / (self.latest.time - self.first[0])
 
 
 class PairLearner(RoundLearner):
@@ -85,7 +94,6 @@ class PairLearner(RoundLearner):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         initial = 1.0 if self.settings.domain == "box" else 1.0 / max(1, len(self.peers))
-        self.called_for = 0.0  # updates of each pair that this client's iterations call for
         self.pairs = {peer: Pair(initial, Ledger(name < peer)) for peer in self.peers}
 
     def pair(self, peer: str) -> Pair:
@@ -137,8 +145,14 @@ class PairLearner(RoundLearner):
         return self.settings.domain == "simplex"
 
     def evidence(self, pair: Pair) -> float:
-        """How much a pair's weight counts, from 0 to 1: in rounds wholly, else by how often they have met."""
-        wanted = self.called_for / self.settings.evidence if self.settings.evidence else 0.0
+        """How much a pair's weight counts, from 0 to 1: in rounds wholly, else by how often it has met.
+
+        Beside what the iterations of its slower end call for: a newcomer, or a slow client, has had no more.
+        """
+        if not self.settings.evidence or pair.latest is None or self.settings.mode == "synchronous":
+            return 1.0
+        iterations = min(self.iterations, pair.latest.iterations)
+        wanted = expected_updates(self.settings, iterations, len(self.peers) + 1) / self.settings.evidence
         return min(1.0, pair.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
 
     def ascend(self, peer: str, step: Scalar) -> None:

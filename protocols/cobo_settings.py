@@ -39,11 +39,11 @@ class CoBoSettings(learner.Settings):
     fading: bool = True
     """Asynchronous: the k-th pull in a row towards one and the same model of a peer weighs 1/k."""
     evidence: Weight = 2.0
-    """Asynchronous: until a pair has met as often as 1/`evidence` of what this client's own iterations call
-    for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
-    gradients_when_behind: Weight = 0.1
-    """Asynchronous: gradients for its pairs that a client computes in an iteration at most, once it has done
-    less than half as many iterations as its peers (median)."""
+    """Asynchronous: until a pair has met as often as 1/`evidence` of what the iterations of its slower end
+    call for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
+    gradients_when_behind: Weight = 2.0
+    """Asynchronous: gradients for its pairs that a client computes in an iteration at most if it is less than
+    a tenth as fast as its peers (median), times its share of their speed."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
@@ -64,3 +64,24 @@ def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> fl
     if decaying:
         return 1.0 / (iteration if settings.decay == "1/t" else math.sqrt(iteration))
     return min(1.0, settings.sampling_scale / clients)
+
+
+def expected_updates(settings: CoBoSettings, iterations: int, clients: int) -> float:
+    """How often a pair updates its weight in so many iterations, by `pair_probability`; sums as integrals."""
+
+    def decayed(after: int) -> float:
+        begin, end = after + 0.5, max(iterations, after) + 0.5
+        return math.log(end / begin) if settings.decay == "1/t" else 2 * (math.sqrt(end) - math.sqrt(begin))
+
+    share = min(1.0, settings.sampling_scale / clients)
+    match settings.sampling:
+        case "none":
+            return float(iterations)
+        case "constant":
+            return share * iterations
+        case "time-dependent":
+            return decayed(0)
+        case "mixed":
+            return share * min(iterations, settings.constant_iterations) + decayed(
+                settings.constant_iterations
+            )

@@ -10,7 +10,7 @@ import pytest
 
 from protocols.cobo import CoBo
 from protocols.cobo_pairs import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
-from protocols.cobo_settings import CoBoSettings, pair_probability
+from protocols.cobo_settings import CoBoSettings, expected_updates, pair_probability
 from protocols.mathematics import shared_uniform
 from protocols.pair_ledger import Account
 from sim.build.simulation import build
@@ -151,6 +151,16 @@ def test_theorem_1_consensus_and_gradients_vanish_inside_clusters_and_clusters_s
 )
 def test_sampling_strategies(settings: dict, iteration: int, expected: float) -> None:
     assert pair_probability(CoBoSettings(**settings), iteration, 10) == expected
+
+
+@pytest.mark.parametrize("sampling", ["constant", "time-dependent", "mixed", "none"])
+@pytest.mark.parametrize("decay", ["1/t", "1/sqrt(t)"])
+def test_expected_updates_are_the_sum_of_the_probabilities(sampling: str, decay: str) -> None:
+    settings = CoBoSettings(sampling=sampling, decay=decay, sampling_scale=2.0, constant_iterations=20)  # type: ignore[arg-type]
+    for iterations in (1, 10, 20, 21, 500):
+        summed = sum(pair_probability(settings, t, 8) for t in range(1, iterations + 1))
+        assert expected_updates(settings, iterations, 8) == pytest.approx(summed, abs=0.12)
+    assert expected_updates(settings, 0, 8) == 0
 
 
 def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
