@@ -170,6 +170,9 @@ class CoBo(PairLearner):
             where=lambda answer: answer.round == self.round,
             reminder=RoundGradientWanted(self.round),
         )
+        # The other end of a pair may still be at the round before.
+        kept = [(peer, own) for peer, own in self.sent_gradients.items() if own.round >= self.round - 1]
+        self.sent_gradients = dict(kept)
         usual_s = self.round_trips.usual_s(sent, RoundGradient)
         self.delayed += delay_s(answers.values(), self.now - began_s - usual_s)
         self.discard(RoundGradient, lambda answer: answer.round <= self.round)
@@ -227,11 +230,13 @@ class CoBo(PairLearner):
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
         earned = self.settings.gradients_when_behind * self.pace
         self.spare = min(self.spare + earned, SPARE_MAX) if self.is_behind else SPARE_MAX
-        for peer in self.peers:
-            pair = self.pair(peer)
+        pairs = [(peer, self.pair(peer)) for peer in self.peers]
+        for _, pair in pairs:
             if self.rng.random() < probability / 2:
                 pair.owed = min(pair.owed + 1, OWED_MAX)
                 pair.declined = False
+        # Those that are owed most first: a client that is behind has not time for all.
+        for peer, pair in sorted(pairs, key=lambda named: -named[1].owed):
             if pair.owed and not pair.asking and not pair.declined and self.has_time:
                 pair.asking = True
                 self.spare -= 1.0
@@ -260,7 +265,7 @@ class CoBo(PairLearner):
 
     async def update_pair(self, peer: str, pair: Pair) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
-        sent = self.params
+        sent, asked_s = self.params, self.now
         request = PairRequest(sent, self.now, self.iterations, pair.ledger.account(pair.weight))
         try:
             answer = await self.ask(peer, request, timeout=self.settings.patience, attempts=ATTEMPTS)
@@ -276,7 +281,9 @@ class CoBo(PairLearner):
                 self.spare += 1.0
         except PeerUnavailable:
             self.spare += 1.0
-            if self.now - pair.heard_s > self.settings.patience:
+            if self.now - asked_s >= self.settings.patience:  # it is too slow for what is owed
+                pair.owed -= 1
+            if self.now - max(pair.heard_s, self.began_s) > self.settings.patience:
                 self.suspect(peer)
         except RemoteError:
             self.suspect(peer)
