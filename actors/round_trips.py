@@ -2,9 +2,10 @@
 
     first measurement R:    srtt <- R,  rttvar <- R/2
     each further one:       rttvar <- 3/4 rttvar + 1/4 |srtt - R|,  srtt <- 7/8 srtt + 1/8 R
-    time limit:             srtt + max(G, 4 rttvar), twice as long after each failure in a row
+    time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row
 
-What is measured is all that passes between the question and its answer: network, queues and devices. Unlike
+A question's own limit doubles with each of its attempts; the next question begins anew, since late answers
+are measured, too. What is measured is all that passes between the question and its answer: network, queues and devices. Unlike
 TCP, G is a millisecond and there is no least limit of a second, since asking again costs a message, not a
 connection's speed. Before anything is known of a peer, its limit is three times the median of the others'
 smoothed round trips for the same class; before anything is known at all, `initial_s`.

@@ -35,7 +35,7 @@ def pace(folder: Path, *overrides: str) -> list[float]:
         ("protocol.name=gossip",),
         ("protocol.name=dpsgd", "protocol.mode=asynchronous"),
         # In CoBo each peer also asks for gradients; they are few where pairs are sampled as seldom as 1/t.
-        ("protocol.name=cobo", "protocol.sampling=time-dependent", "run.duration=90 s"),
+        ("protocol.name=cobo", "protocol.sampling=time-dependent", "run.duration=2 min"),
     ],
 )
 def test_without_barriers_nobody_else_notices(tmp_path: Path, overrides: tuple[str, ...]) -> None:
