@@ -5,10 +5,10 @@
     time limit:             srtt + max(G, 4 rttvar), twice as long after each failed reminder in a row
 
 A question's own limit doubles with each of its attempts; the next question begins anew, since late answers
-are measured, too. What is measured is all that passes between the question and its answer: network, queues and devices. Unlike
-TCP, G is a millisecond and there is no least limit of a second, since asking again costs a message, not a
-connection's speed. Before anything is known of a peer, its limit is three times the median of the others'
-smoothed round trips for the same class; before anything is known at all, `initial_s`.
+are measured, too. What is measured is all that passes between the question and its answer: network, queues
+and devices. Unlike TCP, G is a millisecond and there is no least limit of a second, since asking again costs
+a message, not a connection's speed. Before anything is known of a peer, its limit is three times the median
+of the others' smoothed round trips for the same class; before anything is known at all, `initial_s`.
 """
 
 from __future__ import annotations
