@@ -20,7 +20,7 @@ starts an update with half the pair's probability per iteration; what is sampled
 way, or in vain because messages were lost, it owes, and starts it later. Nothing is ever locked: both ends
 may be at updates of their pair at the same time, and each counts (`protocols.pair_ledger`).
 
-In bad weather (options of this form, with their effect in docs/weather.md):
+In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th pull in a row towards one and the same model weighs 1/k, so that the old model of a slow,
   cut off or dead peer holds nobody back.
 - `evidence`: until a pair has met as often as 1/evidence of what the iterations of its slower end call for,
@@ -98,7 +98,7 @@ class RoundGradientWanted:
 OWED_MAX = 10
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
 ATTEMPTS = 2
-"""How often a request is sent before it is given up, after three estimated round trips, and owed again."""
+"""How often a request is sent before it is given up, after three estimated round trips; it stays owed."""
 SPARE_MAX = 2.0
 
 
@@ -239,7 +239,7 @@ class CoBo(PairLearner):
         for peer, pair in sorted(pairs, key=lambda named: -named[1].owed):
             if pair.owed and not pair.asking and not pair.declined and self.has_time:
                 pair.asking = True
-                self.spare -= 1.0
+                self.spend(1.0)
                 self.spawn(self.update_pair(peer, pair))
 
     @property
@@ -263,6 +263,10 @@ class CoBo(PairLearner):
         """Whether this client can compute one more gradient for a pair now."""
         return self.spare >= 1.0 or not self.is_behind
 
+    def spend(self, gradients: float) -> None:
+        """Count gradients for pairs, or take one back; nobody runs into debt while it is not behind."""
+        self.spare = min(SPARE_MAX, max(0.0, self.spare - gradients))
+
     async def update_pair(self, peer: str, pair: Pair) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
         sent, asked_s = self.params, self.now
@@ -278,9 +282,9 @@ class CoBo(PairLearner):
                 self.tell(peer, PairResult(pair.ledger.account(pair.weight)))
             else:
                 pair.declined = True
-                self.spare += 1.0
+                self.spend(-1.0)
         except PeerUnavailable:
-            self.spare += 1.0
+            self.spend(-1.0)
             if self.now - asked_s >= self.settings.patience:  # it is too slow for what is owed
                 pair.owed -= 1
             if self.now - max(pair.heard_s, self.began_s) > self.settings.patience:
@@ -316,7 +320,7 @@ class CoBo(PairLearner):
         """Gradient at the midpoint with the asker."""
         if not self.has_time:
             return PairDeclined()
-        self.spare -= 1.0
+        self.spend(1.0)
         sent, time, iterations = self.params, self.now, self.iterations
         gradient = await self.gradient((sent + request.params) / 2)
         pair = self.pair(sender)
