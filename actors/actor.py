@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
@@ -79,7 +80,11 @@ class Actor:
         """Called before a graceful stop, while everything still works. A crash skips it."""
 
     async def on_message(self, message: Any, sender: str) -> object:
-        """Handle one message. What is returned answers an `ask`; for a `tell` return None."""
+        """Handle one message. What is returned answers an `ask`; for a `tell` return None.
+
+        Returned for an `ask`, a task of `spawn` answers with its result when it is done, so that what takes
+        long holds up no other message.
+        """
         raise ActorError(f"{type(self).__name__} got a {type(message).__name__}, but defines no on_message()")
 
     async def on_failure(self, error: Exception) -> None:
@@ -313,7 +318,9 @@ class Actor:
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)
-                if envelope.request is not None:
+                if asyncio.isfuture(answer) and envelope.request is not None:
+                    answer.add_done_callback(partial(self._answer_later, envelope))
+                elif envelope.request is not None:
                     self._answer(envelope, answer)
                 elif answer is not None:
                     raise ActorError(
@@ -326,6 +333,21 @@ class Actor:
                     self._answer(envelope, None, describe(error))
                 raise
             del envelope, message, answer  # an idle actor holds nobody's model
+
+    def _answer_later(self, question: Envelope, task: asyncio.Task[Any]) -> None:
+        """Answer with what a task came to; that a task failed is known from `_task_ended`."""
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None:
+            self._answer(question, None, describe(failure))
+            return
+        try:
+            self._answer(question, task.result())
+        except TypeError as error:
+            self._answer(question, None, describe(error))
+            if self._failed is not None:
+                self._failed(self, type(question.message).__name__, error)
 
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:

@@ -388,3 +388,63 @@ def test_an_actor_that_is_not_running_cannot_talk() -> None:
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED  # else Python warns
 
     simulate(main)
+
+
+class Spawning(Actor):
+    """Answers each question from a task of its own."""
+
+    async def on_message(self, message: object, sender: str) -> object:
+        return self.spawn(self.work(message))
+
+    async def work(self, message: object) -> object:
+        match message:
+            case Work(seconds):
+                await self.sleep(seconds)
+                return Note(f"{seconds}")
+            case Note("fail"):
+                raise ValueError("told to fail")
+        return {1, 2}
+
+
+def test_a_task_answers_when_it_is_done_and_holds_up_no_other_message() -> None:
+    async def main(world: World) -> None:
+        world.supervisor.start(lambda: Spawning("spawning", world.transport))
+        client = world.client("client")
+        slow = client.spawn(client.ask("spawning", Work(5.0), timeout=9.0))
+        await asyncio.sleep(1.0)
+        quick = await client.ask("spawning", Work(2.0), timeout=9.0)
+        assert (quick, client.now) == (Note("2.0"), 3.0)
+        assert (await slow, client.now) == (Note("5.0"), 5.0)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("order", "where", "error"),
+    [
+        ("fail", "work", "ValueError: told to fail"),
+        ("a set", "Note", r"the answer of on_message\(\): set cannot be sent"),
+    ],
+)
+def test_a_task_that_fails_answers_with_its_error(order: str, where: str, error: str) -> None:
+    async def main(world: World) -> None:
+        world.supervisor.start(lambda: Spawning("spawning", world.transport))
+        with pytest.raises(RemoteError, match=error):
+            await world.client("client").ask("spawning", Note(order), timeout=1.0)
+        assert [failure.where for failure in world.supervisor.failures] == [where]
+
+    simulate(main, failures=1)
+
+
+def test_a_task_that_ends_with_its_actor_answers_nothing() -> None:
+    async def main(world: World) -> None:
+        spawning = world.supervisor.start(lambda: Spawning("spawning", world.transport))
+        client = world.client("client")
+        question = client.spawn(client.ask("spawning", Work(5.0), timeout=9.0))
+        await asyncio.sleep(1.0)
+        world.supervisor.kill(spawning.name)
+        with pytest.raises(PeerUnavailable):
+            await question
+        assert client.now == 9.0
+
+    simulate(main, failures=1)  # the client's question
