@@ -26,9 +26,8 @@ In bad weather (options of this form; what they bring is measured in docs/protoc
 - `evidence`: until a pair has met as often as 1/evidence of what the iterations of its slower end call for,
   its pull and its weight in the learned graph count in proportion to that: w = 1 at the start means that
   nobody knows, and who is too slow, or hears too little, to find out must not be pulled by all.
-- `gradients_when_behind`: a client that is less than a tenth as fast as its peers (median) spends its device
-  on itself: for its pairs it computes so many gradients in an iteration at most, times its share of their
-  speed.
+- `gradients_when_behind`: a client that is slower than its peers (median) spends its device on itself rather
+  than on their pairs (`protocols.allowance`).
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),
@@ -55,6 +54,7 @@ from dataclasses import dataclass, replace
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols import learner
+from protocols.allowance import GradientAllowance
 from protocols.cobo_pairs import (
     LatestModel,
     Pair,
@@ -99,7 +99,6 @@ OWED_MAX = 10
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
 ATTEMPTS = 2
 """How often a request is sent before it is given up, after three estimated round trips; it stays owed."""
-SPARE_MAX = 2.0
 
 
 class CoBo(PairLearner):
@@ -107,8 +106,6 @@ class CoBo(PairLearner):
 
     Settings = CoBoSettings
     collected = (RoundModel, RoundGradient)
-    spare = SPARE_MAX
-    """Gradients for pairs that a client which is behind can still compute."""
     began_s = 0.0
     """When this client began, in this life; `iterations_before`: what it had done by then."""
     iterations_before = 0
@@ -122,6 +119,9 @@ class CoBo(PairLearner):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         self.sent_gradients: dict[str, RoundGradient] = {}  # the last one for each peer
+        clients = len(self.peers) + 1
+        called_for = pair_probability(settings, 1, clients) * (clients - 1)
+        self.allowance = GradientAllowance(settings.gradients_when_behind * called_for)
 
     async def run(self) -> None:
         self.began_s = self.now
@@ -228,8 +228,7 @@ class CoBo(PairLearner):
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now, or were and have yet to meet."""
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
-        earned = self.settings.gradients_when_behind * self.pace
-        self.spare = min(self.spare + earned, SPARE_MAX) if self.is_behind else SPARE_MAX
+        self.allowance.earn(self.pace)
         pairs = [(peer, self.pair(peer)) for peer in self.peers]
         for _, pair in pairs:
             if self.rng.random() < probability / 2:
@@ -237,35 +236,22 @@ class CoBo(PairLearner):
                 pair.declined = False
         # Those that are owed most first: a client that is behind has not time for all.
         for peer, pair in sorted(pairs, key=lambda named: -named[1].owed):
-            if pair.owed and not pair.asking and not pair.declined and self.has_time:
+            if pair.owed and not pair.asking and not pair.declined and self.allowance.suffices:
                 pair.asking = True
-                self.spend(1.0)
+                self.allowance.spend()
                 self.spawn(self.update_pair(peer, pair))
 
     @property
-    def pace(self) -> float:
-        """This client's iterations per second beside the median of its peers', since it began; 1 at first."""
-        own_s = self.now - self.began_s
+    def pace(self) -> float | None:
+        """This client's iterations per second beside the median of its peers', since it began.
+
+        None as long as none of theirs is known.
+        """
+        duration_s = self.now - self.began_s
         rates = [rate for rate in [self.pair(peer).rate for peer in self.peers] if rate > 0]
-        return (
-            (self.iterations - self.iterations_before) / own_s / statistics.median(rates)
-            if rates and own_s > 0
-            else 1.0
-        )
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether this client is less than a tenth as fast as the median of its peers."""
-        return self.pace < 0.1
-
-    @property
-    def has_time(self) -> bool:
-        """Whether this client can compute one more gradient for a pair now."""
-        return self.spare >= 1.0 or not self.is_behind
-
-    def spend(self, gradients: float) -> None:
-        """Count gradients for pairs, or take one back; nobody runs into debt while it is not behind."""
-        self.spare = min(SPARE_MAX, max(0.0, self.spare - gradients))
+        if not rates or not duration_s:
+            return None
+        return (self.iterations - self.iterations_before) / duration_s / statistics.median(rates)
 
     async def update_pair(self, peer: str, pair: Pair) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
@@ -282,9 +268,9 @@ class CoBo(PairLearner):
                 self.tell(peer, PairResult(pair.ledger.account(pair.weight)))
             else:
                 pair.declined = True
-                self.spend(-1.0)
+                self.allowance.spend(-1.0)
         except PeerUnavailable:
-            self.spend(-1.0)
+            self.allowance.spend(-1.0)
             if self.now - asked_s >= self.settings.patience:  # it is too slow for what is owed
                 pair.owed -= 1
             if self.now - max(pair.heard_s, self.began_s) > self.settings.patience:
@@ -313,14 +299,14 @@ class CoBo(PairLearner):
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case PairRequest():
-                return await self.answer_pair(message, sender)
+                return self.spawn(self.answer_pair(message, sender))  # a gradient holds up no other message
         return None
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairDeclined:
         """Gradient at the midpoint with the asker."""
-        if not self.has_time:
+        if not self.allowance.suffices:
             return PairDeclined()
-        self.spend(1.0)
+        self.allowance.spend()
         sent, time, iterations = self.params, self.now, self.iterations
         gradient = await self.gradient((sent + request.params) / 2)
         pair = self.pair(sender)

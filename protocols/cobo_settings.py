@@ -41,9 +41,9 @@ class CoBoSettings(learner.Settings):
     evidence: Weight = 2.0
     """Asynchronous: until a pair has met as often as 1/`evidence` of what the iterations of its slower end
     call for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
-    gradients_when_behind: Weight = 2.0
-    """Asynchronous: gradients for its pairs that a client computes in an iteration at most if it is less than
-    a tenth as fast as its peers (median), times its share of their speed."""
+    gradients_when_behind: Weight = 1.0
+    """Asynchronous: gradients for its pairs that a client which is s < 1 times as fast as its peers (median)
+    computes in an iteration at most: so many, times s/(1 - s), times what the first iteration calls for."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 

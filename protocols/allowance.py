@@ -1,0 +1,41 @@
+"""How many gradients for others a client computes: a slow one keeps its device for itself."""
+
+from __future__ import annotations
+
+import math
+
+BURST = 2.0
+"""What a client can save up at least."""
+
+
+class GradientAllowance:
+    """Earned with each iteration, spent with each gradient.
+
+    Whoever is s < 1 times as fast as its peers (median) earns `share` s/(1 - s) gradients in an iteration:
+    its peers, which do 1/s iterations meanwhile, would otherwise take all of its time. There is no limit from
+    s = 1 on. As long as s is not known, `BURST`.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.left = BURST
+        self.limit = BURST
+
+    def earn(self, pace: float | None) -> None:
+        """An iteration has begun, of a client that is `pace` times as fast as its peers."""
+        earned = math.inf
+        if pace is None:
+            earned = BURST
+        elif pace < 1.0:
+            earned = self.share * pace / (1.0 - pace)
+        self.limit = max(BURST, earned + 1.0)  # no part of a gradient is lost
+        self.left = min(self.left + earned, self.limit)
+
+    @property
+    def suffices(self) -> bool:
+        """Whether there is time for one more gradient."""
+        return self.left >= 1.0
+
+    def spend(self, gradients: float = 1.0) -> None:
+        """Take gradients out, or put some back."""
+        self.left = min(self.left - gradients, self.limit)
