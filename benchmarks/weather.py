@@ -1,6 +1,6 @@
 """Every method in bad weather: what is left of its accuracy when messages, speed or clients are lost.
 
-Run `python -m benchmarks.weather --data-dir DIR [--quick] [--write]`; 45 minutes on one core, --quick 5.
+Run `python -m benchmarks.weather --data-dir DIR [--quick] [--write]`; an hour on one core, --quick 7.
 The results of each run are kept under --out, and no run is repeated until its scenario or its method's source
 changes, so that a table can be measured in parts: --data, --methods, --weathers, --seeds. `--write` puts the
 tables below the reading in docs/weather.md, and the picture beside it.
@@ -73,12 +73,22 @@ class Weather:
 # --- methods ------------------------------------------------------------------------------------------------
 
 
-def _both(name: str, *overrides: str) -> dict[str, Method]:
+def _both(name: str, *overrides: str, control: str = "local") -> dict[str, Method]:
     """A method's two forms."""
     return {
-        f"{name}, {mode}": Method([f"protocol.name={name}", f"protocol.mode={mode}", *overrides])
+        f"{name}, {mode}": Method(_form(name, mode, *overrides), control=control)
         for mode in ("synchronous", "asynchronous")
     }
+
+
+def _alone(name: str, *overrides: str) -> dict[str, Method]:
+    """Each client by itself, as it trains in this method."""
+    form = _form(name, "asynchronous", "protocol.alone=true", *overrides)
+    return {f"{name}, alone": Method(form, control=None)}
+
+
+def _form(name: str, mode: str, *overrides: str) -> Overrides:
+    return [f"protocol.name={name}", f"protocol.mode={mode}", *overrides]
 
 
 def _server(name: str, *overrides: str) -> dict[str, Method]:
@@ -123,7 +133,8 @@ FAMILIES = (
         {
             "local": Method(["protocol.name=local"], control=None),
             **_both("dpsgd", _STEPS),
-            **_both("dfedavgm", _STEPS, *_MOMENTUM),
+            **_alone("dfedavgm", _STEPS, *_MOMENTUM),
+            **_both("dfedavgm", _STEPS, *_MOMENTUM, control="dfedavgm, alone"),
             "gossip, average": Method(_GOSSIP),
             "gossip, by age": Method([*_GOSSIP, "protocol.merge=age"]),
             **_server("fedavg"),
@@ -140,8 +151,9 @@ FAMILIES = (
         ],
         {
             "local": Method(["protocol.name=local", _STEPS], control=None),
-            **_both("mapl", *_MAPL),
-            **_both("mapl-plus", *_MAPL),
+            **_alone("mapl", *_MAPL),
+            **_both("mapl", *_MAPL, control="mapl, alone"),
+            **_both("mapl-plus", *_MAPL, control="mapl, alone"),
             **_server("fedsim"),
             **_server("fedproto"),
             **_server("fedclassavg", "protocol.temperature=0.2"),
@@ -168,8 +180,17 @@ def _churn(seconds: float) -> str:
     return f"churn=[{','.join(entries)}]"
 
 
+def _absent(seconds: float, clients: Sequence[int]) -> str:
+    """These come when the run is over, or nearly."""
+    return f'churn=[{{at="{0.999 * seconds} s",event="join",clients={list(clients)}}}]'
+
+
 def weathers(seconds: float) -> dict[str, Weather]:
-    """Name -> what happens in a run of so many seconds."""
+    """Name -> what happens in a run of so many seconds.
+
+    The last two are controls: what the others reach if those that are slow, or struck in any way, and their
+    data, had never been there.
+    """
     come_and_go, count = CRASHED + NEWCOMERS, len(NEWCOMERS)
     newcomers_too = (HALVES[0] + NEWCOMERS[:1], HALVES[1] + NEWCOMERS[1:])
     return {
@@ -181,6 +202,8 @@ def weathers(seconds: float) -> dict[str, Weather]:
         "churn": Weather([_churn(seconds)], come_and_go, newcomers=count),
         "partition": Weather(halves=HALVES),
         "all at once": Weather([_slow(SLOW), _churn(seconds)], SLOW + come_and_go, 0.3, count, newcomers_too),
+        "slow absent": Weather([_absent(seconds, SLOW)], SLOW),
+        "struck absent": Weather([_absent(seconds, SLOW + CRASHED)], SLOW + CRASHED),
     }
 
 

@@ -54,6 +54,8 @@ def test_the_struck_are_those_to_whom_something_happens_and_halves_split_both_cl
         "three slow": (3, 6, 9),
         "churn": (1, 2, 8, 10, 11, 12),
         "all at once": (3, 6, 9, 1, 2, 8, 10, 11, 12),
+        "slow absent": (3, 6, 9),
+        "struck absent": (3, 6, 9, 1, 2, 8),
     }
     for count, name in ((10, "partition"), (13, "all at once")):
         halves = worlds[name].halves
