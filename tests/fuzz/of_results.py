@@ -86,9 +86,10 @@ def _swap(directory: Path, rng: Random) -> str:
     one, other = (rng.choice(sorted(directory.glob("*.parquet")) or [directory / "x"]) for _ in range(2))
     if not (one.is_file() and other.is_file()) or one == other or one.is_symlink() or other.is_symlink():
         return "nothing"
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
+    aside = directory / "swapped"  # not by reading them: one may have been made as large as a disk
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
     return f"{one.name} and {other.name} swapped"
 
 
