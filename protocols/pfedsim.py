@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocols import learner
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.graph_learning import class_rows
+from protocols.mapl.graph_learning import class_rows
 from protocols.server_rounds import Task
 from protocols.settings import CountOrZero
 from protocols.vectors import Vector, mix

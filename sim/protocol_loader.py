@@ -1,7 +1,8 @@
 """Finding a protocol by name, so that adding one touches no dispatch code.
 
-A name is one of ours (``cobo`` is the class CoBo of protocols/cobo.py), a class of an installed package
-(``package.module:Class``), or a class of a file (``my_file.py:Class``).
+A name is one of ours (``gossip`` is the class Gossip of protocols/gossip.py, ``cobo`` the class CoBo of the
+folder protocols/cobo), a class of an installed package (``package.module:Class``), or a class of a file
+(``my_file.py:Class``).
 """
 
 import ast
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(protocols.__path__[0])
 _NOT_A_PROTOCOL = {
     "compute",
-    "graph_learning",
     "learner",
-    "cobo_settings",
-    "mapl_settings",
     "member",
     "settings",
 }  # named like their classes
@@ -40,12 +38,19 @@ def list_protocols() -> dict[str, str]:
     Reads the files without importing them, since importing torch takes seconds.
     """
     found = {}
-    for path in sorted(_FOLDER.glob("*.py")):
+    files = {path.stem: path for path in _FOLDER.glob("*.py")}
+    files |= {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")}
+    for module, path in sorted(files.items()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-        if path.stem not in _NOT_A_PROTOCOL and any(_is_named_after(name, path.stem) for name in classes):
-            found[path.stem.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+        if module not in _NOT_A_PROTOCOL and any(_is_named_after(name, module) for name in _classes(tree)):
+            found[module.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
+
+
+def _classes(tree: ast.Module) -> list[str]:
+    """What a module defines, or a package's `__init__` imports."""
+    imported = [alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 
 
 def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> "type[Learner]":

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from protocols.cobo import CoBo
-from protocols.cobo_pairs import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
-from protocols.cobo_settings import CoBoSettings, expected_updates, pair_probability
+from protocols.cobo.pairs import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
+from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.mathematics import shared_uniform
 from protocols.pair_ledger import Account
 from sim.build.simulation import build

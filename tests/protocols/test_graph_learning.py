@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, minimize
 from torch import Tensor
 
-from protocols.graph_learning import (
+from protocols.mapl.graph_learning import (
     AUTHORS_CODE,
     NEGLIGIBLE,
     GraphLearning,

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from actors.message import Envelope
 from protocols.cobo import CoBo
-from protocols.cobo_pairs import Pair, PairRequest
+from protocols.cobo.pairs import Pair, PairRequest
 from protocols.dpsgd import DPSGD
 from protocols.learner import Learner
-from protocols.mapl_messages import KnowledgeWanted
+from protocols.mapl.messages import KnowledgeWanted
 from protocols.rounds import RoundLearner
 from sim.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters

@@ -1,4 +1,4 @@
-"""What CoBo's clients tell each other about a pair, and the weights that they hold."""
+"""The weights that CoBo's clients hold, each in common with a peer."""
 
 from __future__ import annotations
 
@@ -7,47 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocols import learner
-from protocols.cobo_settings import CoBoSettings, expected_updates
+from protocols.cobo.messages import LatestModel
+from protocols.cobo.settings import CoBoSettings, expected_updates
 from protocols.mathematics import project_on_simplex
 from protocols.pair_ledger import Account, Ledger
 from protocols.rounds import RoundLearner
-from protocols.vectors import Scalar, Vector
-
-
-@dataclass(frozen=True)
-class LatestModel:
-    """Asynchronous form: the sender's parameters at `time` (seconds), after so many iterations."""
-
-    params: Vector
-    time: float
-    iterations: int
-
-
-@dataclass(frozen=True)
-class PairRequest(LatestModel):
-    """Asks for the receiver's gradient at the midpoint. `account`: what the sender has of the weight."""
-
-    account: Account
-
-
-@dataclass(frozen=True)
-class PairAnswer(LatestModel):
-    """The sender's model when it took up the request, and its gradient at the midpoint."""
-
-    gradient: Vector
-    account: Account
-
-
-@dataclass(frozen=True)
-class PairDeclined:
-    """The sender has no time for pairs now, being behind the others."""
-
-
-@dataclass(frozen=True)
-class PairResult:
-    """The asker has moved the weight."""
-
-    account: Account
+from protocols.vectors import Scalar
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from protocols import learner
-from protocols.graph_learning import GraphLearning
+from protocols.mapl.graph_learning import GraphLearning
 from protocols.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 
 

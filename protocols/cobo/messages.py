@@ -1,0 +1,69 @@
+"""What CoBo's clients tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocols.pair_ledger import Account
+from protocols.vectors import Scalar, Vector
+
+
+@dataclass(frozen=True)
+class LatestModel:
+    """Asynchronous form: the sender's parameters at `time` (seconds), after so many iterations."""
+
+    params: Vector
+    time: float
+    iterations: int
+
+
+@dataclass(frozen=True)
+class PairRequest(LatestModel):
+    """Asks for the receiver's gradient at the midpoint. `account`: what the sender has of the weight."""
+
+    account: Account
+
+
+@dataclass(frozen=True)
+class PairAnswer(LatestModel):
+    """The sender's model when it took up the request, and its gradient at the midpoint."""
+
+    gradient: Vector
+    account: Account
+
+
+@dataclass(frozen=True)
+class PairDeclined:
+    """The sender has no time for pairs now, being behind the others."""
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The asker has moved the weight."""
+
+    account: Account
+
+
+@dataclass(frozen=True)
+class RoundGradient:
+    """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`.
+
+    `weight`, after `version` updates, is what the sender held before this one. `repeated`, `attempt`,
+    `delayed`: as of a `RoundModel`.
+    """
+
+    gradient: Vector
+    round: int
+    version: int
+    weight: float | Scalar
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundGradientWanted:
+    """The sender waits in `round` for the receiver's gradient; `attempt`: as of a `RoundModelWanted`."""
+
+    round: int
+    attempt: int = 0

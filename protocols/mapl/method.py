@@ -1,0 +1,124 @@
+"""MAPL's iteration: local training, learned weights, mixing; who is there and what was heard is elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+
+import numpy as np
+
+from protocols import settings as base
+from protocols.local_losses import PersonalizedModelLoss
+from protocols.mapl.exchange import KnowledgeExchange
+from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
+from protocols.mapl.messages import Knowledge
+from protocols.mapl.settings import MaplSettings
+from protocols.vectors import mix
+
+
+class MAPL(KnowledgeExchange):
+    """MAPL, synchronous and asynchronous."""
+
+    Settings = MaplSettings
+    parts = ("projection", "prototypes")
+    heterogeneous = True
+
+    @classmethod
+    def objective(cls, settings: base.Settings) -> PersonalizedModelLoss:
+        assert isinstance(settings, MaplSettings)
+        return PersonalizedModelLoss(
+            contrastive=settings.contrastive,
+            prototype=settings.prototype,
+            uniformity=settings.uniformity,
+            temperature=settings.temperature,
+            prototype_temperature=settings.prototype_temperature,
+            variant=settings.loss_variant,
+        )
+
+    async def step(self) -> None:
+        if not self.begun:
+            self.begin()
+        update = await self.train(
+            self.settings.local_epochs * self.compute.steps_per_epoch,
+            fresh_optimizer=self.settings.fresh_optimizer,
+        )
+        self.params = self.params + update
+        self.passes += 1
+        self.round += 1
+        if self.settings.mode == "synchronous":
+            await self.meet()
+        else:
+            self.share(Knowledge)
+        if self.warm and len(self.new_heads) >= self.heads_wanted:
+            self.learn_weights()
+        self.mix()
+        self.look_around()
+
+    def learn_weights(self) -> None:
+        """CGL among all whose heads are known; neighbours without one keep their weight."""
+        self.new_heads.clear()
+        known = {
+            peer: own
+            for peer, own in self.known.items()
+            if own.head is not None and (peer in self.shares or self.is_peer(peer))
+        }
+        heads = {peer: own.head.numpy() for peer, own in known.items() if own.head is not None}
+        before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
+        if self.settings.graph_step == "sign":
+            before = self.with_strangers(before, heads)
+        self.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
+        self.judged = {peer: None for peer in self.shares if peer in heads}
+        for peer in self.shares:
+            self.heard_at.setdefault(peer, self.now)
+            self.parted.pop(peer, None)
+        for peer in known:
+            if peer not in self.shares:
+                self.part_from(peer)
+
+    def learned(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
+        """The peers' weights after CGL."""
+        own_head = self.part(self.params, "head").numpy()
+        samples = {peer: self.known[peer].samples for peer in heads}
+        own = self.settings
+        return learn_weights(
+            before, own_head, heads, self.samples, samples, self.compute.classes, own.graph
+        ).peers
+
+    def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
+        """The weights with an equal share for those strangers that would not lose from it at once.
+
+        A step along the sign lifts nobody from 0 who is like the others: all move by as much.
+        """
+        strangers = [
+            peer for peer, head in heads.items() if peer not in self.shares and np.isfinite(head).all()
+        ]
+        tried = reduce(admit, strangers, before)
+        learned = self.learned(tried, heads) if strangers else {}
+        welcome = [peer for peer in strangers if learned[peer] >= tried.peers[peer] - NEGLIGIBLE]
+        return reduce(admit, welcome, before)
+
+    @property
+    def heads_wanted(self) -> int:
+        """New heads that it takes to learn the weights."""
+        return max(1, math.ceil(self.settings.new_heads * len(self.shares)))
+
+    def mix(self) -> None:
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, the own for one without."""
+        weighted: list[tuple[float, Knowledge]] = []
+        for peer, share in self.shares.items():
+            knowledge = self.known.get(peer)
+            if knowledge is not None:
+                age_s = self.now - knowledge.time
+                self.observe("staleness", age_s)
+                weighted.append((share * self.discount(age_s), knowledge))
+        own = 1.0 - sum([weight for weight, _ in weighted])
+        for name in self.mixed:
+            terms = [(own, self.part(self.params, name))]
+            terms += [(weight, getattr(knowledge, name)) for weight, knowledge in weighted]
+            self.params = self.with_part(self.params, name, mix(terms))
+
+    def discount(self, age_s: float) -> float:
+        """How much of its weight a neighbour has whose knowledge is so old."""
+        half_life_s = self.settings.half_life
+        return 1.0 if half_life_s is None else 0.5 ** (age_s / half_life_s)
