@@ -8,14 +8,14 @@ from typing import NamedTuple
 from actors.supervisor import Supervisor
 from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
 from protocols.learner import Member, Surroundings
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import stream
 from sim.world.active_membership import Bootstrapped, SamplingSettings
-from sim.world.clock import VirtualLoop
 from sim.world.distributions import LogNormal
 from sim.world.failure_detection import SwimSettings
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
 from sim.world.peer_sampling import BootstrapService
-from sim.world.random import stream
 
 SECONDS = 60.0  # of virtual time
 CONTACTS = 3

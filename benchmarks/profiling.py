@@ -20,10 +20,8 @@ INTERVAL_S = 0.001  # of CPU time, between two samples; the kernel's clock may t
 PARTS = (
     ("sim/learning/", "jobs and the pending graph"),
     ("sim/compute.py", "jobs and the pending graph"),
-    ("sim/world/clock.py", "event loop and tasks"),
-    ("sim/world/bare_loop.py", "event loop and tasks"),
-    ("sim/world/event.py", "event loop and tasks"),
-    ("sim/world/task.py", "event loop and tasks"),
+    ("sim/kernel/random.py", "network, random numbers, membership"),
+    ("sim/kernel/", "event loop and tasks"),
     ("sim/world/devices.py", "devices"),
     ("sim/world/slowness.py", "devices"),
     ("sim/world/timeline.py", "devices"),

@@ -313,7 +313,7 @@ def _show(result: "RunResult") -> None:
 @contextmanager
 def _endings(file: Path | None = None) -> Iterator[None]:
     """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
-    from sim.world.clock import Deadlock
+    from sim.kernel.clock import Deadlock
 
     try:
         yield

@@ -20,6 +20,7 @@ from sim.alone import record_ending, train_alone
 from sim.build.simulation import build
 from sim.errors import NotVerified, UserError
 from sim.interrupts import Interrupted, Interrupts, answering, raise_interrupted
+from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
 from sim.progress import ALONE, WRITING, Progress, Show, Watcher
@@ -32,7 +33,6 @@ from sim.simulation import Simulation
 from sim.sources import INSTALLED, PRODUCT, sources_of_file
 from sim.summary import summarise
 from sim.unawaited import noticed
-from sim.world.clock import Deadlock
 
 
 @dataclass(frozen=True)

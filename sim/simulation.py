@@ -11,6 +11,7 @@ from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
 from sim.clients import ChurnCounts, Client, Window, observed, weights_of, with_same_model
 from sim.divergence import Divergence
+from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
 from sim.milestones import Milestones
@@ -18,7 +19,6 @@ from sim.results.metrics import ALL, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
-from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
 

@@ -7,9 +7,9 @@ from typing import Any
 from sim.build.actors import Actors
 from sim.build.distributions import distribution
 from sim.build.traces import phone_bandwidths
+from sim.kernel.random import Draws
 from sim.settings.distributions import ConstantBandwidth, PhoneBandwidth
 from sim.settings.network import Network
-from sim.world.random import Draws
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 _PLACES = {"uplink": 0, "downlink": 1}  # in what the trace says of a phone

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from sim.build.traces import spot_sessions
 from sim.errors import UserError
+from sim.kernel.random import Draws, key
 from sim.scenario import Scenario
 from sim.settings.churn import (
     Churn,
@@ -29,7 +30,6 @@ from sim.world.churn_processes import (
     poisson_sessions,
 )
 from sim.world.distributions import Distribution, LogNormal, Weibull
-from sim.world.random import Draws, key
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from sim.build.actors import Actors
 from sim.build.distributions import distribution
 from sim.build.traces import latency_matrix, round_trips
 from sim.errors import UserError
+from sim.kernel.random import Draws
 from sim.settings.latency import MatrixLatency, PositionLatency, TraceLatency
 from sim.world.cities import CITIES, draw_city
 from sim.world.distributions import Distribution
 from sim.world.latency import NodeLatency, Place, fibre_seconds, one_way_seconds, sampled_nodes
-from sim.world.random import Draws
 
 
 def latency(settings: Any, key: str, actors: Actors, data_dir: Path | None) -> Distribution | NodeLatency:

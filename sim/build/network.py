@@ -9,13 +9,13 @@ from sim.build.bandwidth import bandwidths
 from sim.build.latency import latency
 from sim.errors import UserError
 from sim.explain import show
+from sim.kernel.random import Draws
 from sim.scenario import Scenario
 from sim.scenario_checks import about_servers
 from sim.settings.network import BurstyLoss, IndependentLoss, Network, NetworkClass, NetworkPartition
 from sim.world import loss
 from sim.world.links import LinkClass, LinkModel, NetworkModel
 from sim.world.partitions import Partition
-from sim.world.random import Draws
 
 
 def network_model(scenario: Scenario, actors: Actors, data_dir: Path | None) -> NetworkModel:

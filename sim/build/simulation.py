@@ -23,6 +23,8 @@ from sim.build.topology import neighbour_lists, require_possible
 from sim.clients import Client
 from sim.compute import DeviceCompute
 from sim.errors import UserError
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.compiled import require_compiler
@@ -32,11 +34,9 @@ from sim.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
 from sim.simulation import Simulation
-from sim.world.clock import VirtualLoop
 from sim.world.devices import Device
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
-from sim.world.random import key, stream
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:

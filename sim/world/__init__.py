@@ -1,1 +1,1 @@
-"""The simulated world: time, chance, who knows whom, wires, devices, and clients that come and go."""
+"""The simulated world: who knows whom, wires, devices, and clients that come and go."""

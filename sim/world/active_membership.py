@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from sim.kernel.random import Draws
 from sim.world.failure_detection import ALIVE, DEAD, FailureDetector, SwimSettings
 from sim.world.membership import Goodbye, Membership, Neighbourhood, Tell
 from sim.world.peer_sampling import BootstrapService, Cyclon
-from sim.world.random import Draws
 
 
 class Swim(Neighbourhood):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sim.kernel.random import Draws
 from sim.world.churn import ChurnEvent, State
 from sim.world.distributions import Distribution
-from sim.world.random import Draws
 
 Session = tuple[float, float]
 

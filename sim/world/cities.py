@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from sim.world.random import Draws
+from sim.kernel.random import Draws
 
 
 class City(NamedTuple):

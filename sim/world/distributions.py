@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from sim.world.random import Draws
+from sim.kernel.random import Draws
 
 _standard_normal = NormalDist()
 # With less than these, one value in 2^53 would be beyond the range of numbers.

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 
+from sim.kernel.random import Draws
 from sim.world.membership import MembershipMessage, Tell
-from sim.world.random import Draws
 
 ALIVE, SUSPECT, DEAD, LEFT = range(4)
 News = tuple[str, int, int]

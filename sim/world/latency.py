@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.world.random import Draws, stream
+from sim.kernel.random import Draws, stream
 
 EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
 SPEED_OF_LIGHT_M_PER_S = 299_792_458.0

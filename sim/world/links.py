@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sim.kernel.random import Draws, pair_key
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency import NodeLatency
 from sim.world.loss import GilbertElliott, IndependentLoss, LossModel
 from sim.world.partitions import Partition
-from sim.world.random import Draws, pair_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from sim.world.random import Draws
+from sim.kernel.random import Draws
 
 
 class LossProcess(ABC):

@@ -30,15 +30,15 @@ from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
 from actors.values import sealed
+from sim.kernel.random import Draws
+from sim.kernel.task import Bell, sleep
 from sim.world.bandwidth import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
-from sim.world.random import Draws
-from sim.world.task import Bell, sleep
 from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:
-    from sim.world.clock import VirtualLoop
+    from sim.kernel.clock import VirtualLoop
 
 # Called with (event, time_s, envelope, type name, size_bytes, reason); event is "sent", "delivered", "lost",
 # "dropped".  The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.

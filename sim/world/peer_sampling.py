@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.kernel.random import Draws, key, splitmix64_array
 from sim.world.failure_detection import sample
 from sim.world.membership import MembershipMessage, Tell
-from sim.world.random import Draws, key, splitmix64_array
 
 Entry = tuple[str, int]
 """A name and its age, in shuffles."""

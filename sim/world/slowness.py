@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from math import inf, isfinite, prod
 
-from sim.world.random import Draws
+from sim.kernel.random import Draws
 
 Piece = tuple[float, float]
 """(end, factor): up to virtual time `end` a nominal second takes `factor` seconds."""

@@ -12,7 +12,7 @@ from itertools import accumulate, combinations
 
 import networkx as nx
 
-from sim.world.random import key
+from sim.kernel.random import key
 
 _TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
 

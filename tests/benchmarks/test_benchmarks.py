@@ -20,11 +20,11 @@ import torch
 
 from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
 from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes, per_second, table, times
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.task import sleep
 from sim.learning import evaluation
 from sim.learning.engine import Engine
 from sim.scenario import load_scenario
-from sim.world.clock import VirtualLoop
-from sim.world.task import sleep
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -140,8 +140,8 @@ def test_growth_counts_all_steps_and_memory() -> None:
 @pytest.mark.parametrize(
     ("module", "part"),
     {
-        "sim/world/clock.py": "event loop and tasks",
-        "sim/world/event.py": "event loop and tasks",
+        "sim/kernel/clock.py": "event loop and tasks",
+        "sim/kernel/event.py": "event loop and tasks",
         "sim/world/devices.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",

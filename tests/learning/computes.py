@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from sim.compute import DeviceCompute, LearningSettings
+from sim.kernel.clock import run_virtual
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.world.clock import run_virtual
 from sim.world.devices import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sim.build.learning import load_learning
 from sim.compute import DeviceCompute, LearningSettings
+from sim.kernel.clock import run_virtual
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, Drawn, apply, draw, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
@@ -20,7 +21,6 @@ from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
 from sim.scenario import load_scenario
-from sim.world.clock import run_virtual
 from sim.world.devices import CostModel, Device, Slowness
 from tests.learning.computes import initial, new_compute, now
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small

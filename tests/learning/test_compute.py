@@ -13,8 +13,8 @@ import torch
 
 from sim import compute as compute_module
 from sim.compute import DeviceCompute
+from sim.kernel.clock import run_virtual
 from sim.learning.engine import Optimizer
-from sim.world.clock import run_virtual
 from sim.world.devices import CostModel
 from tests.learning.computes import (
     BATCH_SIZE,

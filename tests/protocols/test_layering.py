@@ -99,14 +99,19 @@ def test_protocols_never_import_the_simulator() -> None:
     assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
 
 
+def test_the_kernel_knows_nothing_but_time_and_chance() -> None:
+    assert found(lambda path: outsiders(path, "sim.kernel", "actors", "numpy"), "sim/kernel") == {}
+
+
 def test_the_world_knows_nothing_of_learning() -> None:
-    assert found(lambda path: outsiders(path, "sim.world", "actors", "numpy", "networkx"), "sim/world") == {}
+    allowed = ("sim.world", "sim.kernel", "actors", "numpy", "networkx")
+    assert found(lambda path: outsiders(path, *allowed), "sim/world") == {}
 
 
 def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_minimise() -> None:
     own = (
         "sim.learning",
-        "sim.world.random",
+        "sim.kernel.random",
         "sim.errors",
         "sim.data_folder",
         "sim.input_file",

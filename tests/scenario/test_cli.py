@@ -21,10 +21,10 @@ from sim.cli import app
 from sim.console import ProgressLine, results_table
 from sim.errors import UserError
 from sim.interrupts import Interrupted
+from sim.kernel.clock import Deadlock
 from sim.progress import ALONE, RUNNING, Progress
 from sim.results import text
 from sim.scenario import Scenario
-from sim.world.clock import Deadlock
 from tests.scenario.texts import SMALL, write
 
 SCENARIOS = Path(sim.__path__[0]).parent / "scenarios"

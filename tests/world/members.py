@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
 from sim.world.distributions import Constant
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.membership import Membership

@@ -6,11 +6,11 @@ from typing import Any
 
 from actors.codec import size
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws
 from sim.world.distributions import Constant, Distribution
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
-from sim.world.random import Draws
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.build.traces import spot_sessions
+from sim.kernel.random import Draws
 from sim.world.churn import absent_at_start, validate_schedule
 from sim.world.churn_processes import (
     Session,
@@ -21,7 +22,6 @@ from sim.world.churn_processes import (
     sessions_of_size,
 )
 from sim.world.distributions import Constant, Distribution, LogNormal, Weibull
-from sim.world.random import Draws
 
 FOLDER = os.environ.get("COTERIE_DATA")
 HOUR_S = 3600.0

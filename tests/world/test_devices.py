@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.clock import VirtualLoop, run_virtual
+from sim.kernel.clock import VirtualLoop, run_virtual
+from sim.kernel.random import Draws
 from sim.world.devices import CostModel, Device, DeviceDown
-from sim.world.random import Draws
 from sim.world.slowness import Slowdown, Slowness, TransientSlowdown
 from sim.world.timeline import State, Timeline
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.kernel.random import Draws
 from sim.world.distributions import Constant, LogNormal, Normal, Pareto, Uniform
-from sim.world.random import Draws
 
 positive = st.floats(1e-6, 1e6)
 

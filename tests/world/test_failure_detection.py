@@ -8,8 +8,9 @@ from statistics import mean
 import numpy as np
 import pytest
 
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws
 from sim.world.active_membership import Swim
-from sim.world.clock import VirtualLoop
 from sim.world.distributions import Constant
 from sim.world.failure_detection import (
     ALIVE,
@@ -23,7 +24,6 @@ from sim.world.failure_detection import (
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.loss import IndependentLoss
 from sim.world.partitions import Partition
-from sim.world.random import Draws
 from tests.world.members import Members
 from tests.world.swim_reference import Reference
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.kernel.random import Draws
 from sim.world.cities import CITIES, draw_city
 from sim.world.latency import (
     EARTH_RADIUS_M,
@@ -17,7 +18,6 @@ from sim.world.latency import (
     one_way_seconds,
     sampled_nodes,
 )
-from sim.world.random import Draws
 from tests.world.networks import World
 
 MATRIX = np.array([[[0.0, 0.5, 2.0], [1.0, 0.25, 4.0], [8.0, 16.0, 0.0]]])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.kernel.random import Draws
 from sim.world.loss import GilbertElliott, IndependentLoss, LossModel, LossProcess
-from sim.world.random import Draws
 
 PAIR = ("a", "b")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from actors.codec import size
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
 from sim.world.distributions import Constant, LogNormal, Uniform
 from sim.world.links import NetworkModel
 from sim.world.loss import GilbertElliott, IndependentLoss

@@ -8,10 +8,10 @@ from statistics import mean, pstdev
 import networkx as nx
 import pytest
 
+from sim.kernel.random import Draws
 from sim.world.active_membership import Bootstrapped, SamplingSettings
 from sim.world.failure_detection import SwimSettings
 from sim.world.peer_sampling import BootstrapService
-from sim.world.random import Draws
 from tests.world.members import Members
 
 

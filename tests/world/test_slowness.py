@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.world.random import Draws
+from sim.kernel.random import Draws
 from sim.world.slowness import MeasuredSlowdown, PeriodicSlowdown, Slowdown, Slowness, TransientSlowdown
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
 from sim.world.distributions import Constant, LogNormal, Uniform
 from sim.world.links import NetworkModel
 from sim.world.loss import GilbertElliott, IndependentLoss

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.clock import VirtualLoop, run_virtual
+from sim.kernel.clock import VirtualLoop, run_virtual
 
 
 def now():

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sim.world.task import NEVER
+from sim.kernel.task import NEVER
 
 if TYPE_CHECKING:
-    from sim.world.clock import VirtualLoop
+    from sim.kernel.clock import VirtualLoop
 
 
 class Timer(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from sim.world.deadlock import Deadlock
-from sim.world.event import Timer
-from sim.world.task import VirtualTask
+from sim.kernel.deadlock import Deadlock
+from sim.kernel.event import Timer
+from sim.kernel.task import VirtualTask
 
 ROUNDS_MAX = 1_000_000
 """Rounds of a loop in one instant. However many tasks wake at once, each takes one turn in a round: only what

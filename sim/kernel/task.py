@@ -18,7 +18,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from sim.world.clock import VirtualLoop
+    from sim.kernel.clock import VirtualLoop
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.clock import VirtualLoop, run_virtual
-from sim.world.deadlock import Deadlock
-from sim.world.task import Bell, Signal, sleep
+from sim.kernel.clock import VirtualLoop, run_virtual
+from sim.kernel.deadlock import Deadlock
+from sim.kernel.task import Bell, Signal, sleep
 
 
 def now():

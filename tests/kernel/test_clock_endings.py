@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from sim.world.clock import Deadlock, VirtualLoop, run_virtual
+from sim.kernel.clock import Deadlock, VirtualLoop, run_virtual
 
 
 def now():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.random import Draws, key, pair_key, splitmix64, splitmix64_array, stream
+from sim.kernel.random import Draws, key, pair_key, splitmix64, splitmix64_array, stream
 
 words = st.integers(0, 2**64 - 1)
 names = st.lists(st.one_of(st.text(max_size=3), st.integers(-3, 300)), max_size=3)
@@ -44,7 +44,7 @@ def test_the_vectorised_form_broadcasts():
 
 def test_keys_are_the_same_in_every_process():
     code = (
-        "from sim.world.random import *;"
+        "from sim.kernel.random import *;"
         "print(key(1, 'latency', 'client-3', 7), stream(1, 'x').integers(2**63))"
     )
     fresh = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -104,7 +104,7 @@ def test_each_kind_of_draw_takes_one_number():
 
 def test_the_extremes_of_a_draw_are_finite(monkeypatch):
     for bits in (0, 2**64 - 1):
-        monkeypatch.setattr("sim.world.random.splitmix64", lambda key, counter, bits=bits: bits)
+        monkeypatch.setattr("sim.kernel.random.splitmix64", lambda key, counter, bits=bits: bits)
         draws = Draws(0)
         assert 0 <= draws.uniform() < 1
         assert abs(draws.normal()) < 9

@@ -27,12 +27,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, cast
 
-from sim.world.bare_loop import BareLoop
-from sim.world.deadlock import Deadlock, place
-from sim.world.event import Event, Timer
-from sim.world.livelock import ROUNDS_MAX, Breaker
-from sim.world.random import shuffled_numbers
-from sim.world.task import NEVER, VirtualTask
+from sim.kernel.bare_loop import BareLoop
+from sim.kernel.deadlock import Deadlock, place
+from sim.kernel.event import Event, Timer
+from sim.kernel.livelock import ROUNDS_MAX, Breaker
+from sim.kernel.random import shuffled_numbers
+from sim.kernel.task import NEVER, VirtualTask
 
 __all__ = ["Deadlock", "VirtualLoop", "run_virtual"]
 
