@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 
 from sim.errors import UserError
-from sim.input_file import InputFile
+from sim.files.input_file import InputFile
 from sim.scenario import Scenario
 from sim.settings.topology import ClusterTopology
 from sim.world import topology

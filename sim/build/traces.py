@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.data_folder import trace_file
-from sim.input_file import InputFile, Row, shown
+from sim.files.data_folder import trace_file
+from sim.files.input_file import InputFile, Row, shown
 from sim.world.churn_processes import Session, sessions_of_size
 
 Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from sim import input_file
+from sim.files import input_file
 from sim.cli import app
 from sim.results import text
 from tests.fuzz import data, grammar, isolation, judge, tables, worlds

@@ -113,8 +113,8 @@ def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_mini
         "sim.learning",
         "sim.kernel.random",
         "sim.errors",
-        "sim.data_folder",
-        "sim.input_file",
+        "sim.files.data_folder",
+        "sim.files.input_file",
         "protocols.objectives",
     )
     assert (

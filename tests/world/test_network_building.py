@@ -11,7 +11,7 @@ from sim.build.actors import Actors
 from sim.build.names import client_name
 from sim.build.network import network_model
 from sim.build.simulation import build
-from sim.data_folder import FOLDER_VARIABLE
+from sim.files.data_folder import FOLDER_VARIABLE
 from sim.errors import UserError
 from sim.scenario import load_scenario, to_toml
 from sim.world.distributions import Constant, Normal, Pareto, Uniform

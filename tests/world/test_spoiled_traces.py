@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim import input_file
+from sim.files import input_file
 from sim.build import traces
 from sim.errors import UserError
 

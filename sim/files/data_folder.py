@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from sim.errors import UserError
-from sim.input_file import InputFile
+from sim.files.input_file import InputFile
 
 FOLDER_VARIABLE = "COTERIE_DATA"
 
