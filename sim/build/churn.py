@@ -10,7 +10,7 @@ from typing import assert_never
 from sim.build.traces import spot_sessions
 from sim.errors import UserError
 from sim.kernel.random import Draws, key
-from sim.scenario import Scenario
+from sim.scenario.scenario import Scenario
 from sim.settings.churn import (
     Churn,
     ChurnProcess,

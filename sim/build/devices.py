@@ -10,10 +10,10 @@ from statistics import median
 
 from sim.build.distributions import distribution
 from sim.build.traces import phone_scores, slow_times
-from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.kernel.random import Draws
-from sim.scenario import Scenario
+from sim.run.compute import LearningSettings
+from sim.scenario.scenario import Scenario
 from sim.settings.devices import DeviceClass, Devices, MeasuredSpeed, MeasuredTime
 from sim.world.devices import CostModel
 from sim.world.slowness import MeasuredSlowdown, PeriodicSlowdown, Slowdown, Slowness, TransientSlowdown

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 
 from sim.build.learning import Learning
-from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_threads, fastest_way, training_step
 from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel, choose_way
-from sim.scenario import Scenario
+from sim.run.compute import LearningSettings
+from sim.scenario.scenario import Scenario
 
 
 def require_precision(scenario: Scenario, device: torch.device) -> None:

@@ -12,7 +12,6 @@ import torch
 
 from sim.build.devices import DeviceMaker
 from sim.build.memory import require_room
-from sim.compute import LearningSettings
 from sim.errors import UserError
 from sim.learning.augmentation import Augmentation
 from sim.learning.backbones import client_backbones
@@ -22,8 +21,9 @@ from sim.learning.engine import ClientData, Optimizer
 from sim.learning.models import architecture
 from sim.learning.objectives import OBJECTIVES
 from sim.learning.partitions import PARTITIONS, Partition
-from sim.protocol_checks import objective_of
-from sim.scenario import Scenario
+from sim.run.compute import LearningSettings
+from sim.scenario.protocol_checks import objective_of
+from sim.scenario.scenario import Scenario
 from sim.settings.data import Decoupled, ImageData, QuadraticData
 from sim.settings.sections import FreshStart
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sim.scenario import Scenario
+from sim.scenario.scenario import Scenario
 from sim.settings import membership as kinds
 from sim.world.active_membership import Bootstrapped, SamplingSettings, Swim
 from sim.world.failure_detection import SwimSettings

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from sim import machine
-from sim.compute import LearningSettings
 from sim.errors import UserError
-from sim.scenario import Scenario
+from sim.run import machine
+from sim.run.compute import LearningSettings
+from sim.scenario.scenario import Scenario
 
 _NUMBER_BYTES = 4  # of a float32
 

@@ -8,10 +8,10 @@ from sim.build.actors import Actors
 from sim.build.bandwidth import bandwidths
 from sim.build.latency import latency
 from sim.errors import UserError
-from sim.explain import show
 from sim.kernel.random import Draws
-from sim.scenario import Scenario
-from sim.scenario_checks import about_servers
+from sim.scenario.checks import about_servers
+from sim.scenario.refusals import show
+from sim.scenario.scenario import Scenario
 from sim.settings.network import BurstyLoss, IndependentLoss, Network, NetworkClass, NetworkPartition
 from sim.world import loss
 from sim.world.links import LinkClass, LinkModel, NetworkModel

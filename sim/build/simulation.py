@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
-from sim.budget import BudgetedCompute
 from sim.build.actors import Actors
 from sim.build.churn import churn_schedule
 from sim.build.devices import DeviceMaker
@@ -20,8 +19,6 @@ from sim.build.membership import MembershipMaker
 from sim.build.names import client_name
 from sim.build.network import network_model
 from sim.build.topology import neighbour_lists, require_possible
-from sim.clients import Client
-from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
@@ -29,11 +26,14 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.compiled import require_compiler
 from sim.learning.engine.memory import explained
-from sim.protocol_checks import called, made, server_plans
-from sim.scenario import Scenario
+from sim.run.budget import BudgetedCompute
+from sim.run.clients import Client
+from sim.run.compute import DeviceCompute
+from sim.run.simulation import Simulation
+from sim.scenario.protocol_checks import called, made, server_plans
+from sim.scenario.scenario import Scenario
 from sim.settings.membership import Bootstrap
 from sim.settings.sections import FreshStart, MeanStart, PeerStart
-from sim.simulation import Simulation
 from sim.world.devices import Device
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.errors import UserError
 from sim.files.input_file import InputFile
-from sim.scenario import Scenario
+from sim.scenario.scenario import Scenario
 from sim.settings.topology import ClusterTopology
 from sim.world import topology
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.files.data_folder import FOLDER_VARIABLE, data_folder
 from sim.errors import UserError
+from sim.files.data_folder import FOLDER_VARIABLE, data_folder
 from sim.files.input_file import InputFile
 from sim.learning import vision
 from sim.learning.image_checks import (

@@ -24,7 +24,7 @@ from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
 from sim.learning import evaluation
 from sim.learning.engine import Engine
-from sim.scenario import load_scenario
+from sim.scenario.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -145,7 +145,7 @@ def test_growth_counts_all_steps_and_memory() -> None:
         "sim/world/devices.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",
-        "sim/compute.py": "jobs and the pending graph",
+        "sim/run/compute.py": "jobs and the pending graph",
         "actors/codec.py": "sizes of messages",
         "actors/mailbox.py": "actors and mailboxes",
         "protocols/gossip.py": "the protocol itself",
@@ -193,7 +193,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_run_level", look("level", run_level))
-        patch.setattr("sim.simulation.measure_models", look("models", measure_models))
+        patch.setattr("sim.run.simulation.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
     assert set(found) == {("level", profiling.TENSORS), ("models", None)}

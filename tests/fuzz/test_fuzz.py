@@ -16,8 +16,8 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
+from sim.cli.commands import app
 from sim.files import input_file
-from sim.cli import app
 from sim.results import text
 from tests.fuzz import data, grammar, isolation, judge, tables, worlds
 from tests.fuzz.case import Case, Kind, attempt, minimised

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocols.learner import Learner
 from sim.errors import UserError
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import (
     DIGITS,

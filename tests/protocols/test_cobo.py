@@ -14,8 +14,8 @@ from protocols.cobo_settings import CoBoSettings, expected_updates, pair_probabi
 from protocols.mathematics import shared_uniform
 from protocols.pair_ledger import Account
 from sim.build.simulation import build
-from sim.scenario import load_scenario
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"

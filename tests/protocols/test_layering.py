@@ -15,9 +15,9 @@ OURS = {"actors", "protocols", "sim"}
 
 # Wall time is for statistics and progress; nothing that is simulated depends on it.
 WALL_CLOCK = {
-    "sim/progress.py": {""},
-    "sim/run.py": {""},
-    "sim/provenance.py": {"", "provenance"},  # the date of a run, beside its results
+    "sim/run/progress.py": {""},
+    "sim/run/running.py": {""},
+    "sim/run/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/learning/engine/engine.py": {"Engine.flush"},
     "sim/learning/engine/choice.py": {"_seconds"},
 }

@@ -11,7 +11,7 @@ import pytest
 
 from actors.message import PeerUnavailable
 from protocols.learner import CurrentModel, Learner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

@@ -22,7 +22,7 @@ from protocols.dpsgd import DPSGD
 from protocols.learner import Learner
 from protocols.mapl_messages import KnowledgeWanted
 from protocols.rounds import RoundLearner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 

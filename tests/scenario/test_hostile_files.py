@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.errors import UserError
-from sim.scenario import load_scenario
-from sim.scenario_file import default_name
+from sim.scenario.reading import default_name
+from sim.scenario.scenario import load_scenario
 from sim.settings.sections import NAME_BYTES_MAX
 from tests.scenario.texts import SMALL, changed, write
 

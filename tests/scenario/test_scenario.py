@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.scenario import Scenario, digest, load_scenario, to_toml
-from sim.scenario_file import first_comment
+from sim.scenario.reading import first_comment
+from sim.scenario.scenario import Scenario, digest, load_scenario, to_toml
 from sim.settings.distributions import ConstantBandwidth, ConstantTime, UniformTime
 from tests.scenario.texts import FULL, OF_ALL_METHODS, SMALL, changed, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from sim.build.devices import DeviceMaker
 from sim.learning.engine.batches import draw_batches
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from sim.world.wire import Wire
 from tests.simulation.worlds import DIGITS, events, simulation
 

@@ -11,7 +11,7 @@ import pytest
 
 from sim.build.devices import DeviceMaker
 from sim.errors import UserError
-from sim.scenario import Scenario, load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, simulation
 
 FOLDER = os.environ.get("COTERIE_DATA")

@@ -20,8 +20,8 @@ from sim.learning.engine.choice import usable_cores
 from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.kernels import Kernel
 from sim.results.store import RunDirectory
-from sim.run import run_scenario
-from sim.scenario import load_scenario
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 
 FASTEST = "engine.way=fastest"
@@ -133,7 +133,7 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
     hashes = set()
     for cores in ("1", "2", "7"):
         out = str(tmp_path / cores)
-        command = [sys.executable, "-m", "sim.cli", "run", str(file), "--quiet", "--out", out]
+        command = [sys.executable, "-m", "sim.cli.commands", "run", str(file), "--quiet", "--out", out]
         subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": cores}, check=True, capture_output=True)
         [directory] = (tmp_path / cores).iterdir()
         hashes.add(RunDirectory.load(directory).summary()["trace_hash"])

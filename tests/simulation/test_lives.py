@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\

@@ -11,9 +11,9 @@ from sim.build.actors import Actors
 from sim.build.names import client_name
 from sim.build.network import network_model
 from sim.build.simulation import build
-from sim.files.data_folder import FOLDER_VARIABLE
 from sim.errors import UserError
-from sim.scenario import load_scenario, to_toml
+from sim.files.data_folder import FOLDER_VARIABLE
+from sim.scenario.scenario import load_scenario, to_toml
 from sim.world.distributions import Constant, Normal, Pareto, Uniform
 from sim.world.latency import NodeLatency
 from sim.world.links import NetworkModel

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.files import input_file
 from sim.build import traces
 from sim.errors import UserError
+from sim.files import input_file
 
 SESSIONS = "run,instance,start_s,end_s,censored"
 AWS = "aws_2020-03-15"
