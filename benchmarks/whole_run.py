@@ -16,11 +16,11 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from sim.build.simulation import build
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.evaluation import measure_models
 from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
+from sim.run.building import build
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario, load_scenario
 
@@ -149,7 +149,7 @@ class Stopwatch:
 
 def built(chosen: Scenario) -> Simulation:
     """The simulation, ready to run."""
-    with patch("sim.build.learning.load_dataset", partial(repeated, chosen.clients.count)):
+    with patch("sim.run.learning.load_dataset", partial(repeated, chosen.clients.count)):
         return build(chosen, device="cpu")
 
 

@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 
-class Device(StrEnum):
+class DeviceChoice(StrEnum):
     """Where the numbers are computed."""
 
     auto = "auto"
@@ -118,7 +118,7 @@ def run(
         ),
     ] = False,
     data_dir: DataDir = None,
-    device: Annotated[Device, typer.Option(help="Where to compute.")] = Device.auto,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_code: NoCode = False,
@@ -164,8 +164,8 @@ def check(
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
-        from sim.build.simulation import check as check_parts
         from sim.cli.outline import outline
+        from sim.run.building import check as check_parts
 
         rows = outline(scenario, check_parts(scenario, data_dir))
     typer.echo(f"{file}: ok")

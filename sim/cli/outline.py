@@ -11,7 +11,7 @@ from sim.results import text
 from sim.run.clients import Client
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario
-from sim.settings.budget import Budget
+from sim.scenario.sections.run import ClientBudget
 
 _NUMBER_BYTES = 4  # of a float32
 
@@ -97,7 +97,7 @@ def _evaluations(duration_s: float, every_s: float) -> int:
     return 2 + int(within) - (1 if abs(within - round(within)) < 1e-9 else 0)
 
 
-def _budget(budget: Budget) -> str:
+def _budget(budget: ClientBudget) -> str:
     if budget.time is not None:
         return text.duration(budget.time)
     return text.size(budget.bytes) if budget.bytes is not None else f"{budget.limit:,} {budget.kind}"

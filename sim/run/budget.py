@@ -9,7 +9,7 @@ from typing import Any
 
 from protocols import vectors
 from sim.run.compute import DeviceCompute
-from sim.settings.budget import Budget
+from sim.scenario.sections.run import ClientBudget
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Work:
         """What the client with this computing has done until now."""
         return cls(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, bytes_sent)
 
-    def share_of(self, budget: Budget) -> float:
+    def share_of(self, budget: ClientBudget) -> float:
         """How much of a budget this is, at most 1."""
         return min(1.0, getattr(self, budget.kind) / budget.limit)
 
@@ -39,7 +39,7 @@ class Work:
 class BudgetedCompute(DeviceCompute):
     """The computing of a client that has a budget. bytes_sent: tells how many it has sent so far."""
 
-    def __init__(self, *arguments: Any, budget: Budget, bytes_sent: Callable[[], int]) -> None:
+    def __init__(self, *arguments: Any, budget: ClientBudget, bytes_sent: Callable[[], int]) -> None:
         super().__init__(*arguments)
         self._budget = budget
         self._bytes_sent = bytes_sent

@@ -11,13 +11,13 @@ from typing import Any
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
 from protocols.learner import Learner
+from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
 from sim.run.budget import Work
 from sim.run.compute import DeviceCompute
 from sim.scenario.protocol_checks import defined
 from sim.world.churn import State
 from sim.world.devices import Device
-from sim.world.membership import Membership
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Client:
     name: str
     compute: DeviceCompute
     bytes_sent: Callable[[], int]
-    membership: Membership
+    membership: MembershipView
     fresh: Callable[[], Learner]
     up_at_start: bool
     learner: Learner | None = None

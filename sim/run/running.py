@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from sim.build.simulation import build
 from sim.errors import NotVerified, UserError
 from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
@@ -25,6 +24,7 @@ from sim.results.outcome import why_failed
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
+from sim.run.building import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.saving import Saved, create_directory, save

@@ -9,6 +9,7 @@ from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
+from protocols.membership.view import MembershipView
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
@@ -19,12 +20,11 @@ from sim.run.divergence import Divergence
 from sim.run.milestones import Milestones
 from sim.scenario.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
-from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
 
 
 class Simulation:
-    """Everything that a run consists of; `sim.build` makes it.
+    """Everything that a run consists of; `sim.run.building` makes it.
 
     `run` may be called once. What the observer measures lands in `metrics` and `trace`; it costs no virtual
     time and no client sees it.
@@ -110,7 +110,7 @@ class Simulation:
     def _start_server(self, actor: Actor) -> None:
         assert isinstance(actor, Server)
         membership = actor.membership
-        assert isinstance(membership, Membership)
+        assert isinstance(membership, MembershipView)
         membership.start(actor.tell)
 
     # --- the clients' lives ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import polars as pl
 
 from actors.supervisor import Failure, in_short
 from protocols.learner import AreYouThere
+from protocols.membership.view import MembershipMessage
 from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
@@ -32,7 +33,6 @@ from sim.results.population import (
 )
 from sim.run.budget import Work
 from sim.run.simulation import Simulation
-from sim.world.membership import MembershipMessage
 from sim.world.network import Counts
 
 

@@ -1,6 +1,5 @@
 """What must fit together across the sections of a scenario."""
 
-import os
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from actors.message import describe
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
 from sim.scenario.protocol_checks import defined, requirements_of
+from sim.scenario.sections import Sections
 from sim.settings.data import (
     ClassesPerClient,
     Data,
@@ -20,13 +20,10 @@ from sim.settings.data import (
     PermutedClusters,
     QuadraticData,
 )
-from sim.settings.groups import Groups, Members, client_numbers
-from sim.settings.latency import PositionLatency
-from sim.settings.membership import Bootstrap
-from sim.settings.network import Network
-from sim.settings.sections import Sections
-from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
+from sim.settings.groups import client_numbers
+from sim.settings.shared import cluster_misfits
 from sim.world.churn import ChurnEvent, validate_schedule
+from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -59,56 +56,28 @@ def unmet(learner: "type[Learner]", settings: Settings, sections: Sections) -> I
             yield SettingError(need.key, value, problem)
 
 
-def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:
-    """Clusters, given by `count` (named `key`) or by `sizes`, must hold the clients."""
-    if count is not None and count > clients:
-        yield SettingError(
-            key, count, f"more clusters than clients; must be at most clients.count = {clients}"
-        )
-    if sizes is not None and sum(sizes) != clients:
-        sizes_key = f"{key.rpartition('.')[0]}.sizes"
-        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
-        yield SettingError(sizes_key, sizes, problem)
-
-
 def _topology(sections: Sections) -> Iterator[SettingError]:
-    clients = sections.clients.count
-    if isinstance(sections.network.membership, Bootstrap) and sections.clients.topology.kind != "complete":
+    topology = sections.clients.topology
+    if isinstance(sections.network.membership, Bootstrap) and topology.kind != "complete":
         problem = (
-            f'chooses peers among all clients, but clients.topology = "{sections.clients.topology.kind}" '
+            f'chooses peers among all clients, but clients.topology = "{topology.kind}" '
             'does not let everybody talk to everybody: must be another kind, or the topology "complete"'
         )
         yield SettingError("network.membership.kind", "bootstrap", problem)
-    match sections.clients.topology:
-        case Ring() as ring if clients < 3:
-            yield SettingError(
-                "clients.topology", ring.kind, f"needs 3 clients or more, clients.count = {clients}"
-            )
-        case KRegular(degree=degree) if degree >= clients or degree * clients % 2:
-            problem = f"must be less than clients.count = {clients}, and their product must be even"
-            yield SettingError("clients.topology.degree", degree, problem)
-        case SmallWorld(degree=degree) if degree >= clients:
-            yield SettingError(
-                "clients.topology.degree", degree, f"must be less than clients.count = {clients}"
-            )
-        case ClusterTopology(count=count, sizes=sizes):
-            yield from _groups("clients.topology.count", count, sizes, clients)
-        case EdgeList(file=file) if not os.path.isfile(
-            file
-        ):  # Path.is_file raises for a path that is too long
-            problem = "no such file; must be a text file with two client numbers on each line"
-            yield SettingError("clients.topology.file", file, problem)
+    for misfit in topology.misfits(sections.clients.count):
+        key = ".".join(filter(None, ("clients.topology", misfit.key)))
+        yield SettingError(key, misfit.value, misfit.problem)
 
 
 def _data(sections: Sections) -> Iterator[SettingError]:
     clients, data = sections.clients.count, sections.data
     if isinstance(data, QuadraticData):
-        yield from _groups("data.clusters", data.clusters, None, clients)
+        yield from cluster_misfits("data.clusters", data.clusters, None, clients)
         return
     match data.partition:
         case PermutedClusters() | DisjointClusters() | Mapl() as partition:
             sizes = None if isinstance(partition, Mapl) else partition.sizes
-            yield from _groups("data.partition.clusters", partition.clusters, sizes, clients)
+            yield from cluster_misfits("data.partition.clusters", partition.clusters, sizes, clients)
             count = partition.clusters or len(sizes or ())
             if not isinstance(partition, PermutedClusters) and count > data.classes:
                 problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
@@ -162,7 +131,7 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
     for key in ("transient", "periodic", "measured"):
         if (slow_times := getattr(sections.devices, key)) is not None:
             mentioned.append((f"devices.{key}.clients", slow_times.clients))
-    mentioned += [(key, client_numbers(members)) for key, members in _members(sections.network)]
+    mentioned += [(key, client_numbers(members)) for key, members in sections.network.members()]
     for i, event in enumerate(sections.churn):
         mentioned.append((f"churn.{i}.clients", event.clients))
     for i, process in enumerate(sections.churn_process):
@@ -175,54 +144,10 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
             )
 
 
-def _members(network: Network) -> Iterator[tuple[str, Members]]:
-    """The lists of clients and servers in the network's sections, each with its key."""
-    grouped: list[tuple[str, Groups | None]] = []
-    for i, cut in enumerate(network.partition):
-        yield f"network.partition.{i}.from", cut.sources or ()
-        yield f"network.partition.{i}.to", cut.to or ()
-        grouped.append((f"network.partition.{i}.groups", cut.groups))
-    for i, kind in enumerate(network.classes):
-        grouped += [(f"network.class.{i}.inside", kind.inside), (f"network.class.{i}.across", kind.across)]
-    for key, groups in grouped:
-        if groups is not None and groups != "clusters":
-            yield from ((f"{key}.{j}", group) for j, group in enumerate(groups))
-
-
-def about_servers(network: Network) -> Iterator[SettingError]:
-    """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
-
-    Apart from `misfits`: whether there are servers is known when the world is built.
-    """
-    problem = "must be left out"
-    if network.server is not None:
-        yield SettingError("network.server", network.server, problem)
-    for key, position in _positions(network):
-        if position.server_place is not None:
-            yield SettingError(f"{key}.server_place", position.server_place, problem)
-    for i, kind in enumerate(network.classes):
-        if kind.servers:
-            yield SettingError(f"network.class.{i}.servers", True, problem)
-    for key, members in _members(network):
-        if "servers" in members:
-            yield SettingError(key, members, problem)
-    for i, cut in enumerate(network.partition):
-        if cut.share == 1:
-            yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
-
-
-def _positions(network: Network) -> Iterator[tuple[str, PositionLatency]]:
-    """The latencies by position, each with its key."""
-    latencies = {"network.latency": network.latency} | {
-        f"network.class.{i}.latency": kind.latency for i, kind in enumerate(network.classes)
-    }
-    yield from ((key, latency) for key, latency in latencies.items() if isinstance(latency, PositionLatency))
-
-
 def _places(sections: Sections) -> Iterator[SettingError]:
     """Where the clients are must be said for each or for none."""
     clients = sections.clients.count
-    for key, latency in _positions(sections.network):
+    for key, latency in sections.network.positions():
         if latency.places is not None and len(latency.places) != clients:
             stated = len(latency.places)
             problem = f"must be one place for each client, clients.count = {clients}, not {stated}"

@@ -11,11 +11,11 @@ from typing import Any
 
 from actors.units import DURATION
 from protocols.settings import SettingError, Settings
-from sim.settings.churn import PoissonChurn
+from sim.scenario.sections import Sections
 from sim.settings.data import QuadraticData
-from sim.settings.membership import Bootstrap, Swim
-from sim.settings.network import BurstyLoss
-from sim.settings.sections import Sections
+from sim.world.churn_processes import PoissonChurn
+from sim.world.distributions import RandomQuantity
+from sim.world.loss import BurstyLoss
 
 # A long run may be meant to be interrupted, so that these are generous.
 _STEPS_MAX = 10**12  # training steps of all clients: at a microsecond each, twelve days
@@ -53,12 +53,9 @@ def _run_s(sections: Sections) -> float | None:
     return min(filter(None, (run.duration, budget_s, *by_steps)), default=None)
 
 
-def _typical(times: Any) -> float | None:
-    """A time that is typical of a distribution; None for None."""
-    for key in ("value", "median", "mean", "minimum", "high"):
-        if (time_s := getattr(times, key, None)) is not None:
-            return float(time_s)
-    return None
+def _typical(times: RandomQuantity | None) -> float | None:
+    """A time that is typical of what is drawn; None for None."""
+    return None if times is None else times.typical
 
 
 def _refusal(key: str, every_s: float, count: float, of_what: str, most: int) -> SettingError:
@@ -119,14 +116,7 @@ def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
         yield "devices.transient.every", cycle_s, "slow spells"
     if devices.periodic is not None:
         yield "devices.periodic.period", devices.periodic.period, "slow times"
-    swim: Any = membership
-    key = "network.membership"
-    if isinstance(membership, Bootstrap):
-        yield "network.membership.shuffle_every", membership.shuffle_every, "exchanges"
-        swim, key = membership.detection, "network.membership.detection"
-    if isinstance(swim, Swim):
-        yield f"{key}.period", swim.period, "pings"
-        yield f"{key}.reconnect", swim.reconnect, "pings of dead peers"
+    yield from membership.periods("network.membership")
     losses: list[tuple[str, Any]] = [("network.loss", sections.network.loss)]
     losses += [(f"network.class.{i}.loss", kind.loss) for i, kind in enumerate(sections.network.classes)]
     for key, loss in losses:

@@ -16,7 +16,7 @@ from typing import Any
 import sim
 from sim.errors import UserError
 from sim.scenario.refusals import one_line
-from sim.settings.sections import NAME_BYTES_MAX
+from sim.scenario.sections.run import NAME_BYTES_MAX
 
 _BYTES_MAX = 1_000_000
 _DEPTH_MAX = 32

@@ -22,12 +22,17 @@ from sim.scenario.overrides import apply, fit_to, overlap
 from sim.scenario.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario.refusals import as_written, one_line, problems, refused, show
+from sim.scenario.sections import Sections
+from sim.scenario.sections.churn import Churn
+from sim.scenario.sections.clients import Clients
+from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.network import Network
+from sim.scenario.sections.run import Run
+from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sources import Source, digest_of, sources_of
-from sim.settings.churn import Churn, ChurnProcess
 from sim.settings.data import Data, Model
-from sim.settings.devices import Devices
-from sim.settings.network import Network
-from sim.settings.sections import Clients, Engine, Run, Sections, Supervision, Training
+from sim.settings.sections import Engine, Training
+from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
     from protocols.learner import Learner

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from protocols.settings import Settings
-from sim.settings.sections import Sections
+from sim.scenario.sections import Sections
 
 Schema = Mapping[str, Any]
 

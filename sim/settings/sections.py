@@ -1,30 +1,18 @@
-"""A scenario file as a whole, and its short sections.
+"""The sections of training and of the engine."""
 
-Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
-"""
-
-import re
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
-    PlainSerializer,
     PositiveFloat,
     PositiveInt,
     WithJsonSchema,
     model_validator,
 )
 
-from actors.units import DURATION, SIZE
 from protocols.settings import (
-    Count,
-    PositiveDuration,
     PositiveWeight,
     SettingError,
     Settings,
@@ -32,180 +20,8 @@ from protocols.settings import (
     Weight,
     Within,
     default,
-    limited_duration,
 )
-from sim.settings.budget import Budget
-from sim.settings.churn import Churn, ChurnProcess
-from sim.settings.data import Data, Model
-from sim.settings.devices import Devices
-from sim.settings.network import Network
-from sim.settings.shared import Share, ShareBelowOne, kind_alone
-from sim.settings.topology import Topology
-
-# Run ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class EvaluateEvery:
-    """When the observer evaluates: every so many virtual seconds or iterations; the other one is None."""
-
-    seconds: float | None = None
-    iterations: int | None = None
-
-    @classmethod
-    def parse(cls, value: Any) -> "EvaluateEvery":
-        """From ``"15 s"`` or ``"100 iterations"``."""
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
-            if len(match[1]) > 9:  # thousands of digits would be more than int() takes
-                raise ValueError("must be at most 999,999,999 iterations")
-            iterations = int(match[1])
-            if iterations == 0:
-                raise ValueError(
-                    'must be at least 1; write a duration, or iterations, such as "100 iterations"'
-                )
-            return cls(iterations=iterations)
-        try:
-            seconds = limited_duration(value)
-        except ValueError as error:
-            raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
-        if seconds == 0:
-            raise ValueError(
-                f'must be more than 0; write {DURATION.allowed}, or iterations, such as "100 iterations"'
-            )
-        return cls(seconds=seconds)
-
-    def __str__(self) -> str:
-        return f"{self.iterations} iterations" if self.seconds is None else DURATION.format(self.seconds)
-
-
-_EvaluateEvery = Annotated[
-    EvaluateEvery,
-    BeforeValidator(EvaluateEvery.parse),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "x-allowed": f'{DURATION.allowed}, or iterations, such as "100 iterations"',
-            "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *iterations?)$",
-            "examples": ["15 s", "100 iterations"],
-        }
-    ),
-]
-
-
-NAME_BYTES_MAX = 180
-"""File systems allow 255 for a directory's name, in which seed and hash stand as well."""
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"\w[\w.-]*", value):
-        raise ValueError(f"must be {_NAME_ALLOWED}, and begin with none of . and -")
-    if len(value.encode()) > NAME_BYTES_MAX:
-        raise ValueError(f"must have at most {NAME_BYTES_MAX} bytes, this has {len(value.encode()):,}")
-    return value
-
-
-_NAME_ALLOWED = "letters, digits, and . _ -"
-_Name = Annotated[
-    str,
-    AfterValidator(_name),
-    # Letters of all scripts: JavaScript's \w is ASCII only, so that this lists what is not allowed.
-    WithJsonSchema({"type": "string", "x-allowed": _NAME_ALLOWED, "pattern": r"^[^ -,/:-@\[-^`{-~]+$"}),
-]
-
-
-class Run(Settings):
-    """What is run, how long, and what is recorded."""
-
-    name: _Name | None = None
-    """Name in results; by default the file's name without its ending, with "-" for spaces and other signs."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of every random number of the run."""
-    duration: PositiveDuration | None = None
-    """Virtual time after which the run ends."""
-    iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
-    """The run ends once every running client has done so many iterations."""
-    budget: Budget | None = None
-    """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
-    up or will come."""
-    evaluate_every: _EvaluateEvery
-    """Time between two evaluations by the observer, which cost no virtual time."""
-    compare_alone: bool = False
-    """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
-    `protocol.alone` for what a run of its own tells."""
-    shuffle_ties: bool = False
-    """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
-    keep_messages: bool = True
-    """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Mean accuracy for which the time and the bytes needed are reported."""
-    settled_iterations: PositiveInt | None = None
-    """Iterations in its present life from which on a client counts as settled, where clients come during the
-    run; by default a tenth of the median of those that were there all along."""
-
-    @model_validator(mode="after")
-    def _ends(self) -> "Run":
-        if self.duration is None and self.iterations is None:
-            if self.budget is None:
-                problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
-                raise SettingError("duration", None, problem)
-            if self.budget.bytes is not None:
-                problem = "needs 'duration' or 'iterations' beside it, as who sends nothing never spends it"
-                raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
-        every = self.evaluate_every.seconds
-        if self.duration is not None and every is not None and every > self.duration:
-            raise SettingError(
-                "evaluate_every",
-                str(self.evaluate_every),
-                f"must be at most the duration ({DURATION.format(self.duration)})",
-            )
-        return self
-
-
-class FreshStart(Settings):
-    """Newcomers start from the initial model."""
-
-    kind: Literal["fresh"]
-
-
-class PeerStart(Settings):
-    """Newcomers start from the model of a random peer."""
-
-    kind: Literal["peer"]
-    patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for the answer, before it asks another peer; the third time is the last. A
-    peer that is a newcomer itself says so, and another one is asked at once."""
-
-
-class MeanStart(Settings):
-    """Newcomers start from the mean of the models of some random peers."""
-
-    kind: Literal["mean"]
-    peers: Count = 5
-    """How many are asked."""
-    patience: PositiveDuration = default("10 s")
-    """How long a newcomer waits for answers; if there is none at all, it asks others, up to three times.
-    Peers that are newcomers themselves say so, and where all do, others are asked at once."""
-
-
-Newcomers = Annotated[
-    Annotated[FreshStart | PeerStart | MeanStart, Field(discriminator="kind")],
-    kind_alone("fresh", "peer", "mean"),
-]
-
-
-class Clients(Settings):
-    """The clients and who knows whom."""
-
-    count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
-    """Number of clients, those that join later included."""
-    topology: Topology = default("complete")
-    """Who may talk to whom: a kind, or a table with its settings."""
-    newcomers: Newcomers = default("fresh")
-    """What a client that joins, or comes back without its state, starts from."""
-
+from sim.settings.shared import Share, ShareBelowOne
 
 # Training ------------------------------------------------------------------------------------------------
 
@@ -287,16 +103,7 @@ class Training(Settings):
         return self
 
 
-# The rest -------------------------------------------------------------------------------------------------
-
-
-class ProtocolChoice(Settings):
-    """Which protocol the clients run; its own settings stand beside the name, checked by its class."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: Annotated[str, Field(min_length=1)]
-    """A known protocol, ``package.module:Class``, or ``my_file.py:Class``."""
+# The engine ------------------------------------------------------------------------------------------------
 
 
 _THREADS_MAX = 1_024
@@ -344,29 +151,3 @@ class Engine(Settings):
     "fastest": as many as are the fastest when measured before the run, and no more than the cores that this
     process may use; the scenario in the results names the number. More than one pays for large convolutional
     models on cores that nothing else uses, and where there is only one run to do."""
-
-
-class Supervision(Settings):
-    """What happens to a client whose code fails."""
-
-    on_failure: Literal["stop", "restart"] = "stop"
-    """Stop the client, or start it anew."""
-    max_restarts: Annotated[NonNegativeInt, Within(0, 1000)] = 3
-    """Stop it after so many restarts."""
-
-
-class Sections(Settings):
-    """A scenario file of coterie."""
-
-    run: Run
-    clients: Clients
-    data: Data
-    model: Model
-    training: Training
-    protocol: ProtocolChoice
-    network: Network
-    devices: Devices
-    churn: tuple[Churn, ...] = ()
-    churn_process: tuple[ChurnProcess, ...] = ()
-    engine: Engine = Engine()
-    supervision: Supervision = Supervision()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.build.simulation import build, check
 from sim.cli.commands import app
 from sim.cli.outline import outline
+from sim.run.building import build, check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from protocols.settings import Settings
 from sim.scenario.protocol_loader import find_protocol, list_protocols
-from sim.settings.sections import Sections
+from sim.scenario.sections import Sections
 from tests.fuzz.tables import Place, find, put, shown, words
 from tests.fuzz.values import odd_value
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.build.learning import load_learning
 from sim.kernel.clock import run_virtual
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, Drawn, apply, draw, image_keys, kernel_size
@@ -20,6 +19,7 @@ from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
 from sim.run.compute import DeviceCompute, LearningSettings
+from sim.run.learning import load_learning
 from sim.scenario.scenario import load_scenario
 from sim.world.devices import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small

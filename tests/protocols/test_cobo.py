@@ -13,7 +13,7 @@ from protocols.cobo_pairs import LatestModel, PairAnswer, PairDeclined, PairRequ
 from protocols.cobo_settings import CoBoSettings, expected_updates, pair_probability
 from protocols.mathematics import shared_uniform
 from protocols.pair_ledger import Account
-from sim.build.simulation import build
+from sim.run.building import build
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran

@@ -99,27 +99,67 @@ def test_protocols_never_import_the_simulator() -> None:
     assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
 
 
+ROOMS = ("errors", "files", "settings", "kernel", "world", "learning", "results", "scenario", "run", "cli")
+"""The rooms of the simulator: each imports from those before it, and none from those behind it."""
+
+
+def imported_at_runtime(path: Path) -> set[str]:
+    """The modules of ours that a file imports when it is imported itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {name if file_of(name) else str(node.module) for name in names}
+    return {module for module in modules if within(module, *OURS)}
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours; None for what is none."""
+    path = ROOT / module.replace(".", "/")
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+def later_rooms(path: Path) -> list[str]:
+    """What a file imports from rooms behind its own, types included."""
+    room = path.relative_to(ROOT / "sim").parts[0].removesuffix(".py")
+    later = ROOMS[ROOMS.index(room) + 1 :] if room in ROOMS else ()
+    return sorted(module for module in imports(path) if within(module, *[f"sim.{each}" for each in later]))
+
+
+def test_the_rooms_import_one_way() -> None:
+    assert {path.name.removesuffix(".py") for path in (ROOT / "sim").iterdir() if path.name[0] != "_"} == set(
+        ROOMS
+    )
+    assert found(later_rooms, "sim") == {}
+
+
+def test_no_circle_of_imports() -> None:
+    graph = {path: [file_of(m) for m in imported_at_runtime(path)] for path in sources(*sorted(OURS))}
+    while leaves := [path for path, needed in graph.items() if not any(each in graph for each in needed)]:
+        for path in leaves:
+            del graph[path]
+    assert sorted(map(name_of, graph)) == []
+
+
 def test_the_kernel_knows_nothing_but_time_and_chance() -> None:
     assert found(lambda path: outsiders(path, "sim.kernel", "actors", "numpy"), "sim/kernel") == {}
 
 
 def test_the_world_knows_nothing_of_learning() -> None:
-    allowed = ("sim.world", "sim.kernel", "actors", "numpy", "networkx")
-    assert found(lambda path: outsiders(path, *allowed), "sim/world") == {}
+    ours = ("sim.world", "sim.kernel", "sim.settings", "sim.files", "sim.errors", "actors")
+    keys = ("protocols.settings", "protocols.membership", "pydantic")
+    assert found(lambda path: outsiders(path, *ours, *keys, "numpy", "networkx"), "sim/world") == {}
 
 
-def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_minimise() -> None:
-    own = (
-        "sim.learning",
-        "sim.kernel.random",
-        "sim.errors",
-        "sim.files.data_folder",
-        "sim.files.input_file",
-        "protocols.objectives",
-    )
+def test_learning_knows_nothing_of_the_world() -> None:
+    own = ("sim.learning", "sim.kernel.random", "sim.errors", "sim.files", "sim.settings")
+    methods = ("protocols.objectives", "protocols.settings")
     assert (
         found(
-            lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own)],
+            lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own, *methods)],
             "sim/learning",
         )
         == {}

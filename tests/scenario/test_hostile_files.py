@@ -11,7 +11,7 @@ from sim.cli.commands import app
 from sim.errors import UserError
 from sim.scenario.reading import default_name
 from sim.scenario.scenario import load_scenario
-from sim.settings.sections import NAME_BYTES_MAX
+from sim.scenario.sections.run import NAME_BYTES_MAX
 from tests.scenario.texts import SMALL, changed, write
 
 GOSSIP = 'name = "gossip"\nperiod = "500 ms"'

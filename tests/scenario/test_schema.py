@@ -12,7 +12,7 @@ from sim.scenario.editor_schema import for_editors
 from sim.scenario.protocol_loader import find_protocol, list_protocols
 from sim.scenario.reference import reference
 from sim.scenario.schema import scenario_schema
-from sim.settings.sections import Sections
+from sim.scenario.sections import Sections
 from tests.scenario.texts import FULL, SMALL, changed
 
 ROOT = Path(sim.__path__[0]).parent

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from sim.build import engine as engine_of
-from sim.build.simulation import build, check
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.choice import usable_cores
 from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.kernels import Kernel
 from sim.results.store import RunDirectory
+from sim.run import engine as engine_of
+from sim.run.building import build, check
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
@@ -244,6 +244,6 @@ def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fail(*arguments: object, download: bool) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("sim.build.simulation.load_learning", fail)
+    monkeypatch.setattr("sim.run.building.load_learning", fail)
     with pytest.raises(UserError, match="no room for the data and the models at the start"):
         build(load(tmp_path, DIGITS), device="cpu")

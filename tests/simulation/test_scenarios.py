@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sim.build.simulation import build
 from sim.learning.engine import Vector
+from sim.run.building import build
 from sim.scenario.scenario import load_scenario
 from sim.world.network import Counts
 

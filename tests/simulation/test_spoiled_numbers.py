@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.build.simulation import check
 from sim.cli.commands import app
 from sim.errors import UserError
 from sim.learning import vision
 from sim.run import machine
+from sim.run.building import check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, write

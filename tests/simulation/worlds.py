@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.build.simulation import build
+from sim.run.building import build
 from sim.run.running import RunResult, run_scenario
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario, load_scenario
