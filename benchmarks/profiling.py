@@ -12,7 +12,7 @@ from types import FrameType
 from benchmarks import growth, whole_run
 from benchmarks.measuring import Effort, Say, interleaved, table
 from sim.learning.engine import Engine
-from sim.run.simulation import Simulation
+from sim.run.observer import Observer
 from sim.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
@@ -87,7 +87,7 @@ def part_of(frame: FrameType | None) -> str | None:
     while frame is not None:
         if frame.f_code is Engine.flush.__code__:
             return TENSORS
-        if frame.f_code is Simulation.evaluate.__code__:
+        if frame.f_code is Observer.evaluate.__code__:
             return None
         innermost = innermost or _part_of_file(frame.f_code.co_filename)
         frame = frame.f_back

@@ -161,7 +161,7 @@ def run(chosen: Scenario) -> Run:
 def timed(simulation: Simulation) -> Run:
     """Run it to the end, and close it."""
     measuring = Stopwatch(measure_models)
-    with closing(simulation), patch("sim.run.simulation.measure_models", measuring):
+    with closing(simulation), patch("sim.run.observer.measure_models", measuring):
         started = time.perf_counter()
         simulation.run()
         seconds = time.perf_counter() - started - measuring.seconds

@@ -26,7 +26,7 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
-        values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.measure].tolist()
+        values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.observer.measure].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
 
@@ -36,10 +36,11 @@ def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> 
 
     How much every client trained over all its lives, and, where this was computed, what it reaches alone.
     """
-    now, names = simulation.loop.time(), [client.name for client in simulation.clients]
-    works = [client.work for client in simulation.clients]
+    observer, clients = simulation.observer, simulation.clients
+    now, names = simulation.loop.time(), [client.name for client in clients]
+    works = [client.work for client in clients]
     totals = zip(*[(work.steps, work.gradients, work.samples) for work in works], strict=True)
     for name, values in zip(TOTALS, totals, strict=True):
-        simulation.metrics.add_all(now, names, name, values)
+        observer.metrics.add_all(now, names, name, values)
     if alone:
-        simulation.metrics.add_all(now, list(alone), simulation.measure + ALONE, list(alone.values()))
+        observer.metrics.add_all(now, list(alone), observer.measure + ALONE, list(alone.values()))

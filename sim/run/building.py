@@ -212,7 +212,7 @@ class _Builder:
             self.neighbours[name],
             stream(self.seed, "actor", name),
             key(self.seed, "shared by all clients"),
-            simulation.observer_of(name),
+            simulation.observer.of_actor(name),
             newcomers_start(self.scenario),
             self.scenario.protocol.alone,
         )

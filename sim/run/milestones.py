@@ -39,7 +39,7 @@ class Milestones:
         if self._every is not None and self._all(lambda client: client.has_done(self._next_evaluation)):
             least = simulation.least_iterations or self._next_evaluation
             self._next_evaluation = (least // self._every + 1) * self._every
-            simulation.loop.call_at_observer(simulation.loop.time(), simulation.evaluate)
+            simulation.loop.call_at_observer(simulation.loop.time(), simulation.observer.evaluate)
         if self._all(lambda client: client.finished):
             ends = not self._budget_to_come()
         else:

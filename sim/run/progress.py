@@ -148,7 +148,7 @@ class Watcher:
             last_iteration=run.iterations,
             budget_spent=None if run.budget is None else min(shares, default=0.0),
             accuracy=self._newest_accuracy(),
-            diverged=len(simulation.divergence.present),
+            diverged=len(simulation.observer.divergence.present),
             clients_up=len(up),
             messages=simulation.network.counts.sent,
             updates_per_s=simulation.engine.statistics.updates / elapsed_s,
@@ -165,6 +165,6 @@ class Watcher:
     def _newest_accuracy(self) -> float | None:
         if self._is_new:  # the mean reads all that was measured
             self._is_new = False
-            values = self._simulation.metrics.mean("accuracy").values
+            values = self._simulation.observer.metrics.mean("accuracy").values
             self._accuracy = float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
         return self._accuracy

@@ -137,7 +137,7 @@ def _run(
                 watcher.enter(ALONE)
                 alone = interrupts.attempt(train_alone, simulation)
         except (Deadlock, UserError) as raised:
-            if isinstance(raised, UserError) and not simulation.has_measured:
+            if isinstance(raised, UserError) and not simulation.observer.has_measured:
                 raise  # there is nothing to keep
             error = raised
         record_ending(simulation, alone)
@@ -261,7 +261,7 @@ def _watch(
         watcher.evaluated()
 
     simulation.on_log = log
-    simulation.on_evaluated = evaluated
+    simulation.observer.on_evaluated = evaluated
     return watcher
 
 

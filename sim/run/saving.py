@@ -99,7 +99,7 @@ def _save(directory: RunDirectory, simulation: Simulation, summary: dict[str, An
     parts: dict[str, Callable[[], object]] = {
         "summary.json": partial(directory.write_summary, summary),
         "intervals.parquet": lambda: directory.write_intervals(simulation.intervals()),
-        "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.metrics),
+        "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
         "report.html": lambda: write_report(directory),
     }

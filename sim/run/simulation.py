@@ -1,8 +1,7 @@
-"""A run in virtual time: the clients' lives, and the observer that measures them from outside."""
+"""A run in virtual time: the clients' lives, from the first that starts to the last that is there."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from actors.actor import Actor
@@ -11,13 +10,11 @@ from actors.supervisor import Supervisor
 from protocols.learner import Learner, Server
 from protocols.membership.view import MembershipView
 from sim.kernel.clock import VirtualLoop
-from sim.learning.engine import Engine, checksums
-from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALL, OWN_METRICS, Metrics
+from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.run.clients import ChurnCounts, Client, Window, observed, weights_of, with_same_model
-from sim.run.divergence import Divergence
+from sim.run.clients import ChurnCounts, Client
 from sim.run.milestones import Milestones
+from sim.run.observer import Observer
 from sim.scenario.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.network import SimulatedNetwork
@@ -26,8 +23,7 @@ from sim.world.network import SimulatedNetwork
 class Simulation:
     """Everything that a run consists of; `sim.run.building` makes it.
 
-    `run` may be called once. What the observer measures lands in `metrics` and `trace`; it costs no virtual
-    time and no client sees it.
+    `run` may be called once. Everything that happens lands in `trace`; `observer` measures it from outside.
     """
 
     def __init__(
@@ -48,10 +44,7 @@ class Simulation:
         self.servers: list[Callable[[], Server]] = []
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
-        self.metrics = Metrics()
         self.churn = ChurnCounts()
-        self.divergence = Divergence()
-        self.on_evaluated: Callable[[], object] | None = None
         self.on_log: Callable[[str], None] | None = None
         self.supervisor = Supervisor(
             network,
@@ -61,10 +54,10 @@ class Simulation:
             observe=self._supervised,
         )
         self._by_name: dict[str, Client] = {}
-        self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
-        self._evaluated_s = -1.0
-        self._evaluations = 0
         self._milestones = Milestones(self)
+        self.observer = Observer(
+            scenario, loop, engine, network.counts, self.supervisor, self.trace, self._milestones.reported
+        )
         network.observe = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
@@ -72,14 +65,15 @@ class Simulation:
     def run(self) -> None:
         """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
         self._by_name = {client.name: client for client in self.clients}
+        self.observer.by_name = self._by_name
         self.loop.call_soon(self._begin)
         duration_s = self.scenario.run.duration
-        self._evaluate_every(0.0)
+        self.observer.evaluate_every(0.0)
         if duration_s is None:
             self.loop.run_forever()
         else:
             self.loop.run_until(duration_s)
-        self.evaluate()
+        self.observer.evaluate()
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""
@@ -249,97 +243,11 @@ class Simulation:
         if not any(event.kind in ("join", "rejoin") for event in self.events if event.time_s > now):
             self.loop.stop()
 
-    # --- observing ------------------------------------------------------------------------------------------
-
-    def observer_of(self, actor: str) -> Callable[[str, float], None]:
-        """What an actor reports to, by name and value: `iterations` is a count, of all else the mean counts.
-
-        What is returned raises ValueError for a name that the observer itself uses.
-        """
-        window = self._windows.setdefault(actor, Window())  # of all its lives
-
-        def observe(name: str, value: float) -> None:
-            if name == "iterations":
-                self._milestones.reported(value)
-            elif name in OWN_METRICS:
-                raise ValueError(
-                    f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
-                    f"my_{name}"
-                )
-            else:
-                # Nearly always the first: every message may be a reason to report something.
-                window.add(name, value if type(value) is float else observed(name, value))
-
-        return observe
-
-    def _evaluate_every(self, time_s: float) -> None:
-        """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""
-        every_s = self.scenario.run.evaluate_every.seconds
-        end_s = self.scenario.run.duration or math.inf
-
-        def evaluate(number: int) -> None:
-            self.evaluate()
-            if every_s is not None:
-                next_s = (number + 1) * every_s  # multiples rather than sums, which would drift
-                if next_s < end_s and not math.isclose(next_s, end_s):
-                    self.loop.call_at_observer(next_s, evaluate, number + 1)
-
-        self.loop.call_at_observer(time_s, evaluate, 0)
-
-    @property
-    def has_measured(self) -> bool:
-        """Whether anything was measured beside the models that clients began with."""
-        return self._evaluations > 1
-
-    def evaluate(self) -> None:
-        """Measure every client that is up, now."""
-        now = self.loop.time()
-        if now == self._evaluated_s:
-            return
-        self._evaluated_s = now
-        up = [client for client in self.clients if client.up and client.learner is not None]
-        if up:
-            self._evaluate_models(now, up)
-            self._record_graph(now, up)
-        for actor, window in self._windows.items():
-            for name, mean in window.drain():
-                self.metrics.add(now, actor, name, mean)
-        iterations = [client.iterations for client in up]
-        self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
-        self.metrics.add(now, ALL, "alive", len(up))
-        self.metrics.add(now, ALL, "bytes_sent", self.network.counts.bytes)
-        self.metrics.add(now, ALL, "messages_sent", self.network.counts.sent)
-        self._evaluations += 1
-        if self.on_evaluated is not None:
-            self.on_evaluated()
-
-    def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
-        for clients in with_same_model(up):
-            rows = self.engine.rows([client.params for client in clients])
-            for client, value in zip(clients, checksums(rows).tolist(), strict=True):
-                self.trace.checksum(now, client.name, value)
-            numbers = [client.index for client in clients]
-            measured = measure_models(clients[0].compute.kernel, rows, self.engine.data.test, numbers)
-            names = [client.name for client in clients]
-            self.divergence.look(now, names, rows, measured, self.engine.data.test.counts[numbers] > 0)
-            for name, values in measured.items():
-                self.metrics.add_all(now, names, name, values.tolist())
-
-    def _record_graph(self, now: float, up: Sequence[Client]) -> None:
-        for client in up:
-            for peer, weight in weights_of(client, self._by_name, self.supervisor).items():
-                self.metrics.graph(now, client.index, self._by_name[peer].index, float(weight))
-
     def _log(self, line: str) -> None:
         if self.on_log is not None:
             self.on_log(line)
 
     # --- results --------------------------------------------------------------------------------------------
-
-    @property
-    def measure(self) -> str:
-        """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
-        return "distance" if self.scenario.data.name == "quadratic" else "accuracy"
 
     @property
     def clients_up(self) -> list[Client]:

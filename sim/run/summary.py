@@ -40,11 +40,12 @@ def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
 ) -> dict[str, Any]:
     """The contents of summary.json; see docs/guide.md for the meaning of each key."""
-    scenario, metrics, counts = simulation.scenario, simulation.metrics, simulation.network.counts
+    scenario, observer, counts = simulation.scenario, simulation.observer, simulation.network.counts
+    metrics = observer.metrics
     up = [client.name for client in simulation.clients_up]
-    measured = {name: value for name, value in metrics.latest(simulation.measure).items() if name in up}
+    measured = {name: value for name, value in metrics.latest(observer.measure).items() if name in up}
     finite = {name: value for name, value in measured.items() if math.isfinite(value)}
-    is_accuracy = simulation.measure == "accuracy"
+    is_accuracy = observer.measure == "accuracy"
     failures = simulation.supervisor.failures
     summary: dict[str, Any] = {
         "scenario": scenario.name,
@@ -170,7 +171,7 @@ def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
 
 def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:
     """The first model that was not finite, and who is up with such a model; None if there was none."""
-    divergence = simulation.divergence
+    divergence = simulation.observer.divergence
     if (first := divergence.first) is None:
         return None
     at_end = [client for client in up if client in divergence.present]
@@ -188,7 +189,7 @@ def _membership_traffic(counts: Counts) -> dict[str, int]:
 def _population(simulation: Simulation) -> dict[str, Any] | None:
     """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
     names = {client.name: client.index for client in simulation.clients}
-    metrics = pl.DataFrame(simulation.metrics.to_table()).lazy()
+    metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
     panel = panel_of(metrics, "accuracy", list(names))
     if panel is None:
         return None
@@ -211,7 +212,7 @@ def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[st
 
 
 def _graph(simulation: Simulation) -> dict[str, float | None]:
-    weights = simulation.metrics.weights()
+    weights = simulation.observer.metrics.weights()
     if simulation.clusters is None or not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up

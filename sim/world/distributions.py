@@ -178,8 +178,10 @@ def distributions(quantity: str, value: Any, positive: Any, *others: Any, larges
     def named(kind: Any) -> Any:
         parameters = [annotations[each] for each in kind.__pydantic_generic_metadata__["parameters"]]
         base = kind[tuple(parameters)]
-        body = {"__doc__": kind.__doc__, "__module__": __name__}
-        return type(base)(f"{kind.__name__}{quantity}", (base,), body)
+        name = f"{kind.__name__}{quantity}"
+        made = type(base)(name, (base,), {"__doc__": kind.__doc__, "__module__": __name__})
+        globals()[name] = made  # where pickle looks for it
+        return made
 
     def of_kind(kind: Any) -> Any:
         return next((other for other in others if issubclass(other, kind)), None) or named(kind)

@@ -6,7 +6,7 @@ The way of a message from one actor to another:
    (sim.world.links).
 2. *Transfer.*  Between each ordered pair of names there is one connection, whose messages pass one after the
    other.  The connections share the senders' uplinks and the receivers' downlinks max-min fairly
-   (sim.world.bandwidth), and may have a limit of their own.  Without any limit a transfer takes no time.
+   (sim.world.fair_sharing), and may have a limit of their own.  Without any limit a transfer takes no time.
 3. *Departure.*  When its last bit has left, `SimulatedNetwork.fate` decides by the state of the wires then
    whether the message is lost, how long they will hold it, and whether it is doubled.  From there on it is on
    its way, whatever becomes of its sender.
@@ -32,7 +32,7 @@ from actors.transport import Transport
 from actors.values import sealed
 from sim.kernel.random import Draws
 from sim.kernel.task import Bell, sleep
-from sim.world.bandwidth import Link, SharedLinks, Transfer
+from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
 from sim.world.wire import Message, Wire

@@ -10,7 +10,7 @@ from actors.codec import head_size
 from actors.message import Envelope
 from sim.kernel.random import Draws
 from sim.kernel.task import NEVER
-from sim.world.bandwidth import Link, Transfer
+from sim.world.fair_sharing import Link, Transfer
 from sim.world.links import LinkModel
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_run_level", look("level", run_level))
-        patch.setattr("sim.run.simulation.measure_models", look("models", measure_models))
+        patch.setattr("sim.run.observer.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
     assert set(found) == {("level", profiling.TENSORS), ("models", None)}

@@ -103,7 +103,7 @@ def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
     simulation = build(load_scenario(write(tmp_path, SHORT + JOIN), [f"run.evaluate_every={every}"]))
     try:
         simulation.run()
-        evaluations = len(simulation.metrics.series("all", "alive").values)
+        evaluations = len(simulation.observer.metrics.series("all", "alive").values)
         updates = simulation.engine.statistics.updates
     finally:
         simulation.close()

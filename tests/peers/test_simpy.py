@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.kernel.clock import VirtualLoop
-from sim.world.bandwidth import Link, SharedLinks
+from sim.world.fair_sharing import Link, SharedLinks
 
 simpy = pytest.importorskip("simpy", reason="simpy is not installed: make peers")
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.kernel.clock import VirtualLoop
-from sim.world.bandwidth import Link, SharedLinks, Transfer, max_min_rates
+from sim.world.fair_sharing import Link, SharedLinks, Transfer, max_min_rates
 
 
 @pytest.fixture
