@@ -35,7 +35,7 @@ from sim.world.devices import Device
 from sim.world.membership import Bootstrap
 from sim.world.membership.kinds import MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
-from sim.world.population import Population, client_name
+from sim.world.participants import Participants, client_name
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
@@ -96,7 +96,7 @@ class _Builder:
         self.seed = scenario.run.seed
         self.devices = scenario.devices.build(self.seed, data_dir)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
-        clients = Population(self.seed, self.names, (), learning.clusters, data_dir)
+        clients = Participants(self.seed, self.names, (), learning.clusters, data_dir)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = self._server_plans()

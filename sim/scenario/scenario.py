@@ -26,12 +26,13 @@ from sim.scenario.sections import Sections
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
+from sim.scenario.sections.training import Training
 from sim.scenario.sources import Source, digest_of, sources_of
 from sim.settings.data import Data, Model
-from sim.settings.sections import Engine, Training
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Scenario:
     devices: Devices
     churn: tuple[Churn, ...]
     churn_process: tuple[ChurnProcess, ...]
-    engine: Engine
+    engine: EngineSection
     supervision: Supervision
     overrides: tuple[str, ...] = field(default=(), compare=False)
     """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,

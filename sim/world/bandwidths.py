@@ -9,7 +9,7 @@ from sim.files.data_folder import trace_file
 from sim.kernel.random import Draws
 from sim.settings.shared import constant
 from sim.world.distributions import Constant, Distribution, distributions
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 
@@ -46,16 +46,16 @@ else:
 
 
 def bandwidth_of_each(
-    way: Way, settings: ClientBandwidth, population: Population
+    way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
     """One of an actor's two bandwidths, by its name; None for unlimited. UserError."""
     if isinstance(settings, Distribution):
-        return lambda name: settings.sample(Draws(population.seed, way, name))
-    phones = phone_bandwidths(f"network.{way}", population.data_dir)
+        return lambda name: settings.sample(Draws(participants.seed, way, name))
+    phones = phone_bandwidths(f"network.{way}", participants.data_dir)
 
     def phone_bps(name: str) -> float:
         # The stream is the same for both ways, so that an actor has both of one phone.
-        up, down = phones[int(Draws(population.seed, "phone", name).uniform() * len(phones))]
+        up, down = phones[int(Draws(participants.seed, "phone", name).uniform() * len(phones))]
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
     return phone_bps

@@ -11,7 +11,7 @@ from protocols.settings import Duration, PositiveDuration, SettingError, Setting
 from sim.kernel.random import Draws
 from sim.settings.groups import Groups, Members
 from sim.settings.shared import ShareAboveZero
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ class NetworkPartition(Settings):
             raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
         return self
 
-    def build(self, number: int, population: Population) -> Cut | None:
+    def build(self, number: int, participants: Participants) -> Cut | None:
         """Entry `number` as a cut; None if it leaves nobody on one side of it. UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
-            groups = population.groups(self.groups, f"network.partition.{number}.groups")
+            groups = participants.groups(self.groups, f"network.partition.{number}.groups")
         elif self.share is not None:
-            groups = self._drawn(self.share, number, population)
+            groups = self._drawn(self.share, number, participants)
         groups = tuple([group for group in groups if group])
-        sources, targets = population.members(self.sources or ()), population.members(self.to or ())
+        sources, targets = participants.members(self.sources or ()), participants.members(self.to or ())
         if len(groups) < 2 and not (sources and targets):
             return None
         return Cut(
@@ -124,14 +124,15 @@ class NetworkPartition(Settings):
             cut_share=1.0 if self.flapping is None else self.flapping.share,
         )
 
-    def _drawn(self, share: float, number: int, population: Population) -> tuple[tuple[str, ...], ...]:
+    def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
         """Who is cut off, and all others."""
         # A coin for each, not a draw among all: a further client must change nobody's side.
         coins = {
-            name: Draws(population.seed, "partition", number, name).uniform() for name in population.clients
+            name: Draws(participants.seed, "partition", number, name).uniform()
+            for name in participants.clients
         }
         away = tuple([name for name, coin in coins.items() if coin < share])
-        return away, tuple([name for name in population.names if coins.get(name, 1.0) >= share])
+        return away, tuple([name for name in participants.names if coins.get(name, 1.0) >= share])
 
 
 class Partitions:

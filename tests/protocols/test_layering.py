@@ -41,6 +41,8 @@ GLOBAL_RANDOMNESS = (
 NAMES_OF_FILES = {
     ("sim/results/place.py", "uuid.uuid4")
 }  # of a folder that is renamed before anybody sees it
+# Interfaces with their one implementation, and sections of models with the models that they describe.
+SAME_NAMES = {"Bell", "Scalar", "Settings", "Vector"} | {"Decoupled", "Point", "ResNet9"}
 GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
 
 
@@ -142,6 +144,16 @@ def test_no_circle_of_imports() -> None:
         for path in leaves:
             del graph[path]
     assert sorted(map(name_of, graph)) == []
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sources(*sorted(OURS)):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name_of(path))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert set(twice) <= SAME_NAMES, twice
 
 
 def test_the_kernel_knows_nothing_but_time_and_chance() -> None:

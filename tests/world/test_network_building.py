@@ -13,7 +13,7 @@ from sim.run.building import build
 from sim.scenario.scenario import load_scenario, to_toml
 from sim.world.latency.nodes import NodeLatency
 from sim.world.links import NetworkModel
-from sim.world.population import Population, client_name
+from sim.world.participants import Participants, client_name
 from tests.scenario.texts import SMALL, changed, write
 from tests.world.quantities import bursty, constant, independent, normal, pareto, uniform
 
@@ -45,7 +45,7 @@ def network(
     again = load_scenario(write(folder, to_toml(scenario), "again.toml"))
     assert again == scenario
     names = [client_name(number) for number in range(clients)]
-    return again.network.build(Population(seed, names, servers, clusters, data_dir))
+    return again.network.build(Participants(seed, names, servers, clusters, data_dir))
 
 
 def latencies(model: NetworkModel) -> NodeLatency:

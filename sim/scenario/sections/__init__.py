@@ -7,12 +7,13 @@ from protocols.settings import Settings
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.protocol import ProtocolChoice
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
+from sim.scenario.sections.training import Training
 from sim.settings.data import Data, Model
-from sim.settings.sections import Engine, Training
 from sim.world.churn_processes import ChurnProcess
 
 
@@ -29,5 +30,5 @@ class Sections(Settings):
     devices: Devices
     churn: tuple[Churn, ...] = ()
     churn_process: tuple[ChurnProcess, ...] = ()
-    engine: Engine = Engine()
+    engine: EngineSection = EngineSection()
     supervision: Supervision = Supervision()

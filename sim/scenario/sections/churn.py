@@ -14,7 +14,7 @@ from sim.kernel.random import Draws, key
 from sim.settings.shared import ClientList, exactly_one
 from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
 from sim.world.churn_processes import ChurnProcess, Deal, deal
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 
 class Churn(Settings):
@@ -60,19 +60,19 @@ class ChurnSchedule:
 def churn_schedule(
     entries: Sequence[Churn],
     processes: Sequence[ChurnProcess],
-    population: Population,
+    participants: Participants,
     run_s: float | None,
 ) -> ChurnSchedule:
     """Everybody's comings and goings in a run of so many seconds. UserError for what cannot happen."""
-    count = len(population.clients)
+    count = len(participants.clients)
     pools = _pools(entries, processes, count)
     deals = [
-        _play(number, process, pool, population, run_s)
+        _play(number, process, pool, participants, run_s)
         for number, (process, pool) in enumerate(zip(processes, pools, strict=True))
     ]
     taken = {client for pool in pools for client in pool}
     free = [client for client in range(count) if client not in taken]
-    events = _scheduled(entries, free, population)
+    events = _scheduled(entries, free, participants)
     for found in deals:
         events += found.events
     try:
@@ -89,7 +89,7 @@ def churn_schedule(
 # --- single events ------------------------------------------------------------------------------------------
 
 
-def _scheduled(entries: Sequence[Churn], free: Sequence[int], population: Population) -> list[ChurnEvent]:
+def _scheduled(entries: Sequence[Churn], free: Sequence[int], participants: Participants) -> list[ChurnEvent]:
     """The events of the file's churn entries. Shares and clusters are taken from the `free` clients."""
     events: list[ChurnEvent] = []
     ordered = sorted(enumerate(entries), key=lambda item: (item[1].event != "join", item[1].at))
@@ -98,18 +98,18 @@ def _scheduled(entries: Sequence[Churn], free: Sequence[int], population: Popula
         clients = entry.clients
         if clients is None:
             pool = [client for client in free if not (entry.event == "join" and client in named)]
-            clients = _chosen(number, entry, pool, events, population)
-        for group, time_s in _times(population.seed, number, entry, clients):
+            clients = _chosen(number, entry, pool, events, participants)
+        for group, time_s in _times(participants.seed, number, entry, clients):
             events.append(ChurnEvent(time_s, entry.event, group, entry.state, entry.backup_every))
     order = {id(event): place for place, event in enumerate(events)}
     return sorted(events, key=lambda event: (event.time_s, order[id(event)]))
 
 
 def _chosen(
-    number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], population: Population
+    number: int, entry: Churn, pool: Sequence[int], before: Sequence[ChurnEvent], participants: Participants
 ) -> tuple[int, ...]:
     """The clients of an entry that names a share or a cluster, in ascending order."""
-    clusters = population.clusters
+    clusters = participants.clusters
     possible = possible_for(entry.event, entry.at, pool, before)
     if entry.cluster is not None:
         if clusters is None:
@@ -121,7 +121,7 @@ def _chosen(
     else:
         assert entry.share is not None
         # In the order of a hash of their own, so that who is among the first hardly depends on who else is.
-        ordered = sorted(possible, key=lambda client: key(population.seed, "churn share", number, client))
+        ordered = sorted(possible, key=lambda client: key(participants.seed, "churn share", number, client))
         chosen = ordered[: round(entry.share * len(possible))]
     if not chosen:
         raise UserError(
@@ -164,7 +164,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
 
 
 def _play(
-    number: int, process: ChurnProcess, pool: tuple[int, ...], population: Population, run_s: float | None
+    number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
 ) -> Deal:
     """One process, played with its pool."""
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
@@ -173,5 +173,5 @@ def _play(
             f"churn_process.{number}.until: missing; a run that ends by its iterations does not say how long "
             "the process goes on: state until, or run.duration"
         )
-    sessions = process.sessions(number, population.seed, len(pool), until_s, population.data_dir)
+    sessions = process.sessions(number, participants.seed, len(pool), until_s, participants.data_dir)
     return deal(sessions, pool, until_s, process.end, process.state, process.backup_every)

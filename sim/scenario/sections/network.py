@@ -24,8 +24,8 @@ from sim.world.latency.positions import PositionLatency
 from sim.world.links import LinkClass, LinkModel, NetworkModel
 from sim.world.loss import NO_LOSS, Loss
 from sim.world.membership import Membership
+from sim.world.participants import Participants
 from sim.world.partitions import NetworkPartition
-from sim.world.population import Population
 
 _RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
 
@@ -183,35 +183,35 @@ class Network(Settings):
             if cut.share == 1:
                 yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
 
-    def build(self, population: Population) -> NetworkModel:
+    def build(self, participants: Participants) -> NetworkModel:
         """The network between these clients and servers. UserError."""
-        cuts = [cut.build(number, population) for number, cut in enumerate(self.partition)]
-        uplink_bps = bandwidth_of_each("uplink", self.uplink, population)
-        downlink_bps = bandwidth_of_each("downlink", self.downlink, population)
+        cuts = [cut.build(number, participants) for number, cut in enumerate(self.partition)]
+        uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
+        downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
         return NetworkModel(
-            self._link(None, population),
-            classes=tuple([self._class(number, population) for number in range(len(self.classes))]),
-            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in population.names},
+            self._link(None, participants),
+            classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
+            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in participants.names},
             partitions=tuple([cut for cut in cuts if cut is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,
         )
 
-    def _class(self, number: int, population: Population) -> LinkClass:
-        differs, link, key = self.classes[number], self._link(number, population), f"network.class.{number}"
+    def _class(self, number: int, participants: Participants) -> LinkClass:
+        differs, link, key = self.classes[number], self._link(number, participants), f"network.class.{number}"
         if differs.servers:
-            return LinkClass(link, dict.fromkeys(population.servers, 0), "touching")
+            return LinkClass(link, dict.fromkeys(participants.servers, 0), "touching")
         if differs.inside is not None:
-            return LinkClass(link, _group_of(population.groups(differs.inside, f"{key}.inside")), "inside")
+            return LinkClass(link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside")
         assert differs.across is not None  # one of the three is stated
-        return LinkClass(link, _group_of(population.groups(differs.across, f"{key}.across")), "across")
+        return LinkClass(link, _group_of(participants.groups(differs.across, f"{key}.across")), "across")
 
-    def _link(self, number: int | None, population: Population) -> LinkModel:
+    def _link(self, number: int | None, participants: Participants) -> LinkModel:
         """What the connections of class `number` are like; None: those of no class."""
         reliable = self.of_class(number, "link") == "reliable"
         key = "network.latency" if number is None else f"network.class.{number}.latency"
         return LinkModel(
-            latency_model(self.of_class(number, "latency"), key, population),
+            latency_model(self.of_class(number, "latency"), key, participants),
             reliable=reliable,
             loss=self.of_class(number, "loss"),
             rto_s=self.of_class(number, "retransmission_delay"),

@@ -13,7 +13,7 @@ from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
 from sim.world.latency.nodes import LatencyByNode, NodeLatency
 from sim.world.latency.positions import PositionLatency
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 if TYPE_CHECKING:
     Latency = Distribution | LatencyByNode
@@ -27,6 +27,6 @@ LatencyModel = Distribution | NodeLatency
 """What gives a message its latency."""
 
 
-def latency_model(latency: Latency, key: str, population: Population) -> LatencyModel:
+def latency_model(latency: Latency, key: str, participants: Participants) -> LatencyModel:
     """The model of a latency as stated; `key` is where it stands in the scenario. UserError."""
-    return latency.build(key, population) if isinstance(latency, LatencyByNode) else latency
+    return latency.build(key, participants) if isinstance(latency, LatencyByNode) else latency

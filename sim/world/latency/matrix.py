@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sim.files.input_file import InputFile, shown
 from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 _UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
@@ -26,13 +26,13 @@ class MatrixLatency(LatencyByNode):
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
-    def build(self, key: str, population: Population) -> NodeLatency:
+    def build(self, key: str, participants: Participants) -> NodeLatency:
         """Each client at the row of its number, servers at the last rows."""
-        needed = len(population.clients) + len(population.servers)
+        needed = len(participants.clients) + len(participants.servers)
         seconds = latency_matrix(self.file, key, self.unit, needed)
-        rows = {name: row for row, name in enumerate(population.clients)}
+        rows = {name: row for row, name in enumerate(participants.clients)}
         # From the end, so that a further client takes no server's row.
-        rows |= {name: len(seconds) - 1 - row for row, name in enumerate(population.servers)}
+        rows |= {name: len(seconds) - 1 - row for row, name in enumerate(participants.servers)}
         return NodeLatency(seconds[np.newaxis], rows, jitter=self.jitter)
 
 

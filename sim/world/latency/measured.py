@@ -12,7 +12,7 @@ from sim.files.data_folder import trace_file
 from sim.kernel.random import stream
 from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 # Of each source: its file, then what the file calls the medians and the slices, with their units per second.
 _ROUND_TRIPS = {
@@ -37,11 +37,13 @@ class TraceLatency(LatencyByNode):
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
-    def build(self, key: str, population: Population) -> NodeLatency:
+    def build(self, key: str, participants: Participants) -> NodeLatency:
         """Everybody on a machine of an own draw."""
-        medians_s, slices_s = round_trips(self.source, key, population.data_dir)
+        medians_s, slices_s = round_trips(self.source, key, participants.data_dir)
         round_trips_s = medians_s[np.newaxis] if self.slice is None else slices_s
-        nodes = sampled_nodes(population.seed, population.clients, population.servers, round_trips_s.shape[1])
+        nodes = sampled_nodes(
+            participants.seed, participants.clients, participants.servers, round_trips_s.shape[1]
+        )
         return NodeLatency(
             one_way_seconds(round_trips_s, slices_s),
             nodes,

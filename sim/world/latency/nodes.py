@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protocols.settings import Settings
 from sim.kernel.random import Draws
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
 
@@ -58,5 +58,5 @@ class LatencyByNode(Settings):
     """A kind of latency that is decided by who sends to whom."""
 
     @abstractmethod
-    def build(self, key: str, population: Population) -> NodeLatency:
+    def build(self, key: str, participants: Participants) -> NodeLatency:
         """The latencies of everybody; `key` is where this stands in the scenario. UserError."""

@@ -14,7 +14,7 @@ from sim.kernel.random import Draws
 from sim.settings.shared import SigmaOfLog
 from sim.world.latency.cities import CITIES, draw_city
 from sim.world.latency.nodes import LatencyByNode, NodeLatency
-from sim.world.population import Population
+from sim.world.participants import Participants
 
 EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
 SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
@@ -71,20 +71,20 @@ class PositionLatency(LatencyByNode):
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
-    def build(self, key: str, population: Population) -> NodeLatency:
+    def build(self, key: str, participants: Participants) -> NodeLatency:
         """Everybody at the place that is stated, or in a city of an own draw."""
-        if self.places is not None and self.server_place is None and population.servers:
+        if self.places is not None and self.server_place is None and participants.servers:
             raise UserError(
                 f"{key}.server_place: is missing; where the clients are is stated, so state it, too"
             )
-        stated = dict(zip(population.clients, self.places or (), strict=self.places is not None))
+        stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
         if self.server_place is not None:
-            stated |= dict.fromkeys(population.servers, self.server_place)
+            stated |= dict.fromkeys(participants.servers, self.server_place)
         places = {
             name: _degrees(
-                stated[name] if name in stated else draw_city(Draws(population.seed, "place", name))
+                stated[name] if name in stated else draw_city(Draws(participants.seed, "place", name))
             )
-            for name in population.names
+            for name in participants.names
         }
         numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()))}
         return NodeLatency(

@@ -14,7 +14,7 @@ def client_name(index: int) -> str:
 
 
 @dataclass(frozen=True)
-class Population:
+class Participants:
     """The names of all clients and servers of a run, absent ones included, and where its chance comes from.
 
     clusters: the true cluster of each client; None where the data has none. data_dir: the folder with
