@@ -6,9 +6,9 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import networkx as nx
 import numpy as np
 from pydantic import Field, model_validator
 
@@ -16,10 +16,19 @@ from protocols.settings import Count, SettingError, Settings, Within
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.settings.shared import Share, cluster_misfits, exactly_one, kind_alone
-from sim.world import graphs
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
 _ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 million has none
+
+
+def _graphs() -> ModuleType:
+    """What makes graphs: imported when the first is made, since networkx takes long to import."""
+    from sim.world import graphs
+
+    return graphs
 
 
 class TopologyKind(Settings):
@@ -52,7 +61,7 @@ class TopologyKind(Settings):
     def neighbours(self, n: int, seed: int) -> list[list[int]]:
         """Each client's neighbours, by number. UserError for a graph that can't be made."""
         try:
-            return graphs.neighbours(self.graph(n, seed))
+            return _graphs().neighbours(self.graph(n, seed))
         except ValueError as error:
             raise UserError(f"clients.topology: {error}") from None
 
@@ -66,7 +75,7 @@ class Complete(TopologyKind):
         return n * (n - 1) // 2
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.complete(n)
+        return _graphs().complete(n)
 
 
 class Ring(TopologyKind):
@@ -79,7 +88,7 @@ class Ring(TopologyKind):
             yield SettingError("", self.kind, f"needs 3 clients or more, clients.count = {clients}")
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.ring(n)
+        return _graphs().ring(n)
 
 
 class KRegular(TopologyKind):
@@ -98,7 +107,7 @@ class KRegular(TopologyKind):
         return n * self.degree // 2
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.k_regular(n, self.degree, seed)
+        return _graphs().k_regular(n, self.degree, seed)
 
 
 class ErdosRenyi(TopologyKind):
@@ -119,7 +128,7 @@ class ErdosRenyi(TopologyKind):
         return round(self.probability * n * (n - 1) / 2)
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.erdos_renyi(n, self.probability, seed)
+        return _graphs().erdos_renyi(n, self.probability, seed)
 
 
 class SmallWorld(TopologyKind):
@@ -139,7 +148,7 @@ class SmallWorld(TopologyKind):
         return n * self.degree // 2
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.small_world(n, self.degree, self.rewire, seed)
+        return _graphs().small_world(n, self.degree, self.rewire, seed)
 
 
 class ClusterTopology(TopologyKind):
@@ -163,7 +172,7 @@ class ClusterTopology(TopologyKind):
         return sum(size * (size - 1) // 2 for size in self._sizes(n))
 
     def graph(self, n: int, seed: int) -> nx.Graph:
-        return graphs.clusters(self._sizes(n))
+        return _graphs().clusters(self._sizes(n))
 
     def _sizes(self, n: int) -> Sequence[int]:
         return self.sizes or [len(part) for part in np.array_split(np.arange(n), self.count or 1)]
@@ -185,7 +194,7 @@ class EdgeList(TopologyKind):
         file = InputFile("clients.topology.file", Path(self.file))
         text = file.text()
         try:
-            return graphs.from_edge_list(text, n)
+            return _graphs().from_edge_list(text, n)
         except ValueError as error:
             raise file.refusal(str(error)) from None
 
