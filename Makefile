@@ -59,7 +59,7 @@ bench: $(BENCH_INSTALLED)
 
 # The page is written whole or not at all.
 reference: $(INSTALLED)
-	$(BIN)/python -m sim.reference > docs/scenarios.md.new
+	$(BIN)/python -m sim.scenario.reference > docs/scenarios.md.new
 	mv docs/scenarios.md.new docs/scenarios.md
 
 # Keeps .venv, which takes minutes to make, and runs/, which are results.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity import Overrides, measure
-from sim.scenario import load_scenario
+from sim.scenario.scenario import load_scenario
 
 SCENARIO = Path("scenarios/cobo_cross_silo.toml")
 LOCAL_STEPS = (

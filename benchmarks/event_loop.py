@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from importlib.util import find_spec
 
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from sim.world.clock import VirtualLoop
-from sim.world.task import sleep
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.task import sleep
 
 WAKEUPS = 200_000  # in one full measurement, about
 LEAD_S = 2.0  # virtual time before the measurement: by then every actor has been made and has slept

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.kernel.clock import Deadlock
 from sim.results.store import RunDirectory
-from sim.run import run_scenario
-from sim.scenario import digest, load_scenario
-from sim.world.clock import Deadlock
+from sim.run.running import run_scenario
+from sim.scenario.scenario import digest, load_scenario
 
 Overrides = Sequence[str]
 

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from actors.supervisor import Supervisor
 from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
 from protocols.learner import Member, Surroundings
-from sim.world.active_membership import Bootstrapped, SamplingSettings
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import LogNormal
-from sim.world.failure_detection import SwimSettings
+from protocols.membership.active import SampledView, SamplingSettings
+from protocols.membership.swim import SwimSettings
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws, stream
 from sim.world.links import LinkModel, NetworkModel
+from sim.world.membership.bootstrap import BootstrapService
 from sim.world.network import SimulatedNetwork
-from sim.world.peer_sampling import BootstrapService
-from sim.world.random import stream
+from tests.world.quantities import lognormal
 
 SECONDS = 60.0  # of virtual time
 CONTACTS = 3
@@ -42,7 +42,7 @@ def run(count: int) -> Cost:
     gc.disable()
     started = time.perf_counter()
     loop = VirtualLoop()
-    network = SimulatedNetwork(loop, 1, NetworkModel(LinkModel(LogNormal(0.05, 0.5))))
+    network = SimulatedNetwork(loop, 1, NetworkModel(LinkModel(lognormal(0.05, 0.5))))
     supervisor = Supervisor(network)
     names = [f"client-{number}" for number in range(count)]
     settings = SamplingSettings(CONTACTS, detection=SwimSettings())
@@ -50,7 +50,7 @@ def run(count: int) -> Cost:
 
     def begin(name: str) -> Member:
         rng = stream(1, "actor", name)
-        membership = Bootstrapped(name, service, loop, 1, settings)
+        membership = SampledView(name, service, loop, lambda purpose: Draws(1, purpose, name), settings)
         surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
         member = Member(name, surroundings)
         supervisor.start(member)

@@ -12,18 +12,16 @@ from types import FrameType
 from benchmarks import growth, whole_run
 from benchmarks.measuring import Effort, Say, interleaved, table
 from sim.learning.engine import Engine
-from sim.scenario import Scenario
-from sim.simulation import Simulation
+from sim.run.observer import Observer
+from sim.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parent.parent
 INTERVAL_S = 0.001  # of CPU time, between two samples; the kernel's clock may tick more slowly
 PARTS = (
     ("sim/learning/", "jobs and the pending graph"),
-    ("sim/compute.py", "jobs and the pending graph"),
-    ("sim/world/clock.py", "event loop and tasks"),
-    ("sim/world/bare_loop.py", "event loop and tasks"),
-    ("sim/world/event.py", "event loop and tasks"),
-    ("sim/world/task.py", "event loop and tasks"),
+    ("sim/run/compute.py", "jobs and the pending graph"),
+    ("sim/kernel/random.py", "network, random numbers, membership"),
+    ("sim/kernel/", "event loop and tasks"),
     ("sim/world/devices.py", "devices"),
     ("sim/world/slowness.py", "devices"),
     ("sim/world/timeline.py", "devices"),
@@ -89,7 +87,7 @@ def part_of(frame: FrameType | None) -> str | None:
     while frame is not None:
         if frame.f_code is Engine.flush.__code__:
             return TENSORS
-        if frame.f_code is Simulation.evaluate.__code__:
+        if frame.f_code is Observer.evaluate.__code__:
             return None
         innermost = innermost or _part_of_file(frame.f_code.co_filename)
         frame = frame.f_back

@@ -16,13 +16,13 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from sim.build.simulation import build
 from sim.learning.datasets import Dataset, load_dataset
 from sim.learning.evaluation import measure_models
 from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
-from sim.scenario import Scenario, load_scenario
-from sim.simulation import Simulation
+from sim.run.building import build
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import Scenario, load_scenario
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}
 PERIODS = {100: 100, 1_000: 20}  # of virtual time in one full measurement, by number of clients
@@ -149,7 +149,7 @@ class Stopwatch:
 
 def built(chosen: Scenario) -> Simulation:
     """The simulation, ready to run."""
-    with patch("sim.build.learning.load_dataset", partial(repeated, chosen.clients.count)):
+    with patch("sim.run.learning.load_dataset", partial(repeated, chosen.clients.count)):
         return build(chosen, device="cpu")
 
 
@@ -161,7 +161,7 @@ def run(chosen: Scenario) -> Run:
 def timed(simulation: Simulation) -> Run:
     """Run it to the end, and close it."""
     measuring = Stopwatch(measure_models)
-    with closing(simulation), patch("sim.simulation.measure_models", measuring):
+    with closing(simulation), patch("sim.run.observer.measure_models", measuring):
         started = time.perf_counter()
         simulation.run()
         seconds = time.perf_counter() - started - measuring.seconds

@@ -1,14 +1,14 @@
 """The command `coterie`, also as `python -m sim`. It has an answer to Ctrl-C before torch is imported."""
 
-from sim.interrupts import answer, exit_at_once
+from sim.run.interrupts import answer, exit_at_once
 
 
 def main() -> None:
     """Entry point of the installed command."""
     answer(exit_at_once)
-    from sim import cli
+    from sim.cli import commands
 
-    cli.main()
+    commands.main()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,25 @@
-"""Hypothesis draws new examples at every run at one's desk, and the same ones in continuous integration."""
+"""A virtual loop for each test that asks for one, and what hypothesis draws.
+
+It draws new examples at every run at one's desk, and the same ones in continuous integration.
+"""
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from sim.kernel.clock import VirtualLoop
 
 # No deadlines: how long an example takes hangs on how busy the machine is.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+
+@pytest.fixture
+def loop():
+    """A fresh loop, shut down afterwards unless the test did."""
+    loop = VirtualLoop()
+    yield loop
+    if not loop.is_closed():
+        loop.shutdown()

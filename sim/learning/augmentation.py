@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.world.random import key, splitmix64_array
+from sim.kernel.random import key, splitmix64_array
 
 CROP_TRIES = 10
 """Rectangles drawn until one fits into the image, before its middle is taken."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from sim.kernel.random import stream
 from sim.learning import vision
 from sim.learning.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.refusals import image_shape, require
-from sim.world.random import stream
 
 Shape = tuple[int, ...]
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from sim.data_folder import FOLDER_VARIABLE, data_folder
 from sim.errors import UserError
-from sim.input_file import InputFile
+from sim.files.data_folder import FOLDER_VARIABLE, data_folder
+from sim.files.input_file import InputFile
 from sim.learning import vision
 from sim.learning.image_checks import (
     IMAGE_KINDS,

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from sim.errors import UserError
+from sim.kernel.random import stream
 from sim.learning.data_files import ImageArrays, read_images
 from sim.learning.dealing import Labels, cluster_members, even_sizes
 from sim.learning.image_checks import IMAGE_KINDS
 from sim.learning.partitions import Partition
-from sim.world.random import stream
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 
 from sim.errors import UserError
-from sim.world.random import stream
+from sim.kernel.random import stream
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sim.input_file import InputFile
+from sim.files.input_file import InputFile
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.errors import UserError
+from sim.kernel.random import stream
 from sim.learning.dealing import (
     ClassPools,
     Labels,
@@ -25,7 +26,6 @@ from sim.learning.dealing import (
     membership,
     rows_by_class,
 )
-from sim.world.random import stream
 
 _DIRICHLET_ATTEMPTS_MAX = 1000
 

@@ -1,4 +1,4 @@
-"""The settings of a scenario file, one module for each of its sections.
+"""What keys are made of: lists and groups of clients, shares, tables that may be written as plain values.
 
 After validation every quantity is a plain number in SI units. Client numbers start at 0.
 """

@@ -1,6 +1,6 @@
 """What sections share: client lists, shares, and tables that may be written as a plain value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,6 +12,8 @@ from protocols.settings import SettingError, Settings, Within
 ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
+Probability = ShareAboveZero
 Factor = Annotated[float, Field(gt=0), Within(1e-6, 1_000_000)]
 # With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
 SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
@@ -63,3 +65,15 @@ def constant(quantity: Any) -> Shorthand:
         return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}
 
     return Shorthand(expand, TypeAdapter(quantity).json_schema())
+
+
+def cluster_misfits(
+    key: str, count: int | None, sizes: Sequence[int] | None, clients: int
+) -> Iterator[SettingError]:
+    """Clusters, given by `count` (named `key`) or by `sizes` beside it, must hold the clients."""
+    if count is not None and count > clients:
+        problem = f"more clusters than clients; must be at most clients.count = {clients}"
+        yield SettingError(key, count, problem)
+    if sizes is not None and sum(sizes) != clients:
+        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
+        yield SettingError(".".join((*key.split(".")[:-1], "sizes")), sizes, problem)

@@ -1,4 +1,4 @@
-"""Sessions of clients that come and go, drawn or measured, and how they become churn events.
+"""Processes of clients that come and go, drawn or measured: the sessions they make, dealt to the clients.
 
 A session is a pair (start, end) of virtual times in seconds. Everything is a pure function of its arguments,
 so a run's whole churn is known before it begins.
@@ -8,21 +8,133 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
+from pydantic import Field, PositiveFloat
+
+from protocols.settings import PositiveDuration, Settings, Within, default
+from sim.kernel.random import Draws
+from sim.settings.shared import ClientList, Share
 from sim.world.churn import ChurnEvent, State
-from sim.world.distributions import Distribution
-from sim.world.random import Draws
+from sim.world.sessions import Session, SessionLength, spot_sessions
 
-Session = tuple[float, float]
+
+class ChurnProcessKind(Settings):
+    """What all processes share."""
+
+    clients: ClientList | None = None
+    """The pool of clients that come and go; by default all. Nothing else may happen to them."""
+    end: Literal["crash", "leave"] = "crash"
+    """How a session ends."""
+    state: State = "fresh"
+    """What a client comes back with: what it had (keep), its last backup (stale), or nothing (fresh)."""
+    backup_every: PositiveDuration = default("1 min")
+    """Time between two backups, for stale."""
+    until: PositiveDuration | None = None
+    """End of the process; by default that of the run."""
+
+    @abstractmethod
+    def sessions(
+        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+    ) -> list[Session]:
+        """The sessions of process `number`, whose pool has so many clients, by their starts. UserError."""
+
+
+class PoissonChurn(ChurnProcessKind):
+    """Clients arrive at random and stay for a session.
+
+    An arrival takes the client of the pool that has been away the longest; when all are up it is turned away
+    (`turned_away` in the summary): make the pool large beside the mean population, session over `every`.
+    """
+
+    kind: Literal["poisson"]
+    every: PositiveDuration
+    """Mean time between two arrivals."""
+    session: SessionLength
+    """How long a client stays."""
+    up_at_start: Share = 0.0
+    """Share of the pool that is there at the start, each with a whole new session: not with what is left of
+    one that began earlier. That is the same for exponential lengths; others need a few sessions to settle."""
+
+    def sessions(
+        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+    ) -> list[Session]:
+        first = Draws(seed, "churn", number, "first sessions")
+        # Whole sessions, not what is left of older ones: all of them have just come.
+        present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * clients))]
+        arrivals = poisson_sessions(
+            self.every,
+            self.session.sample,
+            until_s,
+            Draws(seed, "churn", number, "arrivals"),
+            Draws(seed, "churn", number, "sessions"),
+            rate_factor=self.rate_factor,
+            rate_factor_max=self.rate_factor_max,
+        )
+        return [*present, *arrivals]
+
+    def rate_factor(self, time_s: float) -> float:
+        """The rate of arrivals at a time, relative to its mean."""
+        return 1.0
+
+    @property
+    def rate_factor_max(self) -> float:
+        """The largest rate of arrivals, relative to the mean."""
+        return 1.0
+
+
+class DiurnalChurn(PoissonChurn):
+    """As poisson, but the rate of arrivals swings like a sine: by day more come than by night."""
+
+    kind: Literal["diurnal"]  # type: ignore[assignment]
+    period: PositiveDuration = default("24 h")
+    """Length of a day; it begins with the rate rising from its mean."""
+    amplitude: Share = 0.8
+    """By how much the rate swings, as a share of its mean."""
+
+    def rate_factor(self, time_s: float) -> float:
+        return 1.0 + self.amplitude * math.sin(2 * math.pi * time_s / self.period)
+
+    @property
+    def rate_factor_max(self) -> float:
+        return 1.0 + self.amplitude
+
+
+class TraceChurn(ChurnProcessKind):
+    """Sessions as they were measured: spot instances of cloud providers in 2020."""
+
+    kind: Literal["trace"]
+    source: Literal[
+        "aws_2020-03-15",
+        "gcp_2020-03-01",
+        "gcp_2020-03-04",
+        "g4dn_us-east-1c_2020-11-20",
+        "g4dn_us-east-1d_2020-11-23",
+        "p2_2020-11-20",
+    ]
+    """A run whose single sessions are known (the first three), or a group whose size is."""
+    speedup: Annotated[PositiveFloat, Within(0.001, 1_000_000)] = 1.0
+    """How much faster than real time it passes: with 60, an hour is a minute."""
+
+    def sessions(
+        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+    ) -> list[Session]:
+        key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
+        measured = spot_sessions(self.source, key, data_dir)
+        return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
+
+
+ChurnProcess = Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")]
 
 
 def poisson_sessions(
     every_s: float,
-    length: Distribution,
+    length: Callable[[Draws], float],
     until_s: float,
     arrivals: Draws,
     lengths: Draws,
@@ -42,28 +154,12 @@ def poisson_sessions(
         if now_s >= until_s:
             return sessions
         taken = arrivals.uniform() * rate_factor_max < rate_factor(now_s)
-        length_s = length.sample(lengths)  # drawn for both, so that it is the time's own
+        length_s = length(lengths)  # drawn for both, so that it is the time's own
         if taken:
             sessions.append((now_s, now_s + length_s))
 
 
-def diurnal_factor(period_s: float, amplitude: float) -> Callable[[float], float]:
-    """1 + amplitude sin(2 pi t / period): the rate of arrivals over a day, relative to its mean."""
-    return lambda time_s: 1.0 + amplitude * math.sin(2 * math.pi * time_s / period_s)
-
-
-def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
-    """Sessions that give a group its size over time, which `steps` of (time in seconds, size) describe.
-
-    Which of its members goes when the group shrinks is not known: it is the one that came first.
-    """
-    up: deque[float] = deque()
-    sessions: list[Session] = []
-    for time_s, members in steps:
-        up.extend([time_s] * (members - len(up)))
-        while len(up) > members:
-            sessions.append((up.popleft(), time_s))
-    return sorted(sessions + [(start_s, math.inf) for start_s in up])
+# --- playing them -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

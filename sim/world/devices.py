@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from sim.kernel.task import NEVER, Signal
 from sim.world.slowness import Slowness, require_positive
-from sim.world.task import NEVER, Signal
 from sim.world.timeline import State, Timeline
 
 if TYPE_CHECKING:
-    from sim.world.clock import VirtualLoop
+    from sim.kernel.clock import VirtualLoop
 
 WAITING: Final = "waiting"
 BUSY: Final = "busy"

@@ -1,175 +1,198 @@
-"""Distributions of non-negative quantities: durations (seconds), speeds (FLOP/s), bandwidths (bit/s).
+"""Distributions of quantities: durations (seconds), speeds (FLOP/s), bandwidths (bit/s).
 
-A distribution is a value; the randomness comes from the caller's `Draws`, so that each link and each client
-draws from its own stream.
+A distribution is what a scenario states of it; the randomness comes from the caller's `Draws`, so that each
+link and each client draws from its own stream. Each kind is written once, for any quantity; `distributions`
+names the kinds for one quantity, whose units its values then carry.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
 from statistics import NormalDist
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
-from sim.world.random import Draws
+from pydantic import Field, model_validator
+
+from protocols.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
+from sim.kernel.random import Draws
+from sim.settings.shared import SigmaOfLog
+
+Q = TypeVar("Q", bound=float)
+"""A quantity."""
+P = TypeVar("P", bound=float)
+"""The quantity, above 0."""
+L = TypeVar("L", bound=float)
+"""The quantity where it is the largest of all values."""
 
 _standard_normal = NormalDist()
-# With less than these, one value in 2^53 would be beyond the range of numbers.
-_SMALLEST_SHAPE = 0.1
-_SMALLEST_SHARE = 1e-290
 
 
-class Distribution(ABC):
-    """A distribution on [0, infinity). Its parameters are checked when it is made: ValueError."""
+class RandomQuantity(Settings):
+    """A quantity that differs from client to client, or from one time to the next."""
+
+    @property
+    @abstractmethod
+    def typical(self) -> float:
+        """A value that is neither rare nor far from the others, in SI units."""
+
+    @abstractmethod
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+        """What draws its values; those that are measured read their trace for it. UserError.
+
+        `key` is where this stands in the scenario.
+        """
+
+
+class Distribution(RandomQuantity):
+    """A distribution on [0, infinity), described by a few parameters."""
 
     @abstractmethod
     def sample(self, draws: Draws) -> float:
-        """One value, in the unit of the parameters; takes at most one number from `draws`."""
+        """One value, in SI units; takes at most one number from `draws`."""
 
-    @abstractmethod
-    def mean(self) -> float:
-        """The expected value, in the same unit; infinite where the tail is that heavy."""
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+        return self.sample
 
 
-@dataclass(frozen=True, slots=True)
-class Constant(Distribution):
-    """Always `value`; draws nothing."""
+class Constant(Distribution, Generic[L]):
+    """The same value always."""
 
-    value: float
-
-    def __post_init__(self) -> None:
-        _require(0 <= self.value < math.inf, self, "value must be finite and not negative")
+    kind: Literal["constant"] = "constant"
+    value: L
+    """The value."""
 
     def sample(self, draws: Draws) -> float:
         return self.value
 
-    def mean(self) -> float:
+    @property
+    def typical(self) -> float:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform(Distribution):
-    """Uniform between `low` and `high`."""
+class Uniform(Distribution, Generic[Q, L]):
+    """Every value between two bounds equally likely."""
 
-    low: float
-    high: float
+    kind: Literal["uniform"]
+    low: Q
+    """Smallest value."""
+    high: L
+    """Largest value."""
 
-    def __post_init__(self) -> None:
-        _require(
-            0 <= self.low <= self.high < math.inf, self, "0 <= low <= high must hold, and both be finite"
-        )
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.high < self.low:
+            written = self.model_dump(mode="json")
+            raise SettingError("high", written["high"], f"must be at least low ({written['low']})")
+        return self
 
     def sample(self, draws: Draws) -> float:
         return self.low + (self.high - self.low) * draws.uniform()
 
-    def mean(self) -> float:
-        return (self.low + self.high) / 2
+    @property
+    def typical(self) -> float:
+        return self.high
 
 
-@dataclass(frozen=True, slots=True)
-class LogNormal(Distribution):
-    """The exponential of a normal variable: half of the values lie below `median`.
+class Normal(Distribution, Generic[Q, P]):
+    """Normally distributed, cut off below; where 0 would mean for ever, the bound must be stated."""
 
-    `sigma` is the standard deviation of the logarithm.
-    """
+    kind: Literal["normal"]
+    mean: Q
+    """Mean before the truncation."""
+    sigma: P
+    """Standard deviation before the truncation, in the same unit."""
+    low: Q
+    """Smallest value: the distribution is cut off here."""
 
-    median: float
-    sigma: float
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Self:
+        if self.low > self.mean + 30 * self.sigma:
+            written = self.model_dump(mode="json")
+            raise SettingError("low", written["low"], "must be at most 30 sigma above the mean")
+        return self
 
-    def __post_init__(self) -> None:
-        _require(0 < self.median < math.inf, self, "median must be finite and positive")
-        _require(0 <= self.sigma < math.inf, self, "sigma must be finite and not negative")
+    def sample(self, draws: Draws) -> float:
+        # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact where low lies
+        # far above the mean and 1 - Q would be 1.
+        u = draws.uniform()
+        if u == 0:  # the bound itself, where Q(low) may be 1 and the quantile infinite
+            return self.low
+        share_above = 0.5 * math.erfc((self.low - self.mean) / self.sigma / math.sqrt(2))
+        z = -_standard_normal.inv_cdf(share_above * (1 - u))
+        return max(float(self.low), self.mean + self.sigma * z)  # rounding must not undercut the bound
+
+    @property
+    def typical(self) -> float:
+        return self.mean
+
+
+class LogNormal(Distribution, Generic[P]):
+    """Logarithm normally distributed: most near the median, a long tail of large ones."""
+
+    kind: Literal["lognormal"]
+    median: P
+    """Half of the values are below it."""
+    sigma: SigmaOfLog
+    """Standard deviation of the logarithm; 0.5 makes one value in six more than 1.65 times the median."""
 
     def sample(self, draws: Draws) -> float:
         return self.median * math.exp(self.sigma * draws.normal())
 
-    def mean(self) -> float:
-        return self.median * math.exp(self.sigma**2 / 2)
+    @property
+    def typical(self) -> float:
+        return self.median
 
 
-@dataclass(frozen=True, slots=True)
-class Normal(Distribution):
-    """Normal around `centre` with standard deviation `sigma`, given that it is `low` or more.
+class Pareto(Distribution, Generic[P]):
+    """Heavy-tailed: most near the minimum, a few extremely large."""
 
-    `centre` and `sigma` are those before the truncation: it raises the mean and narrows the spread.
-    """
-
-    centre: float
-    sigma: float
-    low: float = 0.0
-
-    def __post_init__(self) -> None:
-        _require(math.isfinite(self.centre), self, "centre must be finite")
-        _require(0 < self.sigma < math.inf, self, "sigma must be finite and positive")
-        _require(0 <= self.low < math.inf, self, "low must be finite and not negative")
-        _require(self._share_above() >= _SMALLEST_SHARE, self, "low leaves nothing of it")
-
-    def sample(self, draws: Draws) -> float:
-        # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact where low lies
-        # far above the centre and 1 - Q would be 1.
-        u = draws.uniform()
-        if u == 0:  # the bound itself, where Q(low) may be 1 and the quantile infinite
-            return self.low
-        z = -_standard_normal.inv_cdf(self._share_above() * (1 - u))
-        return max(self.low, self.centre + self.sigma * z)  # rounding must not undercut the bound
-
-    def mean(self) -> float:
-        # Johnson, Kotz, Balakrishnan, "Continuous Univariate Distributions" 1, 2nd edition, section 13.10.1.
-        density = _standard_normal.pdf((self.low - self.centre) / self.sigma)
-        return self.centre + self.sigma * density / self._share_above()
-
-    def _share_above(self) -> float:
-        """Q(low): how much of the whole normal distribution lies above the bound."""
-        return 0.5 * math.erfc((self.low - self.centre) / self.sigma / math.sqrt(2))
-
-
-@dataclass(frozen=True, slots=True)
-class Pareto(Distribution):
-    """Heavy-tailed: P(X > x) = (minimum / x)^shape from `minimum` on.
-
-    The mean is infinite for a `shape` of 1 or less, the variance for 2 or less.
-    """
-
-    minimum: float
-    shape: float
-
-    def __post_init__(self) -> None:
-        _require(0 < self.minimum < math.inf, self, "minimum must be finite and positive")
-        _require(
-            _SMALLEST_SHAPE <= self.shape < math.inf,
-            self,
-            f"shape must be finite and at least {_SMALLEST_SHAPE}",
-        )
+    kind: Literal["pareto"]
+    minimum: P
+    """Smallest value, and the likeliest."""
+    shape: Annotated[float, Field(ge=0.1), Within(0.1, 1000)]
+    """The share (minimum / x)^shape lies above x; from 1 downwards the mean is infinite."""
 
     def sample(self, draws: Draws) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
 
-    def mean(self) -> float:
-        return math.inf if self.shape <= 1 else self.minimum * self.shape / (self.shape - 1)
+    @property
+    def typical(self) -> float:
+        return self.minimum
 
 
-@dataclass(frozen=True, slots=True)
-class Weibull(Distribution):
-    """Weibull: 1 - 1/e of the values lie below `scale`; with `shape` 1 it is exponential."""
-
-    scale: float
-    shape: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require(0 < self.scale < math.inf, self, "scale must be finite and positive")
-        _require(
-            _SMALLEST_SHAPE <= self.shape < math.inf,
-            self,
-            f"shape must be finite and at least {_SMALLEST_SHAPE}",
-        )
-
-    def sample(self, draws: Draws) -> float:
-        return self.scale * draws.exponential() ** (1 / self.shape)
-
-    def mean(self) -> float:
-        return self.scale * math.gamma(1 + 1 / self.shape)
+KINDS: tuple[Any, ...] = (Constant, Uniform, Normal, LogNormal, Pareto)
+"""The kinds that every quantity may have."""
 
 
-def _require(holds: bool, distribution: Distribution, rule: str) -> None:
-    if not holds:
-        raise ValueError(f"{distribution}: {rule}")
+def distributions(quantity: str, value: Any, positive: Any, *others: Any, largest: Any = None) -> Any:
+    """The kinds of distributions of one quantity, called after it, and others; to be told apart by `kind`.
+
+    value, positive, largest: the annotations of its values, of those above 0, and of the largest of all. One
+    of `others` that is derived from a kind takes that one's place.
+    """
+    annotations = {Q: value, P: positive, L: value if largest is None else largest}
+
+    def named(kind: Any) -> Any:
+        parameters = [annotations[each] for each in kind.__pydantic_generic_metadata__["parameters"]]
+        base = kind[tuple(parameters)]
+        name = f"{kind.__name__}{quantity}"
+        made = type(base)(name, (base,), {"__doc__": kind.__doc__, "__module__": __name__})
+        globals()[name] = made  # where pickle looks for it
+        return made
+
+    def of_kind(kind: Any) -> Any:
+        return next((other for other in others if issubclass(other, kind)), None) or named(kind)
+
+    kinds = [of_kind(kind) for kind in KINDS]
+    kinds += [other for other in others if other not in kinds]
+    return Annotated[Union[*kinds], Field(discriminator="kind")]
+
+
+class NormalTime(Normal[Duration, PositiveDuration]):
+    """Normally distributed, cut off below."""
+
+    low: Duration = default("0 s")
+    """Smallest value: the distribution is cut off here."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.world.distributions import Constant, Distribution
-from sim.world.latency import NodeLatency
-from sim.world.loss import GilbertElliott, IndependentLoss, LossModel
-from sim.world.partitions import Partition
-from sim.world.random import Draws, pair_key
+from sim.kernel.random import Draws, pair_key
+from sim.world.distributions import Constant
+from sim.world.latency import LatencyModel, NodeLatency
+from sim.world.loss import NO_LOSS, BurstyLoss, LossModel
+from sim.world.partitions import Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class LinkModel:
     bandwidth_bps: of each single connection, beside what its ends have.
     """
 
-    latency: Distribution | NodeLatency
+    latency: LatencyModel
     reliable: bool = True
-    loss: LossModel = field(default_factory=IndependentLoss)
+    loss: LossModel = NO_LOSS
     rto_s: float = 0.2
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -46,7 +46,7 @@ class LinkModel:
     def __post_init__(self) -> None:
         if not 0 <= self.rto_s < math.inf:
             raise ValueError(f"rto_s must be finite and not negative, got {self.rto_s!r} s")
-        if self.reliable and isinstance(self.loss, GilbertElliott) and self.rto_s == 0:
+        if self.reliable and isinstance(self.loss, BurstyLoss) and self.rto_s == 0:
             raise ValueError("rto_s must be positive, or a spell in which everything is lost never ends")
         for name, chance in (("duplicate", self.duplicate), ("reorder", self.reorder)):
             if not 0 <= chance <= 1:
@@ -117,7 +117,7 @@ class NetworkModel:
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Cut, ...] = ()
     backlog: int = 10_000
     uplink_queue_bytes: int | None = None
 

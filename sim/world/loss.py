@@ -8,9 +8,13 @@ lost.  Either way a message takes one number of `draws`, so that its loss does n
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from sim.world.random import Draws
+from pydantic import Field, model_validator
+
+from protocols.settings import PositiveDuration, SettingError, Settings
+from sim.kernel.random import Draws
+from sim.settings.shared import ShareAboveZero, ShareBelowOne, Shorthand
 
 
 class LossProcess(ABC):
@@ -30,7 +34,7 @@ class LossProcess(ABC):
         """How often a message first sent at this time is lost in a row, if it is repeated each `every_s`."""
 
 
-class LossModel(ABC):
+class LossModel(Settings):
     """How the connections of one kind lose transmissions."""
 
     @property
@@ -43,15 +47,12 @@ class LossModel(ABC):
         """The process on the connection of this pair; None if nothing is ever lost."""
 
 
-@dataclass(frozen=True, slots=True)
 class IndependentLoss(LossModel):
-    """Each transmission is lost with this probability, whatever happened to the others."""
+    """Each transmission is lost with the same probability, whatever happened to the others."""
 
-    probability: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability < 1:
-            raise ValueError(f"loss must be a probability in [0, 1), got {self.probability!r}")
+    kind: Literal["independent"]
+    probability: ShareBelowOne
+    """The probability."""
 
     @property
     def rate(self) -> float:
@@ -76,41 +77,37 @@ class _Independent(LossProcess):
         return int(math.log(1 - self.draws.uniform()) / math.log(self._probability))
 
 
-@dataclass(frozen=True, slots=True)
-class GilbertElliott(LossModel):
-    """Losses in bursts: a connection is in turn good and bad, for exponentially distributed times.
+# Gilbert, "Capacity of a burst-noise channel", 1960; Elliott, "Estimates of error rates for codes on
+# burst-noise channels", 1963 (Bell System Technical Journal 39 and 42). Theirs steps with every bit sent;
+# this one runs in continuous time. A burst is a state of the path and not of its user: on a connection with
+# one message a minute, a chain stepped by messages would stay bad for hours, and a message more anywhere
+# would shift all later bursts. Here they depend on the seed and the pair alone.
+class BurstyLoss(LossModel):
+    """Gilbert-Elliott: a connection is in turn good and bad, for exponentially distributed times.
 
-    Gilbert, "Capacity of a burst-noise channel", 1960; Elliott, "Estimates of error rates for codes on
-    burst-noise channels", 1963 (Bell System Technical Journal 39 and 42).  Theirs steps with every bit sent;
-    this one runs in continuous time.  A burst is a state of the path and not of its user: on a connection
-    with one message a minute, a chain stepped by messages would stay bad for hours, and a message more
-    anywhere would shift all later bursts.  Here they depend on the seed and the pair alone.
-
-    good_s, bad_s: mean length of a good and of a bad spell, in seconds.
-    loss_good, loss_bad: probability of loss in either; at least one must be less than 1.
+    The share (good * loss_good + bad * loss_bad) / (good + bad) is lost in the long run.
     """
 
-    good_s: float
-    bad_s: float
-    loss_good: float = 0.0
-    loss_bad: float = 1.0
+    kind: Literal["gilbert-elliott"]
+    good: PositiveDuration
+    """Mean length of a good spell."""
+    bad: PositiveDuration
+    """Mean length of a bad spell."""
+    loss_good: ShareBelowOne = 0.0
+    """Probability that a transmission in a good spell is lost."""
+    loss_bad: ShareAboveZero = 1.0
+    """Probability that a transmission in a bad spell is lost."""
 
-    def __post_init__(self) -> None:
-        if not (0 < self.good_s < math.inf and 0 < self.bad_s < math.inf):
-            raise ValueError(
-                f"mean lengths must be finite and positive, got {self.good_s!r} s and {self.bad_s!r} s"
-            )
-        if not (0 <= self.loss_good <= 1 and 0 <= self.loss_bad <= 1):
-            raise ValueError(
-                f"loss must be a probability in [0, 1], got {self.loss_good!r} and {self.loss_bad!r}"
-            )
-        if self.loss_good == self.loss_bad == 1:
-            raise ValueError("loss_good or loss_bad must be less than 1, or nothing ever arrives")
+    @model_validator(mode="after")
+    def _bad_is_worse(self) -> "BurstyLoss":
+        if self.loss_bad <= self.loss_good:
+            raise SettingError("loss_bad", self.loss_bad, f"must be more than loss_good ({self.loss_good:g})")
+        return self
 
     @property
     def rate(self) -> float:
-        lost_s = self.good_s * self.loss_good + self.bad_s * self.loss_bad
-        return lost_s / (self.good_s + self.bad_s)
+        lost_s = self.good * self.loss_good + self.bad * self.loss_bad
+        return lost_s / (self.good + self.bad)
 
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
         return _Bursty(self, Draws(seed, "loss", *pair), Draws(seed, "loss spells", *pair))
@@ -121,14 +118,14 @@ class _Bursty(LossProcess):
 
     __slots__ = ("_bad", "_ends_s", "_losses", "_means_s", "_spells")
 
-    def __init__(self, model: GilbertElliott, draws: Draws, spells: Draws) -> None:
+    def __init__(self, model: BurstyLoss, draws: Draws, spells: Draws) -> None:
         super().__init__(draws)
-        self._means_s = (model.good_s, model.bad_s)
+        self._means_s = (model.good, model.bad)
         self._losses = (model.loss_good, model.loss_bad)
         self._spells = spells
         # In equilibrium from the start; what is left of the first spell is as long as a whole one, since
         # exponential lengths have no memory.
-        self._bad = spells.uniform() < model.bad_s / (model.good_s + model.bad_s)
+        self._bad = spells.uniform() < model.bad / (model.good + model.bad)
         self._ends_s = [self._means_s[self._bad] * spells.exponential()]  # from the spell called _bad on
 
     def lost(self, time_s: float) -> bool:
@@ -159,3 +156,15 @@ class _Bursty(LossProcess):
         over = bisect_right(self._ends_s, time_s)
         del self._ends_s[:over]
         self._bad ^= over % 2 == 1
+
+
+Loss = Annotated[
+    Annotated[IndependentLoss | BurstyLoss, Field(discriminator="kind")],
+    Shorthand(
+        lambda value: (
+            value if isinstance(value, dict | Settings) else {"kind": "independent", "probability": value}
+        ),
+        {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+    ),
+]
+NO_LOSS = IndependentLoss(kind="independent", probability=0.0)

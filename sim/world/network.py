@@ -6,7 +6,7 @@ The way of a message from one actor to another:
    (sim.world.links).
 2. *Transfer.*  Between each ordered pair of names there is one connection, whose messages pass one after the
    other.  The connections share the senders' uplinks and the receivers' downlinks max-min fairly
-   (sim.world.bandwidth), and may have a limit of their own.  Without any limit a transfer takes no time.
+   (sim.world.fair_sharing), and may have a limit of their own.  Without any limit a transfer takes no time.
 3. *Departure.*  When its last bit has left, `SimulatedNetwork.fate` decides by the state of the wires then
    whether the message is lost, how long they will hold it, and whether it is doubled.  From there on it is on
    its way, whatever becomes of its sender.
@@ -30,15 +30,15 @@ from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
 from actors.values import sealed
-from sim.world.bandwidth import Link, SharedLinks, Transfer
+from sim.kernel.random import Draws
+from sim.kernel.task import Bell, sleep
+from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
 from sim.world.partitions import Partitions
-from sim.world.random import Draws
-from sim.world.task import Bell, sleep
 from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:
-    from sim.world.clock import VirtualLoop
+    from sim.kernel.clock import VirtualLoop
 
 # Called with (event, time_s, envelope, type name, size_bytes, reason); event is "sent", "delivered", "lost",
 # "dropped".  The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.

@@ -5,9 +5,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import Field, model_validator
+
+from protocols.settings import Duration, PositiveDuration, SettingError, Settings
+from sim.kernel.random import Draws
+from sim.settings.groups import Groups, Members
+from sim.settings.shared import ShareAboveZero
+from sim.world.participants import Participants
+
 
 @dataclass(frozen=True)
-class Partition:
+class Cut:
     """A cut of the network during `start_s <= time < end_s` (seconds of virtual time), in one of two forms.
 
     `groups`: names of different groups cannot reach each other, in either direction; names in no group reach
@@ -47,11 +55,91 @@ class Partition:
                 raise ValueError(f"partition: {name!r} is named {times} times in the groups")
 
 
+class Flapping(Settings):
+    """A cut that comes and goes."""
+
+    period: PositiveDuration
+    """Time from one beginning of the cut to the next."""
+    share: ShareAboveZero
+    """Share of each period that is cut; the rest of it, all is well."""
+
+
+class NetworkPartition(Settings):
+    """A time in which some clients cannot reach others."""
+
+    start: Duration
+    """Begin of the cut."""
+    end: PositiveDuration
+    """End of the cut."""
+    groups: Groups | None = None
+    """Groups that are cut off from each other, both ways; who is in no group reaches everybody."""
+    share: ShareAboveZero | None = None
+    """Each client is cut off, both ways, from all others and the servers with this probability, decided once
+    by a coin of its own; those cut off reach each other."""
+    sources: Members | None = Field(None, alias="from")
+    """One-way cut: messages of these to those in `to` are lost."""
+    to: Members | None = None
+    """One-way cut: the receivers."""
+    flapping: Flapping | None = None
+    """Between start and end the cut comes and goes."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "NetworkPartition":
+        if self.end <= self.start:
+            raise SettingError("end", self.end, f"must be after start ({self.start:g} s)")
+        one_way = (self.sources, self.to) != (None, None)
+        if self.groups is not None and self.share is not None:
+            raise SettingError("share", self.share, "state either 'groups' or 'share', not both")
+        if one_way and (self.groups is not None or self.share is not None):
+            key = "groups" if self.share is None else "share"
+            raise SettingError(key, getattr(self, key), f"state either '{key}' or 'from' and 'to', not both")
+        if one_way and (self.sources is None or self.to is None):
+            raise SettingError("to" if self.to is None else "from", None, "state both 'from' and 'to'")
+        if not one_way and self.groups is None and self.share is None:
+            raise SettingError(
+                "groups", None, "state 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
+            )
+        if self.groups is not None and len(self.groups) < 2:
+            raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
+        return self
+
+    def build(self, number: int, participants: Participants) -> Cut | None:
+        """Entry `number` as a cut; None if it leaves nobody on one side of it. UserError."""
+        groups: tuple[tuple[str, ...], ...] = ()
+        if self.groups is not None:
+            groups = participants.groups(self.groups, f"network.partition.{number}.groups")
+        elif self.share is not None:
+            groups = self._drawn(self.share, number, participants)
+        groups = tuple([group for group in groups if group])
+        sources, targets = participants.members(self.sources or ()), participants.members(self.to or ())
+        if len(groups) < 2 and not (sources and targets):
+            return None
+        return Cut(
+            self.start,
+            self.end,
+            groups=groups,
+            sources=sources,
+            targets=targets,
+            period_s=math.inf if self.flapping is None else self.flapping.period,
+            cut_share=1.0 if self.flapping is None else self.flapping.share,
+        )
+
+    def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
+        """Who is cut off, and all others."""
+        # A coin for each, not a draw among all: a further client must change nobody's side.
+        coins = {
+            name: Draws(participants.seed, "partition", number, name).uniform()
+            for name in participants.clients
+        }
+        away = tuple([name for name, coin in coins.items() if coin < share])
+        return away, tuple([name for name in participants.names if coins.get(name, 1.0) >= share])
+
+
 class Partitions:
     """Answers whether a way is cut at some time."""
 
-    def __init__(self, partitions: Sequence[Partition] = ()) -> None:
-        self._cuts = tuple(_Cut(partition) for partition in partitions)
+    def __init__(self, partitions: Sequence[Cut] = ()) -> None:
+        self._cuts = tuple(_Separation(partition) for partition in partitions)
         self._first_start_s = min((cut.start_s for cut in self._cuts), default=math.inf)
         self._last_end_s = max((cut.end_s for cut in self._cuts), default=-math.inf)
 
@@ -64,10 +152,10 @@ class Partitions:
         return any(cut.is_on(time_s) and cut.separates(sender, receiver) for cut in self._cuts)
 
 
-class _Cut:
-    """A `Partition` with its names looked up by hash."""
+class _Separation:
+    """A `Cut` with its names looked up by hash."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Cut) -> None:
         self.start_s = partition.start_s
         self.end_s = partition.end_s
         self._period_s = partition.period_s

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, pairwise
 from math import inf, isfinite, prod
+from pathlib import Path
+from typing import Annotated, Literal
 
-from sim.world.random import Draws
+from pydantic import Field, model_validator
+
+from protocols.settings import Duration, PositiveDuration, SettingError, Settings
+from sim.files.input_file import InputFile
+from sim.kernel.random import Draws
+from sim.settings.shared import ClientList, Factor, Probability, at_most_one, exactly_one
 
 Piece = tuple[float, float]
 """(end, factor): up to virtual time `end` a nominal second takes `factor` seconds."""
+Trace = tuple[tuple[float, ...], tuple[float, ...]]
+"""Times in seconds from 0 on, one more than factors: factors[k] holds from times[k] to times[k + 1]."""
+
+_CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
+_FACTOR_MIN, _FACTOR_MAX = 1e-6, 1e6  # a second that takes between a microsecond and 12 days
 
 
 def require_positive(**values: float) -> None:
@@ -21,136 +32,189 @@ def require_positive(**values: float) -> None:
             raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """From `start_s` until `end_s` (virtual seconds, or `inf`) every job takes `factor` times as long."""
+class ScheduledSlowdown(Settings):
+    """Some clients' devices are slower for a time."""
 
-    start_s: float
-    end_s: float
-    factor: float
+    clients: ClientList | None = None
+    """The clients."""
+    share: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    factor: Factor
+    """Factor on their computing times."""
+    start: Duration
+    """Begin."""
+    end: PositiveDuration
+    """End."""
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.start_s < self.end_s:
-            raise ValueError(
-                f"a slowdown needs 0 <= start_s < end_s, not {self.start_s!r} and {self.end_s!r}"
-            )
-        require_positive(factor=self.factor)
+    @model_validator(mode="after")
+    def _consistent(self) -> ScheduledSlowdown:
+        exactly_one(self, "clients", "share")
+        if self.end <= self.start:
+            raise SettingError("end", self.end, f"must be after start ({self.start:g} s)")
+        return self
 
     def pieces(self) -> Iterator[Piece]:
-        """The pieces from time 0 on, without gaps, up to infinity."""
-        if self.start_s:
-            yield self.start_s, 1.0
-        yield self.end_s, self.factor
-        if self.end_s < inf:
-            yield inf, 1.0
+        """The slow time."""
+        return once(self.start, self.end, self.factor)
 
 
-@dataclass(frozen=True, slots=True)
-class TransientSlowdown:
-    """Random stragglers, on and off as a Markov process: episodes in which all takes `factor` times as long.
+class TransientStragglers(Settings):
+    """Slow spells that come to each client at random, independently of the others."""
 
-    Quiet stretches are exponential of mean `every_s`, episodes of mean `length_s`.
-    """
+    clients: ClientList | None = None
+    """The clients that have them; by default all."""
+    share: Probability | None = None
+    """Probability that a client has them, instead of `clients`; each client draws for itself."""
+    every: PositiveDuration
+    """Mean time between two spells of a client (Poisson process)."""
+    length: PositiveDuration
+    """Mean length of a spell (exponential)."""
+    factor: Factor
+    """Factor on the computing times during a spell."""
 
-    every_s: float
-    length_s: float
-    factor: float
+    @model_validator(mode="after")
+    def _one_way(self) -> TransientStragglers:
+        at_most_one(self, "clients", "share")
+        return self
 
-    def __post_init__(self) -> None:
-        require_positive(every_s=self.every_s, length_s=self.length_s, factor=self.factor)
-
-    def pieces(self, draws: Draws) -> Iterator[Piece]:
-        """Quiet stretches and episodes in turn, without end."""
-        end_s = 0.0
-        while True:
-            end_s += draws.exponential() * self.every_s
-            yield end_s, 1.0
-            end_s += draws.exponential() * self.length_s
-            yield end_s, self.factor
+    def pieces(self, seed: int, client: int) -> Iterator[Piece]:
+        """A client's slow spells."""
+        return spells(self.every, self.length, self.factor, Draws(seed, "transient slowdown", client))
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicSlowdown:
-    """In the last `share` of each period all takes `factor` times as long; the first one begins at -phase_s.
+class PeriodicSlowTimes(Settings):
+    """Devices are slow for a part of each period: phones that train well only while charging."""
+
+    clients: ClientList | None = None
+    """The clients whose devices are; by default all."""
+    share_of_clients: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    period: PositiveDuration
+    """Length of a period."""
+    share: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the period that is slow: its last part."""
+    factor: Factor
+    """Factor on the computing times during it."""
+    phase: Literal["random"] | Duration = "random"
+    """How far into a period the run begins; drawn for each client, or the same for all."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PeriodicSlowTimes:
+        at_most_one(self, "clients", "share_of_clients")
+        if self.phase != "random" and self.phase >= self.period:
+            problem = f"must be less than the period ({self.period:g} s)"
+            raise SettingError("phase", self.phase, problem)
+        return self
+
+    def pieces(self, seed: int, client: int) -> Iterator[Piece]:
+        """A client's slow times."""
+        phase_s = self.phase
+        if phase_s == "random":
+            phase_s = self.period * Draws(seed, "phase of slow times", client).uniform()
+        return periods(self.period, self.share, self.factor, phase_s)
+
+
+class MeasuredSlowTimes(Settings):
+    """Devices are slowed down as a trace says, again and again."""
+
+    clients: ClientList | None = None
+    """The clients whose devices are; by default all."""
+    share: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    file: Annotated[str, Field(min_length=1)]
+    """CSV file with the columns time_s, from 0 on, and factor, which holds from then on. The last row ends
+    the cycle, its factor does not count. Relative to the current folder or else to the scenario's."""
+    offset: Literal["random"] | Duration = "random"
+    """How far into the trace the run begins; drawn for each client, or the same for all."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> MeasuredSlowTimes:
+        at_most_one(self, "clients", "share")
+        return self
+
+    def pieces(self, trace: Trace, seed: int, client: int) -> Iterator[Piece]:
+        """A client's way through the trace."""
+        length_s = trace[0][-1]
+        offset_s = self.offset
+        if offset_s == "random":
+            offset_s = length_s * Draws(seed, "offset of slow times", client).uniform()
+        return cycles(*trace, offset_s % length_s)
+
+
+def slow_times(file: str) -> Trace:
+    """Times, ascending from 0, and factors of `devices.measured.file`; one time more than factors."""
+    source = InputFile("devices.measured.file", Path(file))
+    rows = source.table("time_s", "factor")
+    if len(rows) < 2:
+        raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
+    times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
+    if times_s[0] != 0:
+        raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the begin of the cycle")
+    for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
+        if time_s <= before_s:
+            raise row.refusal(f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}")
+    # The last factor is the one of no time at all.
+    factors = [row.number("factor", _FACTOR_MIN, _FACTOR_MAX) for row in rows[:-1]]
+    return tuple(times_s), tuple(factors)
+
+
+# --- slow times along virtual time, up to infinity ----------------------------------------------------------
+
+
+def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
+    """From `start_s` until `end_s` (`inf`: for ever) every job takes `factor` times as long."""
+    if start_s:
+        yield start_s, 1.0
+    yield end_s, factor
+    if end_s < inf:
+        yield inf, 1.0
+
+
+def spells(every_s: float, length_s: float, factor: float, draws: Draws) -> Iterator[Piece]:
+    """Quiet stretches of mean `every_s` and slow spells of mean `length_s` in turn, both exponential."""
+    end_s = 0.0
+    while True:
+        end_s += draws.exponential() * every_s
+        yield end_s, 1.0
+        end_s += draws.exponential() * length_s
+        yield end_s, factor
+
+
+def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) -> Iterator[Piece]:
+    """In the last `share` of each period all takes `factor` times as long; the first begins at -phase_s.
 
     With a large factor these are hours in which a device hardly computes, such as a phone's by day.
     """
-
-    period_s: float
-    share: float
-    factor: float
-    phase_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        require_positive(period_s=self.period_s, factor=self.factor)
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be above 0 and below 1, not {self.share!r}")
-        if not 0 <= self.phase_s < self.period_s:
-            raise ValueError(f"phase_s must be in the first period, not {self.phase_s!r}")
-
-    def pieces(self) -> Iterator[Piece]:
-        """Fast and slow parts of the periods, without end."""
-        for number in count():
-            begin_s = number * self.period_s - self.phase_s  # multiples rather than sums, which would drift
-            for end_s, factor in (
-                (begin_s + (1 - self.share) * self.period_s, 1.0),
-                (begin_s + self.period_s, self.factor),
-            ):
-                if end_s > 0:
-                    yield end_s, factor
+    for number in count():
+        begin_s = number * period_s - phase_s  # multiples rather than sums, which would drift
+        for end_s, in_force in (
+            (begin_s + (1 - share) * period_s, 1.0),
+            (begin_s + period_s, factor),
+        ):
+            if end_s > 0:
+                yield end_s, in_force
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredSlowdown:
-    """A trace: from times_s[k] to times_s[k + 1] all takes factors[k] times as long, and so on in a cycle.
-
-    The first time is 0, the last one the length of the cycle; a run begins `offset_s` into it.
-    """
-
-    times_s: tuple[float, ...]
-    factors: tuple[float, ...]
-    offset_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if len(self.times_s) != len(self.factors) + 1 or self.times_s[0] != 0:
-            raise ValueError("a trace of slowdowns needs times from 0 on, one more than factors")
-        if not all(map(isfinite, self.times_s)) or any(b <= a for a, b in pairwise(self.times_s)):
-            raise ValueError("the times of a trace of slowdowns must be finite and ascend")
-        for factor in self.factors:
-            require_positive(factor=factor)
-
-    def pieces(self) -> Iterator[Piece]:
-        """The cycle again and again, without end."""
-        length_s = self.times_s[-1]
-        for number in count():
-            for end_s, factor in zip(self.times_s[1:], self.factors, strict=True):
-                shifted_s = number * length_s + end_s - self.offset_s
-                if shifted_s > 0:
-                    yield shifted_s, factor
+def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float = 0.0) -> Iterator[Piece]:
+    """A trace again and again; a run begins `offset_s` into it."""
+    for number in count():
+        for end_s, factor in zip(times_s[1:], factors, strict=True):
+            shifted_s = number * times_s[-1] + end_s - offset_s
+            if shifted_s > 0:
+                yield shifted_s, factor
 
 
 class Slowness:
     """How many real seconds a nominal second takes: a piecewise constant function of virtual time.
 
-    At any time it is `factor` times the factors of all slow times in force. Random episodes are drawn from
-    `draws` along virtual time, whatever the device does, so that two protocols meet the same stragglers.
+    At any time it is `factor` times the factors of all slow times in force. Each of the `sources` goes along
+    virtual time, whatever the device does, so that two protocols meet the same stragglers.
     """
 
-    def __init__(
-        self,
-        factor: float = 1.0,
-        known: Sequence[Slowdown | PeriodicSlowdown | MeasuredSlowdown] = (),
-        transient: TransientSlowdown | None = None,
-        draws: Draws | None = None,
-    ) -> None:
+    def __init__(self, factor: float = 1.0, *sources: Iterator[Piece]) -> None:
         require_positive(factor=factor)
-        if transient is not None and draws is None:
-            raise ValueError("transient slowdowns are random: they need draws")
         self.factor = factor
-        self._steady = not known and transient is None
-        sources = [slowdown.pieces() for slowdown in known]
-        if transient is not None and draws is not None:
-            sources.append(transient.pieces(draws))
+        self._steady = not sources
         self._source = _product(factor, sources)
         self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that the past has not used up
 

@@ -1,140 +1,208 @@
-"""Who may talk to whom: undirected graphs on the clients 0 to n - 1, without loops.
-
-Every graph has its nodes in order and depends on the arguments only. Random graphs are drawn again until they
-are connected, since a client that nobody can reach would silently learn alone; ValueError says when that is
-hopeless.
-"""
+"""Who may talk to whom: the kinds of topology. A kind is one class: its keys, its checks, and its graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, combinations
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import networkx as nx
+import numpy as np
+from pydantic import Field, model_validator
 
-from sim.world.random import key
+from protocols.settings import Count, SettingError, Settings, Within
+from sim.errors import UserError
+from sim.files.input_file import InputFile
+from sim.settings.shared import Share, cluster_misfits, exactly_one, kind_alone
 
-_TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
+if TYPE_CHECKING:
+    import networkx as nx
 
-
-def complete(n: int) -> nx.Graph:
-    """Everybody knows everybody."""
-    return _graph(n, combinations(range(n), 2))
-
-
-def ring(n: int) -> nx.Graph:
-    """Each client knows the two beside it (two clients: each other)."""
-    # For two clients 0-1 and 1-0 are the same edge; one client would be its own neighbour.
-    return _graph(n, ((i, (i + 1) % n) for i in range(n)) if n > 1 else ())
-
-
-def k_regular(n: int, k: int, seed: int) -> nx.Graph:
-    """A random connected graph in which each client has exactly `k` neighbours."""
-    _require(0 <= k < n, f"a k-regular graph of {n} clients: k must be between 0 and {n - 1}, not {k}")
-    _require(n * k % 2 == 0, f"a k-regular graph: n * k must be even, and n = {n}, k = {k}")
-    _require(k >= 2 or n == k + 1, f"a k-regular graph of {n} clients is connected only for k >= 2, not {k}")
-    return _connected(
-        lambda draw: _random_regular(k, n, draw),
-        n,
-        key(seed, "k-regular"),
-        f"{k}-regular",
-        "a larger k",
-    )
+_LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
+_ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 million has none
 
 
-def _random_regular(k: int, n: int, seed: int) -> nx.Graph:
-    # Its algorithm pairs free ends at random, which hardly ever works out where most pairs are links: there,
-    # those that are none are drawn.
-    if 2 * k > n:
-        return nx.complement(nx.random_regular_graph(n - 1 - k, n, seed=seed))
-    return nx.random_regular_graph(k, n, seed=seed)
+def _graphs() -> ModuleType:
+    """What makes graphs: imported when the first is made, since networkx takes long to import."""
+    from sim.world import graphs
+
+    return graphs
 
 
-def erdos_renyi(n: int, p: float, seed: int) -> nx.Graph:
-    """Each pair knows each other with probability `p`, independently, given that the graph is connected."""
-    _require(0 <= p <= 1, f"an Erdos-Renyi graph: p must be between 0 and 1, not {p}")
-    return _connected(
-        lambda draw: nx.fast_gnp_random_graph(n, p, seed=draw),
-        n,
-        key(seed, "erdos-renyi"),
-        f"Erdos-Renyi (p = {p})",
-        "a p above ln(n) / n",
-    )
+class TopologyKind(Settings):
+    """A kind of topology."""
+
+    kind: str
+
+    @abstractmethod
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        """The graph on n clients. ValueError, UserError for one that can't be made."""
+
+    def links(self, n: int) -> int:
+        """How many links it has among n clients, about; 0 for few. UserError if it can never be connected."""
+        return 0
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        """What does not fit so many clients; keys are relative to the topology's."""
+        yield from ()
+
+    def require_possible(self, n: int) -> None:
+        """UserError for one that would not fit in memory or never be connected; nothing is made for it."""
+        links = self.links(n)
+        if links > _LINKS_MAX:
+            raise UserError(
+                f'clients.topology.kind = "{self.kind}": has {links:,} links among clients.count = {n}, more '
+                f"than fit in memory; must be at most {_LINKS_MAX:,}: use fewer clients, or a topology with "
+                "fewer neighbours, such as k-regular"
+            )
+
+    def neighbours(self, n: int, seed: int) -> list[list[int]]:
+        """Each client's neighbours, by number. UserError for a graph that can't be made."""
+        try:
+            return _graphs().neighbours(self.graph(n, seed))
+        except ValueError as error:
+            raise UserError(f"clients.topology: {error}") from None
 
 
-def small_world(n: int, k: int, p: float, seed: int) -> nx.Graph:
-    """A ring where each client knows the `k` nearest, `k` even, with each edge rewired with probability `p`.
+class Complete(TopologyKind):
+    """Every client knows every other."""
 
-    Watts, Strogatz, "Collective dynamics of 'small-world' networks", Nature 393, 1998.
-    """
-    _require(
-        k % 2 == 0 and 2 <= k < n,
-        f"a small world of {n} clients: k must be even, at least 2 and below {n}, not {k}",
-    )
-    _require(0 <= p <= 1, f"a small world: p must be between 0 and 1, not {p}")
-    return _connected(
-        lambda draw: nx.watts_strogatz_graph(n, k, p, seed=draw),
-        n,
-        key(seed, "small-world"),
-        f"small-world (k = {k}, p = {p})",
-        "a larger k or a smaller p",
-    )
+    kind: Literal["complete"]
+
+    def links(self, n: int) -> int:
+        return n * (n - 1) // 2
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().complete(n)
 
 
-def clusters(sizes: Sequence[int]) -> nx.Graph:
-    """Groups of these sizes, in order; complete inside, and nothing between them."""
-    _require(all(size >= 1 for size in sizes), f"clusters: every size must be at least 1, not {list(sizes)}")
-    ends = accumulate(sizes)
-    groups = (range(end - size, end) for end, size in zip(ends, sizes, strict=True))
-    return _graph(sum(sizes), (pair for group in groups for pair in combinations(group, 2)))
+class Ring(TopologyKind):
+    """Each client knows the one before and the one after it."""
+
+    kind: Literal["ring"]
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        if clients < 3:
+            yield SettingError("", self.kind, f"needs 3 clients or more, clients.count = {clients}")
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().ring(n)
 
 
-def from_edge_list(text: str, n: int) -> nx.Graph:
-    """The graph of a text: two clients a line, separated by white space; what follows a # is a comment.
+class KRegular(TopologyKind):
+    """A random connected graph in which all clients have the same number of neighbours."""
 
-    An edge stands once, in either direction. The graph is taken as it is, connected or not. ValueError,
-    naming the line, for anything else.
-    """
-    edges = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        where = f"line {number}: {line.strip()[:60]!r}"
-        # No client's number is longer, and of thousands of digits int() makes an error of its own.
-        _require(
-            len(words) == 2 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words),
-            f"{where} is not two client numbers",
-        )
-        i, j = map(int, words)
-        _require(max(i, j) < n, f"{where}: clients are numbered 0 to {n - 1}")
-        _require(i != j, f"{where}: a client is not its own neighbour")
-        edges.append((i, j))
-    return _graph(n, edges)
+    kind: Literal["k-regular"]
+    degree: Count
+    """Neighbours of each client."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        if self.degree >= clients or self.degree * clients % 2:
+            problem = f"must be less than clients.count = {clients}, and their product must be even"
+            yield SettingError("degree", self.degree, problem)
+
+    def links(self, n: int) -> int:
+        return n * self.degree // 2
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().k_regular(n, self.degree, seed)
 
 
-def neighbours(graph: nx.Graph) -> list[list[int]]:
-    """For each client the clients that it may talk to, sorted."""
-    return [sorted(graph[i]) for i in range(len(graph))]
+class ErdosRenyi(TopologyKind):
+    """A random connected graph in which each pair is linked with the same probability."""
+
+    kind: Literal["erdos-renyi"]
+    probability: Annotated[float, Field(gt=0, le=1)]
+    """Probability of a link between two clients."""
+
+    def links(self, n: int) -> int:
+        alone = n * (1 - self.probability) ** (n - 1) if n > 1 else 0.0
+        if alone > _ALONE_MAX:
+            raise UserError(
+                f"clients.topology.probability = {self.probability}: leaves {alone:,.0f} of "
+                f"clients.count = {n} without a neighbour, on average, so that the graph is never "
+                "connected; must be above ln(n) / n"
+            )
+        return round(self.probability * n * (n - 1) / 2)
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().erdos_renyi(n, self.probability, seed)
 
 
-def _graph(n: int, edges: Iterable[tuple[int, int]]) -> nx.Graph:
-    _require(n >= 1, f"a topology needs at least one client, not {n}")
-    graph = nx.Graph()
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from(edges)
-    return graph
+class SmallWorld(TopologyKind):
+    """A ring of near neighbours (Watts and Strogatz), some of whose links lead elsewhere."""
+
+    kind: Literal["small-world"]
+    degree: Annotated[int, Field(ge=2), Within(2, 1_000_000)]
+    """Near neighbours of each client before rewiring."""
+    rewire: Share
+    """Share of the links that are rewired at random."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        if self.degree >= clients:
+            yield SettingError("degree", self.degree, f"must be less than clients.count = {clients}")
+
+    def links(self, n: int) -> int:
+        return n * self.degree // 2
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().small_world(n, self.degree, self.rewire, seed)
 
 
-def _connected(draw: Callable[[int], nx.Graph], n: int, seed: int, kind: str, remedy: str) -> nx.Graph:
-    _require(n >= 1, f"a topology needs at least one client, not {n}")
-    for attempt in range(_TRIES):
-        drawn = draw(key(seed, attempt))
-        if nx.is_connected(drawn):
-            return _graph(n, drawn.edges)
-    raise ValueError(f"no connected {kind} graph of {n} clients in {_TRIES} draws: it needs {remedy}")
+class ClusterTopology(TopologyKind):
+    """Complete inside each cluster, no link between clusters."""
+
+    kind: Literal["clusters"]
+    count: Count | None = None
+    """Number of clusters, as equal in size as possible."""
+    sizes: tuple[Count, ...] | None = None
+    """Clients in each cluster, instead of `count`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ClusterTopology:
+        exactly_one(self, "count", "sizes")
+        return self
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        return cluster_misfits("count", self.count, self.sizes, clients)
+
+    def links(self, n: int) -> int:
+        return sum(size * (size - 1) // 2 for size in self._sizes(n))
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        return _graphs().clusters(self._sizes(n))
+
+    def _sizes(self, n: int) -> Sequence[int]:
+        return self.sizes or [len(part) for part in np.array_split(np.arange(n), self.count or 1)]
 
 
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
+class EdgeList(TopologyKind):
+    """Links from a text file: two client numbers on each line."""
+
+    kind: Literal["edge-list"]
+    file: str
+    """Path, relative to the current folder or else to the scenario's."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        if not os.path.isfile(self.file):  # Path.is_file raises for a path that is too long
+            problem = "no such file; must be a text file with two client numbers on each line"
+            yield SettingError("file", self.file, problem)
+
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        file = InputFile("clients.topology.file", Path(self.file))
+        text = file.text()
+        try:
+            return _graphs().from_edge_list(text, n)
+        except ValueError as error:
+            raise file.refusal(str(error)) from None
+
+
+Topology = Annotated[
+    Annotated[
+        Complete | Ring | KRegular | ErdosRenyi | SmallWorld | ClusterTopology | EdgeList,
+        Field(discriminator="kind"),
+    ],
+    kind_alone("complete", "ring"),
+]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from actors.codec import head_size
 from actors.message import Envelope
-from sim.world.bandwidth import Link, Transfer
+from sim.kernel.random import Draws
+from sim.kernel.task import NEVER
+from sim.world.fair_sharing import Link, Transfer
 from sim.world.links import LinkModel
-from sim.world.random import Draws
-from sim.world.task import NEVER
 
 if TYPE_CHECKING:
     from sim.world.network import SimulatedNetwork

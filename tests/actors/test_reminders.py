@@ -11,7 +11,7 @@ import pytest
 
 from actors.reminders import PROMPT, Reminders
 from actors.round_trips import RoundTrips
-from sim.world.clock import run_virtual
+from sim.kernel.clock import run_virtual
 
 
 @dataclass(frozen=True)

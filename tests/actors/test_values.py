@@ -20,7 +20,7 @@ from actors.message import Envelope
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport, Transport
 from actors.values import sealed
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
 from tests.world.networks import network_model
 
 

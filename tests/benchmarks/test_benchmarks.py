@@ -20,11 +20,11 @@ import torch
 
 from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
 from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes, per_second, table, times
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.task import sleep
 from sim.learning import evaluation
 from sim.learning.engine import Engine
-from sim.scenario import load_scenario
-from sim.world.clock import VirtualLoop
-from sim.world.task import sleep
+from sim.scenario.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -140,12 +140,12 @@ def test_growth_counts_all_steps_and_memory() -> None:
 @pytest.mark.parametrize(
     ("module", "part"),
     {
-        "sim/world/clock.py": "event loop and tasks",
-        "sim/world/event.py": "event loop and tasks",
+        "sim/kernel/clock.py": "event loop and tasks",
+        "sim/kernel/event.py": "event loop and tasks",
         "sim/world/devices.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",
-        "sim/compute.py": "jobs and the pending graph",
+        "sim/run/compute.py": "jobs and the pending graph",
         "actors/codec.py": "sizes of messages",
         "actors/mailbox.py": "actors and mailboxes",
         "protocols/gossip.py": "the protocol itself",
@@ -193,7 +193,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "_run_level", look("level", run_level))
-        patch.setattr("sim.simulation.measure_models", look("models", measure_models))
+        patch.setattr("sim.run.observer.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()
     assert set(found) == {("level", profiling.TENSORS), ("models", None)}

@@ -16,7 +16,7 @@ from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, page
 from sim.errors import UserError
 from sim.results.view import RunView
-from sim.scenario import load_scenario
+from sim.scenario.scenario import load_scenario
 
 BASE = Outcome(
     accuracy=0.5,

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from protocols.settings import Settings
-from sim.protocol_loader import find_protocol, list_protocols
-from sim.settings.sections import Sections
+from sim.scenario.protocol_loader import find_protocol, list_protocols
+from sim.scenario.sections import Sections
 from tests.fuzz.tables import Place, find, put, shown, words
 from tests.fuzz.values import odd_value
 

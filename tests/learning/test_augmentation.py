@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.build.learning import load_learning
-from sim.compute import DeviceCompute, LearningSettings
+from sim.kernel.clock import run_virtual
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, Drawn, apply, draw, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
 from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
-from sim.scenario import load_scenario
-from sim.world.clock import run_virtual
+from sim.run.compute import DeviceCompute, LearningSettings
+from sim.run.learning import load_learning
+from sim.scenario.scenario import load_scenario
 from sim.world.devices import CostModel, Device, Slowness
-from tests.learning.computes import initial, new_compute, now
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
 from tests.learning.test_datasets import put_idx_files
+from tests.run.computes import initial, new_compute, now
 from tests.scenario.texts import SMALL, changed, write
 
 # Of pixels in [0, 1], for one operation. Factors up to 1.8, one after the other, enlarge what is rounded

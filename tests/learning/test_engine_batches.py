@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from sim.kernel.random import key
 from sim.learning.engine import samples
 from sim.learning.engine.batches import draw_batches, permute, shuffled_batches_of_one, sorted_permutations
 from sim.learning.engine.draws import Draw, SampleJob
-from sim.world.random import key
 from tests.learning.engines import client_data
 
 Permutations = Callable[[int, np.ndarray], np.ndarray]

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from protocols.vectors import mix
-from sim.compute import DeviceCompute, LearningSettings
+from sim.kernel.clock import run_virtual
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
-from sim.world.clock import run_virtual
+from sim.run.compute import DeviceCompute, LearningSettings
 from sim.world.devices import CostModel, Device
 from tests.learning.engines import CLASSES, Jobs, client_data, generator, new_engine, own_samples
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim import input_file
 from sim.errors import UserError
+from sim.files import input_file
 from sim.learning import image_checks, vision
 from sim.learning.data_files import read_images
 

@@ -60,7 +60,7 @@ def test_learning_curves_are_gossipys(loss: float) -> None:
             [*_, first] = [client.compute.initial() for client in world.clients]
             initial = first.tensor()  # type: ignore[attr-defined]
             world.run()
-            _, accuracies = world.metrics.mean("accuracy")
+            _, accuracies = world.observer.metrics.mean("accuracy")
             ours.append(list(accuracies)[1:])
             everything, model = (test.x, test.y), "logistic-regression"
             theirs.append(gossipy.accuracies(model, x, y, everything, initial, PERIODS, loss=loss, seed=seed))

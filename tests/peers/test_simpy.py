@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sim.world.bandwidth import Link, SharedLinks
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
+from sim.world.fair_sharing import Link, SharedLinks
 
 simpy = pytest.importorskip("simpy", reason="simpy is not installed: make peers")
 

@@ -9,7 +9,7 @@ from actors.transport import InMemoryTransport
 from protocols.learner import Surroundings
 from protocols.server_rounds import RoundServer, RoundSettings
 from sim.learning.architecture import TrainingPass
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import DIGITS, learner
 
 # A batch holds all samples of a client. Clients have unequal numbers of samples, and some lack classes.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocols.learner import Learner
 from sim.errors import UserError
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import (
     DIGITS,
@@ -113,10 +113,10 @@ def test_who_has_finished_holds_up_no_evaluation() -> None:
     with ran(BY_BUDGET, *everys, "devices.override=[{clients=[1], slowdown=16}]") as world:
         # Client 1 takes 8 s for its first step, and has finished then; the others after 4 s, with 8 steps.
         assert world.loop.time() == 8.0
-        assert world.metrics.series("all", "alive").times.tolist() == [0.0, 8.0]
+        assert world.observer.metrics.series("all", "alive").times.tolist() == [0.0, 8.0]
     with ran(BY_BUDGET, *everys[:2], "devices.override=[{clients=[1], slowdown=4}]") as world:
         # By 4 s client 1 has done 2 iterations of 2 s, and the others have finished.
-        assert world.metrics.series("all", "alive").times.tolist() == [0.0, 4.0]
+        assert world.observer.metrics.series("all", "alive").times.tolist() == [0.0, 4.0]
 
 
 # --- what is counted ----------------------------------------------------------------------------------------

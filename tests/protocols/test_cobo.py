@@ -13,9 +13,9 @@ from protocols.cobo.pairs import LatestModel, PairAnswer, PairDeclined, PairRequ
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.mathematics import shared_uniform
 from protocols.pair_ledger import Account
-from sim.build.simulation import build
-from sim.scenario import load_scenario
-from sim.simulation import Simulation
+from sim.run.building import build
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "cobo_quadratics.toml"
@@ -28,7 +28,7 @@ REFERENCE = {100: (0.652, 0.10), 200: (0.267, 0.12), 300: (0.048, 0.07), 500: (0
 def weight_matrix(simulation: Simulation) -> np.ndarray:
     """The learned weights, [n, n], 0 on the diagonal."""
     matrix = np.zeros((len(simulation.clients),) * 2)
-    for (i, j), weight in simulation.metrics.weights().items():
+    for (i, j), weight in simulation.observer.metrics.weights().items():
         matrix[i, j] = weight
     return matrix
 
@@ -83,7 +83,9 @@ def test_quadratics_follow_the_authors_trajectory() -> None:
         )
         simulation = build(scenario, device="cpu")
         matrices = []
-        simulation.on_evaluated = lambda matrices=matrices, s=simulation: matrices.append(weight_matrix(s))
+        simulation.observer.on_evaluated = lambda matrices=matrices, s=simulation: matrices.append(
+            weight_matrix(s)
+        )
         simulation.run()
         references = reference_trajectory(*optima(simulation), list(REFERENCE), seed)
         for t in REFERENCE:

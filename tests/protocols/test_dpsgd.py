@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from protocols.dpsgd import DPSGD, Exchange
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

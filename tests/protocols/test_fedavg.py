@@ -14,7 +14,7 @@ from protocols.fedavg import FedAvgServer, FedAvgSettings
 from protocols.learner import Surroundings
 from protocols.oracle import Oracle
 from sim.errors import UserError
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,

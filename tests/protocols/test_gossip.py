@@ -7,7 +7,7 @@ import pytest
 
 from protocols.gossip import Gossip
 from protocols.learner import Learner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
 
 GOSSIP = ("protocol.name=gossip", "protocol.period=2 s")

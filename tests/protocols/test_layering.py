@@ -15,9 +15,9 @@ OURS = {"actors", "protocols", "sim"}
 
 # Wall time is for statistics and progress; nothing that is simulated depends on it.
 WALL_CLOCK = {
-    "sim/progress.py": {""},
-    "sim/run.py": {""},
-    "sim/provenance.py": {"", "provenance"},  # the date of a run, beside its results
+    "sim/run/progress.py": {""},
+    "sim/run/running.py": {""},
+    "sim/run/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/learning/engine/engine.py": {"Engine.flush"},
     "sim/learning/engine/choice.py": {"_seconds"},
 }
@@ -41,6 +41,8 @@ GLOBAL_RANDOMNESS = (
 NAMES_OF_FILES = {
     ("sim/results/place.py", "uuid.uuid4")
 }  # of a folder that is renamed before anybody sees it
+# Interfaces with their one implementation, and sections of models with the models that they describe.
+SAME_NAMES = {"Bell", "Scalar", "Settings", "Vector"} | {"Decoupled", "Point", "ResNet9"}
 GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
 
 
@@ -99,22 +101,77 @@ def test_protocols_never_import_the_simulator() -> None:
     assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
 
 
-def test_the_world_knows_nothing_of_learning() -> None:
-    assert found(lambda path: outsiders(path, "sim.world", "actors", "numpy", "networkx"), "sim/world") == {}
+ROOMS = ("errors", "files", "settings", "kernel", "world", "learning", "results", "scenario", "run", "cli")
+"""The rooms of the simulator: each imports from those before it, and none from those behind it."""
 
 
-def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_minimise() -> None:
-    own = (
-        "sim.learning",
-        "sim.world.random",
-        "sim.errors",
-        "sim.data_folder",
-        "sim.input_file",
-        "protocols.objectives",
+def imported_at_runtime(path: Path) -> set[str]:
+    """The modules of ours that a file imports when it is imported itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {name if file_of(name) else str(node.module) for name in names}
+    return {module for module in modules if within(module, *OURS)}
+
+
+def file_of(module: str) -> Path | None:
+    """The file of a module of ours; None for what is none."""
+    path = ROOT / module.replace(".", "/")
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+
+
+def later_rooms(path: Path) -> list[str]:
+    """What a file imports from rooms behind its own, types included."""
+    room = path.relative_to(ROOT / "sim").parts[0].removesuffix(".py")
+    later = ROOMS[ROOMS.index(room) + 1 :] if room in ROOMS else ()
+    return sorted(module for module in imports(path) if within(module, *[f"sim.{each}" for each in later]))
+
+
+def test_the_rooms_import_one_way() -> None:
+    assert {path.name.removesuffix(".py") for path in (ROOT / "sim").iterdir() if path.name[0] != "_"} == set(
+        ROOMS
     )
+    assert found(later_rooms, "sim") == {}
+
+
+def test_no_circle_of_imports() -> None:
+    graph = {path: [file_of(m) for m in imported_at_runtime(path)] for path in sources(*sorted(OURS))}
+    while leaves := [path for path, needed in graph.items() if not any(each in graph for each in needed)]:
+        for path in leaves:
+            del graph[path]
+    assert sorted(map(name_of, graph)) == []
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sources(*sorted(OURS)):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name_of(path))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert set(twice) <= SAME_NAMES, twice
+
+
+def test_the_kernel_knows_nothing_but_time_and_chance() -> None:
+    assert found(lambda path: outsiders(path, "sim.kernel", "actors", "numpy"), "sim/kernel") == {}
+
+
+def test_the_world_knows_nothing_of_learning() -> None:
+    ours = ("sim.world", "sim.kernel", "sim.settings", "sim.files", "sim.errors", "actors")
+    keys = ("protocols.settings", "protocols.membership", "pydantic")
+    assert found(lambda path: outsiders(path, *ours, *keys, "numpy", "networkx"), "sim/world") == {}
+
+
+def test_learning_knows_nothing_of_the_world() -> None:
+    own = ("sim.learning", "sim.kernel.random", "sim.errors", "sim.files", "sim.settings")
+    methods = ("protocols.objectives", "protocols.settings")
     assert (
         found(
-            lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own)],
+            lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own, *methods)],
             "sim/learning",
         )
         == {}

@@ -11,7 +11,7 @@ import pytest
 
 from actors.message import PeerUnavailable
 from protocols.learner import CurrentModel, Learner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,
@@ -208,7 +208,7 @@ def test_steps_that_sometimes_take_no_time_are_fine() -> None:
 
 def test_iterations_are_counted_for_the_observer() -> None:
     with ran(QUADRATIC, f"{HERE}:Idle", "run.duration=8.5 s") as world:
-        assert world.metrics.latest("iterations") == {f"client-{i}": 8 for i in range(4)}
+        assert world.observer.metrics.latest("iterations") == {f"client-{i}": 8 for i in range(4)}
 
 
 # --- peers --------------------------------------------------------------------------------------------------

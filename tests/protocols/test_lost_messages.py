@@ -22,7 +22,7 @@ from protocols.dpsgd import DPSGD
 from protocols.learner import Learner
 from protocols.mapl.messages import KnowledgeWanted
 from protocols.rounds import RoundLearner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 
@@ -210,7 +210,7 @@ def test_a_newcomer_has_a_model_and_takes_part(lost: set[int]) -> None:
         lost=lost,
         of=lambda envelope: "client-3" in (envelope.sender, envelope.receiver),
     ) as lossy:
-        assert lossy.metrics.latest("models_at_start")["client-3"] == 3
+        assert lossy.observer.metrics.latest("models_at_start")["client-3"] == 3
         assert all(len(learner(lossy, index).peers) == 3 for index in range(4))
         rounds = [
             one.round for one in map(lambda i: learner(lossy, i), range(4)) if isinstance(one, RoundLearner)

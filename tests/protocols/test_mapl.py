@@ -12,7 +12,7 @@ from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, Neighbour
 from protocols.mapl_plus import MaplPlus
 from protocols.vectors import Vector
 from sim.errors import UserError
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, cut, learner, messages, optima, params, ran
 
 # All train alone from 0, a step takes 0.5 s, messages 0.25 s. Client 3 joins at 2 s.
@@ -53,7 +53,7 @@ def test_a_newcomer_that_hears_nothing_asks_again_and_at_last_starts_afresh() ->
     wait = 'clients.newcomers={kind="mean",peers=2,patience="1 s"}'
     with ran(alone, *ends("6 s"), wait, "network.membership=all-knowing") as world:
         assert world.network.counts.by_type["ModelWanted"][0] == 6
-        assert world.metrics.latest("models_at_start") == {"client-3": 0.0}
+        assert world.observer.metrics.latest("models_at_start") == {"client-3": 0.0}
         # It began at 5 s, and has done two steps by 6 s.
         assert learner(world, 3).iterations == 2
         np.testing.assert_allclose(params(world)[3], after_steps(world, 2)[3], rtol=1e-5)
@@ -63,20 +63,20 @@ def test_a_newcomers_lost_question_is_asked_again_after_a_second() -> None:
     cut_off = LATE + cut([[3], [0, 1, 2]], "0 s", "4 s")
     with ran(cut_off, *ends("6 s"), "clients.newcomers=peer", "network.membership=all-knowing") as world:
         assert [row[0] for row in messages(world, "ModelWanted")] == [2.0, 3.0, 4.0]
-        assert world.metrics.latest("models_at_start") == {"client-3": 1.0}
+        assert world.observer.metrics.latest("models_at_start") == {"client-3": 1.0}
 
 
 def test_newcomers_take_no_models_from_newcomers() -> None:
     """Three join one that has trained, at once: who asks another newcomer is told to ask somebody else."""
     crowd = LATE + churn("join", 2, "2 s") + churn("join", 1, "2 s")
     with ran(crowd, *ends("4 s"), "clients.newcomers=mean") as world:
-        assert world.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
+        assert world.observer.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
     one_by_one = [*ends("4 s"), 'clients.newcomers={kind="peer"}', "network.latency=125 ms"]
     with ran(crowd, *one_by_one) as world:
         asked = world.network.counts.by_type["ModelWanted"][0]
         assert asked > 3, "some have asked newcomers first"
         assert world.network.counts.by_type["CurrentModel"][0] == asked
-        assert world.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
+        assert world.observer.metrics.latest("models_at_start") == {f"client-{k}": 1.0 for k in (1, 2, 3)}
 
 
 def test_newcomers_among_newcomers_ask_again_and_at_last_start_afresh() -> None:
@@ -84,7 +84,7 @@ def test_newcomers_among_newcomers_ask_again_and_at_last_start_afresh() -> None:
     wait = 'clients.newcomers={kind="mean",patience="1 s"}'
     with ran(replaced, *ends("7.6 s"), wait, "network.membership=all-knowing") as world:
         assert world.network.counts.by_type["ModelWanted"][0] == 6
-        assert world.metrics.latest("models_at_start") == {"client-2": 0.0, "client-3": 0.0}
+        assert world.observer.metrics.latest("models_at_start") == {"client-2": 0.0, "client-3": 0.0}
         # Three times they asked, were told within 0.5 s, and waited: they began at 6.5 s.
         assert [learner(world, 2).iterations, learner(world, 3).iterations] == [2, 2]
 

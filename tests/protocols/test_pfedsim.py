@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.membership.view import Goodbye
 from protocols.pfedsim import PFedSimServer, directions, mixing_weights
 from sim.errors import UserError
-from sim.world.membership import Goodbye
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

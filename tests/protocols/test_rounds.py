@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from protocols.rounds import RoundLearner
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, at, churn, cut, make, messages, ran
 
 SYNCHRONOUS = ("protocol.name=dpsgd", "protocol.mode=synchronous")

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from sim.protocol_loader import find_protocol, list_protocols
+from sim.scenario.protocol_loader import find_protocol, list_protocols
 from tests.protocols.worlds import DIGITS, churn, ran
 
 CHURN = "".join(

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from protocols.learner import Learner
-from sim.world import clock, livelock
-from sim.world.clock import Deadlock, run_virtual
-from sim.world.task import sleep
+from sim.kernel import clock, livelock
+from sim.kernel.clock import Deadlock, run_virtual
+from sim.kernel.task import sleep
 from tests.protocols.worlds import QUADRATIC, make
 
 HERE = Path(__file__)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from protocols.learner import Learner
-from sim.build.simulation import build
-from sim.scenario import load_scenario
-from sim.simulation import Simulation
+from sim.run.building import build
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import load_scenario
 
 T = TypeVar("T")
 

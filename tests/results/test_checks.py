@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sim.results.report
-from sim.cli import app
+from sim.cli.commands import app
 from tests.results.synthetic import write_run
 
 SMALL = {"clients": 6, "clusters": 2, "evaluations": 3, "steps": 4}

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.errors import UserError
-from sim.scenario import load_scenario
-from sim.scenario_file import default_name
-from sim.settings.sections import NAME_BYTES_MAX
+from sim.scenario.reading import default_name
+from sim.scenario.scenario import load_scenario
+from sim.scenario.sections.run import NAME_BYTES_MAX
 from tests.scenario.texts import SMALL, changed, write
 
 GOSSIP = 'name = "gossip"\nperiod = "500 ms"'

@@ -10,8 +10,8 @@ import pytest
 
 from protocols.learner import Learner
 from sim.errors import UserError
-from sim.protocol_loader import find_protocol, list_protocols
-from sim.scenario import load_scenario, to_toml
+from sim.scenario.protocol_loader import find_protocol, list_protocols
+from sim.scenario.scenario import load_scenario, to_toml
 from tests.scenario.texts import OF_ALL_METHODS, SMALL, changed, write
 
 OWN = '''

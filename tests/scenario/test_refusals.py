@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.errors import UserError
-from sim.scenario import load_scenario
+from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
@@ -497,7 +497,7 @@ def test_images_for_a_model_that_needs_them(tmp_path: Path, runner: CliRunner) -
 def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> None:
     text, complaint = BAD[kind]
     path = write(tmp_path, text)
-    command = [sys.executable, "-m", "sim.cli", "check", str(path)]
+    command = [sys.executable, "-m", "sim.cli.commands", "check", str(path)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 2
     assert finished.stdout == ""

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.scenario import Scenario, digest, load_scenario, to_toml
-from sim.scenario_file import first_comment
-from sim.settings.distributions import ConstantBandwidth, ConstantTime, UniformTime
+from sim.scenario.reading import first_comment
+from sim.scenario.scenario import Scenario, digest, load_scenario, to_toml
+from sim.world.bandwidths import ConstantBandwidth
 from tests.scenario.texts import FULL, OF_ALL_METHODS, SMALL, changed, write
+from tests.world.quantities import constant, uniform
 
 
 @pytest.fixture
@@ -77,11 +78,11 @@ def test_first_comment_is_the_question() -> None:
     [
         ("clients.count=6", lambda s: s.clients.count == 6),
         ("clients.topology=ring", lambda s: s.clients.topology.kind == "ring"),
-        ("network.latency=35 ms", lambda s: s.network.latency == ConstantTime(value="35 ms")),
+        ("network.latency=35 ms", lambda s: s.network.latency == constant(0.035)),
         ('network.latency = "35 ms" ', lambda s: s.network.latency.value == 0.035),
         (
             'network.latency={ kind = "uniform", low = 0, high = "1 s" }',
-            lambda s: s.network.latency == UniformTime(kind="uniform", low=0, high="1 s"),
+            lambda s: s.network.latency == uniform(0.0, 1.0),
         ),
         ("model.hidden=[16, 8]", lambda s: s.model.hidden == (16, 8)),
         ("run.compare_alone=true", lambda s: s.run.compare_alone is True),

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 
 import sim
-from sim.editor_schema import for_editors
-from sim.protocol_loader import find_protocol, list_protocols
-from sim.reference import reference
-from sim.schema import scenario_schema
-from sim.settings.sections import Sections
+from sim.scenario.editor_schema import for_editors
+from sim.scenario.protocol_loader import find_protocol, list_protocols
+from sim.scenario.reference import reference
+from sim.scenario.schema import scenario_schema
+from sim.scenario.sections import Sections
 from tests.scenario.texts import FULL, SMALL, changed
 
 ROOT = Path(sim.__path__[0]).parent

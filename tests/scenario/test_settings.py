@@ -16,12 +16,14 @@ from protocols.settings import (
     Size,
     default,
 )
+from sim.scenario.sections.clients import Clients
+from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.network import Network
+from sim.scenario.sections.run import EvaluateEvery, Run
 from sim.settings.data import Dirichlet, ImageData, Mapl
-from sim.settings.devices import Devices
-from sim.settings.distributions import ConstantTime, LogNormalTime
-from sim.settings.network import Network
-from sim.settings.sections import Clients, EvaluateEvery, Run
-from sim.settings.topology import Complete
+from sim.world.distributions import Constant, LogNormal
+from sim.world.topology import Complete
+from tests.world.quantities import constant
 
 
 class Example(Settings):
@@ -115,10 +117,11 @@ def test_shorthands_stand_for_tables() -> None:
     assert Clients.model_validate({"count": 3, "topology": "complete"}) == Clients(count=3)
     links = {"uplink": "unlimited", "downlink": "1 kbit/s"}
     network = Network.model_validate({"latency": "20 ms", **links})
-    assert network.latency == ConstantTime(value="20 ms")  # type: ignore[arg-type]
-    assert (network.uplink.value, network.downlink.value) == (None, 1000.0)  # type: ignore[union-attr]
+    assert network.latency == constant(0.02)
+    assert isinstance(network.uplink, Constant) and isinstance(network.downlink, Constant)
+    assert (network.uplink.value, network.downlink.value) == (None, 1000.0)
     table = {"kind": "lognormal", "median": "20 ms", "sigma": 0.5}
-    assert isinstance(Network.model_validate({"latency": table, **links}).latency, LogNormalTime)
+    assert isinstance(Network.model_validate({"latency": table, **links}).latency, LogNormal)
 
 
 def test_image_data_knows_its_number_of_classes() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.protocol_loader import find_protocol
-from sim.scenario import digest, load_scenario
-from sim.sources import Source, digest_of, sources_of
+from sim.scenario.protocol_loader import find_protocol
+from sim.scenario.scenario import digest, load_scenario
+from sim.scenario.sources import Source, digest_of, sources_of
 from tests.scenario.texts import SMALL, write
 
 OWN = """\

@@ -6,12 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 import sim
-from sim.cli import app
+from sim.cli.commands import app
 from sim.errors import UserError
 from sim.results.store import RunDirectory
-from sim.run import run_scenario
-from sim.scenario import load_scenario, to_toml
-from sim.scenario_checks import about_servers
+from sim.run.running import run_scenario
+from sim.scenario.checks import about_servers
+from sim.scenario.scenario import load_scenario, to_toml
 from tests.scenario.texts import FULL, SMALL, changed, write
 
 SCENARIOS = Path(sim.__path__[0]).parent / "scenarios"
@@ -48,8 +48,8 @@ def test_an_own_protocol_is_named_as_it_was_typed(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.build.simulation.check", lambda *given: None)
-    monkeypatch.setattr("sim.outline.outline", lambda *given: [])
+    monkeypatch.setattr("sim.run.building.check", lambda *given: None)
+    monkeypatch.setattr("sim.cli.outline.outline", lambda *given: [])
     result = CliRunner().invoke(app, ["check", str(FEDAVG), "--set", "protocol.name=local"])
     assert result.exit_code == 0
     assert result.stderr.startswith(f"{FEDAVG}: left out, as ")

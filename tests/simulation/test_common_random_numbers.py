@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.build.devices import DeviceMaker
 from sim.learning.engine.batches import draw_batches
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from sim.world.wire import Wire
 from tests.simulation.worlds import DIGITS, events, simulation
 
@@ -45,14 +44,14 @@ def world(count: int, folder: Path, *overrides: str) -> AbstractContextManager[S
 def test_devices_stay_the_same(tmp_path: Path) -> None:
     with world(N, tmp_path) as built, world(N + 1, tmp_path) as larger:
         for client in range(N):
-            few, more = DeviceMaker(built.scenario, None), DeviceMaker(larger.scenario, None)
+            few, more = (each.scenario.devices.build(1, None) for each in (built, larger))
             assert few.cost_model(client) == more.cost_model(client)
             first, second = few.slowness(client), more.slowness(client)
             times = [k * 0.7 for k in range(60)]
             assert [first.finish_s(time, 0.3) for time in times] == [
                 second.finish_s(time, 0.3) for time in times
             ]
-        speeds = {DeviceMaker(larger.scenario, None).cost_model(client) for client in range(N + 1)}
+        speeds = {larger.scenario.devices.build(1, None).cost_model(client) for client in range(N + 1)}
         assert len(speeds) == N + 1  # so equal ones mean something
 
 

@@ -12,7 +12,7 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 CLIENTS = 6
@@ -109,7 +109,7 @@ def worlds(draw: st.DrawFn) -> str:
 
 def check(folder: Path, text: str) -> None:
     with simulation(folder, text) as built:
-        built.on_evaluated = lambda: messages_are_conserved(built)
+        built.observer.on_evaluated = lambda: messages_are_conserved(built)
         built.run()
         assert [str(failure) for failure in built.supervisor.failures] == []
         assert built.loop.time() == DURATION_S
@@ -179,7 +179,7 @@ def iterations_never_decrease_in_a_life(built: Simulation) -> None:
             for event in built.events
             if client.index in event.clients and event.kind == "rejoin" and event.state == "fresh"
         ]
-        times, values = built.metrics.series(client.name, "iterations")
+        times, values = built.observer.metrics.series(client.name, "iterations")
         for k in range(1, len(times)):
             afresh = any(times[k - 1] < time_s <= times[k] for time_s in began_s)
             assert afresh or values[k] >= values[k - 1]

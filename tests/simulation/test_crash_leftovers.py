@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 # Steps take 0.125 s: at 1.3 s ten are done and the eleventh is under way.
@@ -127,7 +127,7 @@ def test_who_comes_back_afresh_starts_anew(tmp_path: Path) -> None:
     with simulation(tmp_path, QUADRATIC, *exact, "run.duration=3 s", f"churn=[{CRASH}, {rejoin}]") as built:
         built.run()
         assert built.clients[2].learner.iterations == 8
-        assert built.metrics.series("client-2", "iterations").values.tolist() == [0, 8, 0, 8]
+        assert built.observer.metrics.series("client-2", "iterations").values.tolist() == [0, 8, 0, 8]
         with simulation(tmp_path, QUADRATIC, *exact, "run.duration=1 s") as first_second:
             first_second.run()
             np.testing.assert_allclose(parameters(built, 2), parameters(first_second, 2), rtol=1e-6)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.results.store import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 

@@ -9,9 +9,9 @@ from statistics import median
 
 import pytest
 
-from sim.build.devices import DeviceMaker
 from sim.errors import UserError
-from sim.scenario import Scenario, load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.sections.devices import DevicesOfClients
 from tests.simulation.worlds import DIGITS, QUADRATIC, simulation
 
 FOLDER = os.environ.get("COTERIE_DATA")
@@ -39,8 +39,12 @@ def loaded(folder: Path, text: str, *overrides: str) -> Scenario:
     return load_scenario(path, overrides)
 
 
+def devices_of(scenario: Scenario, data_dir: Path | None) -> DevicesOfClients:
+    return scenario.devices.build(scenario.run.seed, data_dir)
+
+
 def test_classes_have_the_shares_that_they_state(tmp_path: Path) -> None:
-    devices = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=1000"), None)
+    devices = devices_of(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=1000"), None)
     times = [devices.cost_model(client).step_time_s for client in range(1000)]
     factors = [devices.slowness(client).factor for client in range(1000)]
     assert times[0] == 0.01
@@ -50,14 +54,14 @@ def test_classes_have_the_shares_that_they_state(tmp_path: Path) -> None:
 
 
 def test_a_client_keeps_its_class_when_others_come(tmp_path: Path) -> None:
-    few = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=50"), None)
-    many = DeviceMaker(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=51"), None)
+    few = devices_of(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=50"), None)
+    many = devices_of(loaded(tmp_path, QUADRATIC + CLASSES, "clients.count=51"), None)
     assert all(few.cost_model(k) == many.cost_model(k) for k in range(50))
 
 
 def test_an_override_wins_over_a_class(tmp_path: Path) -> None:
     text = QUADRATIC + CLASSES + '\n[[devices.override]]\nclients = [0]\nstep_time = "3 s"\nslowdown = 2\n'
-    devices = DeviceMaker(loaded(tmp_path, text), None)
+    devices = devices_of(loaded(tmp_path, text), None)
     assert (devices.cost_model(0).step_time_s, devices.slowness(0).factor) == (3.0, 2.0)
 
 
@@ -68,12 +72,12 @@ def test_measured_speeds_are_scaled_to_their_median(tmp_path: Path) -> None:
         scores = [float(row["ai_score"]) for row in csv.DictReader(file)]
     speed = '{ kind = "trace", median = "20 GFLOP/s" }'
     text = QUADRATIC.replace('step_time = "125 ms"', f"speed = {speed}")
-    devices = DeviceMaker(loaded(tmp_path, text, "clients.count=400"), Path(FOLDER))
+    devices = devices_of(loaded(tmp_path, text, "clients.count=400"), Path(FOLDER))
     drawn = [devices.cost_model(client).flops_per_s for client in range(400)]
     possible = {round(20e9 * score / median(scores)) for score in scores}
     assert {round(speed or 0.0) for speed in drawn} <= possible and len(set(drawn)) > 100
     slower = QUADRATIC.replace('"125 ms"', '{ kind = "trace", median = "100 ms" }')
-    of_time = DeviceMaker(loaded(tmp_path, slower, "clients.count=400"), Path(FOLDER))
+    of_time = devices_of(loaded(tmp_path, slower, "clients.count=400"), Path(FOLDER))
     for client in range(400):
         time_s = of_time.cost_model(client).step_time_s
         assert time_s is not None
@@ -83,11 +87,11 @@ def test_measured_speeds_are_scaled_to_their_median(tmp_path: Path) -> None:
 def test_slow_times_of_a_file_and_of_a_period(tmp_path: Path) -> None:
     (tmp_path / "slow.csv").write_text("time_s,factor\n0,1\n2,4\n3,1\n")
     text = QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\noffset = "2 s"\n'
-    assert DeviceMaker(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 0.25) == 1.0
+    assert devices_of(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 0.25) == 1.0
     text = QUADRATIC + '\n[devices.periodic]\nperiod = "10 s"\nshare = 0.5\nfactor = 2\nphase = "5 s"\n'
-    assert DeviceMaker(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 1.0) == 2.0
+    assert devices_of(loaded(tmp_path, text), None).slowness(0).finish_s(0.0, 1.0) == 2.0
     text = text.replace('phase = "5 s"\n', "")
-    devices = DeviceMaker(loaded(tmp_path, text), None)
+    devices = devices_of(loaded(tmp_path, text), None)
     assert len({round(devices.slowness(client).finish_s(0.0, 6.0), 6) for client in range(6)}) > 1
 
 
@@ -107,7 +111,7 @@ def test_recurring_slow_times_may_be_those_of_some(tmp_path: Path, kind: str) ->
     def finish_s(whom: str) -> list[float]:
         """When a job of ten seconds that each client begins at once is done."""
         text = QUADRATIC + f"\n[devices.{kind}]\n{settings}\n{factor}{whom}"
-        devices = DeviceMaker(loaded(tmp_path, text, "clients.count=400"), None)
+        devices = devices_of(loaded(tmp_path, text, "clients.count=400"), None)
         return [devices.slowness(client).finish_s(0.0, 10.0) for client in range(400)]
 
     everybodys = finish_s("")
@@ -131,7 +135,7 @@ def test_recurring_slow_times_may_be_those_of_some(tmp_path: Path, kind: str) ->
 )
 def test_a_trace_of_slow_times_without_a_length_is_refused(tmp_path: Path, end_s: str, problem: str) -> None:
     (tmp_path / "slow.csv").write_text(f"time_s,factor\n0,1\n{end_s},2\n")
-    devices = DeviceMaker(loaded(tmp_path, QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\n'), None)
+    devices = devices_of(loaded(tmp_path, QUADRATIC + '\n[devices.measured]\nfile = "slow.csv"\n'), None)
     with pytest.raises(UserError, match=rf"slow\.csv, line 3: {problem}"):
         devices.slowness(0)
 

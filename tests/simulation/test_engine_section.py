@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from sim.build import engine as engine_of
-from sim.build.simulation import build, check
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.choice import usable_cores
 from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.kernels import Kernel
 from sim.results.store import RunDirectory
-from sim.run import run_scenario
-from sim.scenario import load_scenario
+from sim.run import engine as engine_of
+from sim.run.building import build, check
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 
 FASTEST = "engine.way=fastest"
@@ -133,7 +133,7 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
     hashes = set()
     for cores in ("1", "2", "7"):
         out = str(tmp_path / cores)
-        command = [sys.executable, "-m", "sim.cli", "run", str(file), "--quiet", "--out", out]
+        command = [sys.executable, "-m", "sim.cli.commands", "run", str(file), "--quiet", "--out", out]
         subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": cores}, check=True, capture_output=True)
         [directory] = (tmp_path / cores).iterdir()
         hashes.add(RunDirectory.load(directory).summary()["trace_hash"])
@@ -244,6 +244,6 @@ def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fail(*arguments: object, download: bool) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("sim.build.simulation.load_learning", fail)
+    monkeypatch.setattr("sim.run.building.load_learning", fail)
     with pytest.raises(UserError, match="no room for the data and the models at the start"):
         build(load(tmp_path, DIGITS), device="cpu")

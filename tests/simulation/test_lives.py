@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\
@@ -99,7 +99,7 @@ def test_a_failing_client_is_reported_and_takes_nobody_down(tmp_path: Path) -> N
         assert lives(built) == [(0.0, "start"), (3.0, "failed")]
         assert built.churn.failed == 1
         assert built.clients[2].device.down_s == 2.0
-        assert built.metrics.series("all", "alive").values.tolist() == [6, 5]
+        assert built.observer.metrics.series("all", "alive").values.tolist() == [6, 5]
 
 
 def test_a_failed_client_is_restarted_so_many_times(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_failed_client_is_restarted_so_many_times(tmp_path: Path) -> None:
         assert built.clients[2].device.down_s == 8.5 - 3 * steps_s
         assert iterations(built)[0] == 68
         # A new life starts from the beginning.
-        distances = built.metrics.series("client-2", "distance")
+        distances = built.observer.metrics.series("client-2", "distance")
         assert distances.values[2] < distances.values[0] / 2
         assert distances.values[3] > distances.values[2]
 
@@ -140,7 +140,7 @@ def test_a_run_without_anybody_left_ends(tmp_path: Path, supervision: str) -> No
         built.run()
         assert built.clients_up == []
         assert built.loop.time() == 2.125 * (2 if "restart" in supervision else 1)
-        assert built.metrics.series("all", "alive").times[-1] == built.loop.time()
+        assert built.observer.metrics.series("all", "alive").times[-1] == built.loop.time()
 
 
 def test_a_run_goes_on_for_who_is_still_to_come(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.simulation import Simulation
+from sim.run.simulation import Simulation
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")
@@ -63,8 +63,8 @@ def test_evaluating_ten_times_as_often_changes_nothing(tmp_path: Path, overrides
             assert not often.supervisor.failures
             assert messages(often) == messages(seldom)
             assert len(messages(often)) > 50
-            assert len(often.metrics.mean("accuracy").times) == 31
-            assert len(seldom.metrics.mean("accuracy").times) == 4
+            assert len(often.observer.metrics.mean("accuracy").times) == 31
+            assert len(seldom.observer.metrics.mean("accuracy").times) == 4
             np.testing.assert_allclose(parameters(often), parameters(seldom), rtol=1e-4, atol=1e-6)
 
 
@@ -76,7 +76,7 @@ def test_evaluating_ten_times_as_often_changes_nothing(tmp_path: Path, overrides
 def test_the_start_and_the_end_are_evaluated_once(tmp_path: Path, every: str, expected: list[float]) -> None:
     with simulation(tmp_path, QUADRATIC, "run.duration=2.1 s", f"run.evaluate_every={every}") as built:
         built.run()
-        assert built.metrics.series("client-0", "distance").times.tolist() == expected
+        assert built.observer.metrics.series("client-0", "distance").times.tolist() == expected
 
 
 def test_evaluation_by_iterations_waits_for_every_client_that_is_up(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_evaluation_by_iterations_waits_for_every_client_that_is_up(tmp_path: Pa
         "run.duration=6.5 s",
     ) as built:
         built.run()
-        times, iterations = built.metrics.series("client-2", "iterations")
-        others = built.metrics.series("client-0", "iterations").values
+        times, iterations = built.observer.metrics.series("client-2", "iterations")
+        others = built.observer.metrics.series("client-0", "iterations").values
     assert times.tolist() == [0.0, 3.125, 6.25, 6.5]
     assert iterations.tolist() == [0, 5, 10, 10]
     assert others.tolist() == [0, 25, 50, 52]
@@ -106,7 +106,7 @@ def test_evaluation_by_iterations_does_not_wait_for_who_is_gone(tmp_path: Path, 
         f"churn=[{{at='1.5 s', event='{event}', clients=[2]}}]",
     ) as built:
         built.run()
-        times, iterations = built.metrics.series("client-0", "iterations")
+        times, iterations = built.observer.metrics.series("client-0", "iterations")
     # At 1.5 s all others have done 12: two evaluations are overdue, and one makes up for both.
     assert times.tolist() == [0.0, 1.5, 1.875, 2.5, 3.0]
     assert iterations.tolist() == [0, 12, 15, 20, 24]
@@ -121,8 +121,8 @@ def test_a_newcomer_is_waited_for(tmp_path: Path) -> None:
         "churn=[{at='1.5 s', event='join', clients=[5]}]",
     ) as built:
         built.run()
-        assert built.metrics.series("client-0", "iterations").times.tolist() == [0.0, 1.25, 4.0, 5.0]
-        assert built.metrics.series("client-5", "iterations").values.tolist() == [20, 28]
+        assert built.observer.metrics.series("client-0", "iterations").times.tolist() == [0.0, 1.25, 4.0, 5.0]
+        assert built.observer.metrics.series("client-5", "iterations").values.tolist() == [20, 28]
 
 
 def test_a_run_ends_by_iterations(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_run_ends_by_iterations(tmp_path: Path) -> None:
         "run.duration=1 min",
     ) as built:
         built.run()
-        times, iterations = built.metrics.series("client-2", "iterations")
+        times, iterations = built.observer.metrics.series("client-2", "iterations")
         assert built.loop.time() == 7.5
     assert times.tolist() == [0.0, 3.125, 6.25, 7.5]
     assert iterations.tolist() == [0, 5, 10, 12]
@@ -157,7 +157,7 @@ def test_a_run_by_iterations_ends_although_the_slowest_is_gone(tmp_path: Path, p
     with simulation(tmp_path, text, f"protocol.name={protocol}", "run.iterations=20", slow, *crash) as built:
         built.run()
         assert built.loop.time() == 5.0
-        assert built.metrics.series("client-0", "iterations").values[-1] == 40
+        assert built.observer.metrics.series("client-0", "iterations").values[-1] == 40
 
 
 def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
     with simulation(tmp_path, text, "protocol.name=fedavg", "run.iterations=1000", churn) as built:
         built.run()
         assert built.loop.time() == 2.0
-        assert built.metrics.series("all", "alive").values[-1] == 0
+        assert built.observer.metrics.series("all", "alive").values[-1] == 0
 
 
 OWN = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.results.store import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 

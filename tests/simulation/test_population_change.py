@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.run import run_scenario
-from sim.scenario import load_scenario
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
 
 SCENARIO = """\
 # Do the survivors recover, and do newcomers catch up, when a third of the clients is replaced?

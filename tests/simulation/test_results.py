@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from sim.results.store import RunDirectory
-from sim.run import RunResult, run_scenario
-from sim.scenario import load_scenario
+from sim.run.running import RunResult, run_scenario
+from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
 
 WORLD = (

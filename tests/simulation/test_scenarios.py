@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sim.build.simulation import build
 from sim.learning.engine import Vector
-from sim.scenario import load_scenario
+from sim.run.building import build
+from sim.scenario.scenario import load_scenario
 from sim.world.network import Counts
 
 FOLDER = Path(__file__).parents[2] / "scenarios"

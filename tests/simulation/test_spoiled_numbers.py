@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sim import machine
-from sim.build.simulation import check
-from sim.cli import app
+from sim.cli.commands import app
 from sim.errors import UserError
 from sim.learning import vision
-from sim.scenario import load_scenario
+from sim.run import machine
+from sim.run.building import check
+from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, write
 

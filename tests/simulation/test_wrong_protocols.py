@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from sim.cli import app
+from sim.cli.commands import app
 from sim.results.store import RunDirectory
 from tests.simulation.worlds import QUADRATIC, write
 

@@ -7,10 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.build.simulation import build
-from sim.run import RunResult, run_scenario
-from sim.scenario import Scenario, load_scenario
-from sim.simulation import Simulation
+from sim.run.building import build
+from sim.run.running import RunResult, run_scenario
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import Scenario, load_scenario
 
 # A step takes an eighth of a second, so that times are exact binary numbers and can be compared with ==.
 QUADRATIC = """\

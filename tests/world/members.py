@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant
+from protocols.membership.view import MembershipView
+from sim.kernel.clock import VirtualLoop
 from sim.world.links import LinkModel, NetworkModel
-from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
+from tests.world.quantities import constant
 
 
 class Members:
@@ -18,12 +18,12 @@ class Members:
     def __init__(
         self,
         names: Sequence[str],
-        make: Callable[[str, VirtualLoop], Membership],
+        make: Callable[[str, VirtualLoop], MembershipView],
         model: NetworkModel | None = None,
         seed: int = 1,
     ) -> None:
         self.loop = VirtualLoop()
-        self.network = SimulatedNetwork(self.loop, seed, model or NetworkModel(LinkModel(Constant(0.01))))
+        self.network = SimulatedNetwork(self.loop, seed, model or NetworkModel(LinkModel(constant(0.01))))
         self.members = {name: make(name, self.loop) for name in names}
         self.happened: list[tuple[float, str, str, bool]] = []
         self.up: set[str] = set()

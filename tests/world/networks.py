@@ -1,16 +1,17 @@
 """A network with five actors, whose events are written down."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from actors.codec import size
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant, Distribution
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws
+from sim.world.distributions import Distribution
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
-from sim.world.random import Draws
+from tests.world.quantities import constant
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,28 @@ def number_of(envelope: Envelope) -> int:
 UNIT_BYTES = size(Envelope("a", "b", Note(0)))  # of a note without payload, between names of one letter
 
 
-@dataclass(frozen=True)
 class Scripted(Distribution):
     """Gives out the listed values."""
 
-    values: list[float] = field(default_factory=list)
+    values: list[float]
 
     def sample(self, draws: Draws) -> float:
         return self.values.pop(0)
 
-    def mean(self) -> float:
+    @property
+    def typical(self) -> float:
         raise NotImplementedError
+
+
+def scripted(values: Sequence[float]) -> Scripted:
+    """Gives out these values."""
+    return Scripted.model_construct(values=list(values))
 
 
 def network_model(**settings: Any) -> NetworkModel:
     """A model from the settings of both classes; the latency is a quarter of a second if none is given."""
     of_link = {field.name for field in fields(LinkModel) if field.init}
-    link = LinkModel(**{"latency": Constant(0.25)} | {k: v for k, v in settings.items() if k in of_link})
+    link = LinkModel(**{"latency": constant(0.25)} | {k: v for k, v in settings.items() if k in of_link})
     return NetworkModel(link, **{k: v for k, v in settings.items() if k not in of_link})
 
 

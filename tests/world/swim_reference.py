@@ -1,4 +1,4 @@
-"""SWIM in nothing but Python: the rules of sim.world.failure_detection once more, to compare statistics."""
+"""SWIM in nothing but Python: the rules of protocols.membership.swim once more, to compare statistics."""
 
 from __future__ import annotations
 

@@ -11,37 +11,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.build.traces import spot_sessions
+from sim.kernel.random import Draws
 from sim.world.churn import absent_at_start, validate_schedule
 from sim.world.churn_processes import (
-    Session,
+    DiurnalChurn,
     deal,
-    diurnal_factor,
     poisson_sessions,
-    sessions_of_size,
 )
-from sim.world.distributions import Constant, Distribution, LogNormal, Weibull
-from sim.world.random import Draws
+from sim.world.distributions import Distribution
+from sim.world.sessions import ExponentialLength, Session, WeibullLength, sessions_of_size, spot_sessions
+from tests.world.quantities import constant, lognormal
 
 FOLDER = os.environ.get("COTERIE_DATA")
 HOUR_S = 3600.0
 
 
+def exponential(mean_s: float) -> Distribution:
+    return ExponentialLength(kind="exponential", mean=f"{mean_s!r} s")  # type: ignore[arg-type]
+
+
+def weibull(scale_s: float, shape: float) -> Distribution:
+    return WeibullLength(kind="weibull", scale=f"{scale_s!r} s", shape=shape)  # type: ignore[arg-type]
+
+
 def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
-    return poisson_sessions(every_s, length, until_s, Draws(seed, "arrivals"), Draws(seed, "lengths"))
+    return poisson_sessions(every_s, length.sample, until_s, Draws(seed, "arrivals"), Draws(seed, "lengths"))
 
 
-@pytest.mark.parametrize("length", [Weibull(60.0), Weibull(40.0, 0.6), LogNormal(40.0, 1.0)], ids=str)
-def test_the_mean_population_is_rate_times_mean_session(length: Distribution) -> None:
+@pytest.mark.parametrize(
+    ("length", "mean_s"),
+    [
+        (exponential(60.0), 60.0),
+        (weibull(40.0, 0.6), 40.0 * math.gamma(1 + 1 / 0.6)),
+        (lognormal(40.0, 1.0), 40.0 * math.exp(0.5)),
+    ],
+)
+def test_the_mean_population_is_rate_times_mean_session(length: Distribution, mean_s: float) -> None:
     """M/G/infinity: whatever the distribution of the sessions (a queue with a server for everybody)."""
     drawn = sessions(length, 60_000.0)
     begin_s, end_s = 5_000.0, 60_000.0
     inside_s = sum(max(0.0, min(end, end_s) - max(start, begin_s)) for start, end in drawn)
-    assert inside_s / (end_s - begin_s) == pytest.approx(length.mean() / 2.0, rel=0.03)
+    assert inside_s / (end_s - begin_s) == pytest.approx(mean_s / 2.0, rel=0.03)
 
 
 def test_the_population_is_poisson() -> None:
-    drawn = sessions(Weibull(60.0), 60_000.0)
+    drawn = sessions(exponential(60.0), 60_000.0)
     counts = [sum(start <= time < end for start, end in drawn) for time in range(1_000, 60_000, 240)]
     variance = mean([(count - mean(counts)) ** 2 for count in counts])
     assert variance == pytest.approx(mean(counts), rel=0.2)
@@ -49,23 +63,31 @@ def test_the_population_is_poisson() -> None:
 
 @pytest.mark.parametrize(("shape", "mean_s", "deviation_s"), [(1.0, 10.0, 10.0), (2.0, 8.862, 4.633)])
 def test_weibull_has_the_moments_of_its_formula(shape: float, mean_s: float, deviation_s: float) -> None:
-    draws, length = Draws(1, "weibull"), Weibull(10.0, shape)
+    draws, length = Draws(1, "weibull"), weibull(10.0, shape)
     drawn = [length.sample(draws) for _ in range(20_000)]
-    assert length.mean() == pytest.approx(mean_s, rel=1e-3)
     assert mean(drawn) == pytest.approx(mean_s, rel=0.02)
     assert math.sqrt(mean([(x - mean_s) ** 2 for x in drawn])) == pytest.approx(deviation_s, rel=0.03)
 
 
 def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
     period_s, amplitude, days = 1_000.0, 0.8, 400
+    process = DiurnalChurn.model_validate(
+        {
+            "kind": "diurnal",
+            "every": "1 s",
+            "session": {"kind": "exponential", "mean": "1 s"},
+            "period": f"{period_s} s",
+            "amplitude": amplitude,
+        }
+    )
     drawn = poisson_sessions(
         1.0,
-        Constant(1.0),
+        constant(1.0).sample,
         days * period_s,
         Draws(1, "a"),
         Draws(1, "b"),
-        rate_factor=diurnal_factor(period_s, amplitude),
-        rate_factor_max=1 + amplitude,
+        rate_factor=process.rate_factor,
+        rate_factor_max=process.rate_factor_max,
     )
     for quarter in range(4):
         low, high = quarter * math.pi / 2, (quarter + 1) * math.pi / 2

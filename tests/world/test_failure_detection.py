@@ -8,10 +8,8 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from sim.world.active_membership import Swim
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant
-from sim.world.failure_detection import (
+from protocols.membership.active import SwimView
+from protocols.membership.swim import (
     ALIVE,
     SUSPECT,
     FailureDetector,
@@ -20,11 +18,12 @@ from sim.world.failure_detection import (
     SwimPing,
     SwimSettings,
 )
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws
 from sim.world.links import LinkModel, NetworkModel
-from sim.world.loss import IndependentLoss
-from sim.world.partitions import Partition
-from sim.world.random import Draws
+from sim.world.partitions import Cut
 from tests.world.members import Members
+from tests.world.quantities import constant, independent
 from tests.world.swim_reference import Reference
 
 NAMES = [f"m{number:02}" for number in range(30)]
@@ -38,9 +37,9 @@ def group(
     seed: int = 1,
     **settings: float,
 ) -> Members:
-    def make(name: str, loop: object) -> Swim:
+    def make(name: str, loop: object) -> SwimView:
         others = [other for other in names if other != name]
-        return Swim(name, others, absent, loop, seed, SwimSettings(**settings))  # type: ignore[arg-type]
+        return SwimView(name, others, absent, loop, Draws(seed, "swim", name), SwimSettings(**settings))  # type: ignore[arg-type]
 
     return Members(names, make, model, seed)
 
@@ -134,7 +133,7 @@ def test_who_joins_late_is_watched_like_all_others() -> None:
 
 
 def test_losses_kill_nobody() -> None:
-    members = group(model=NetworkModel(LinkModel(Constant(0.01), reliable=False, loss=IndependentLoss(0.1))))
+    members = group(model=NetworkModel(LinkModel(constant(0.01), reliable=False, loss=independent(0.1))))
     members.start()
     members.run(120.0)
     assert members.network.counts.lost > 500
@@ -145,7 +144,7 @@ def test_losses_kill_nobody() -> None:
 def test_losses_kill_as_few_as_in_an_independent_simulation() -> None:
     """60 members, a tenth of the datagrams lost, 40 s: suspicions, refutations and false deaths in a run."""
     names, runs, loss, latency_s, until_s = [f"m{number:02}" for number in range(60)], 40, 0.1, 0.01, 40.0
-    lossy = NetworkModel(LinkModel(Constant(latency_s), reliable=False, loss=IndependentLoss(loss)))
+    lossy = NetworkModel(LinkModel(constant(latency_s), reliable=False, loss=independent(loss)))
 
     def ours(seed: int) -> tuple[int, int, int]:
         members = group(names, model=lossy, seed=seed)
@@ -225,8 +224,8 @@ def test_a_suspect_is_told_until_its_refutation_arrives() -> None:
 
 
 def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
-    cut = Partition(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
-    members = group(model=NetworkModel(LinkModel(Constant(0.01)), partitions=(cut,)), reconnect_s=5.0)
+    cut = Cut(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
+    members = group(model=NetworkModel(LinkModel(constant(0.01)), partitions=(cut,)), reconnect_s=5.0)
     members.start()
     members.run(40.0)
     assert all(len(member.peers) == 14 for member in members.members.values())
@@ -237,8 +236,8 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
 @pytest.mark.parametrize("how", ["leave", "crash"])
 def test_who_comes_back_unheard_is_found_by_its_pings(how: str) -> None:
     others = tuple(name for name in NAMES if name != "m03")
-    cut = Partition(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
-    members = group(model=NetworkModel(LinkModel(Constant(0.01)), partitions=(cut,)))
+    cut = Cut(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
+    members = group(model=NetworkModel(LinkModel(constant(0.01)), partitions=(cut,)))
     members.start()
     members.run(10.0)
     getattr(members, how)("m03")
@@ -266,8 +265,8 @@ def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> 
 
 
 def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
-    one_way = Partition(0.0, 1e6, sources=("m00",), targets=("m01",))
-    members = group(NAMES[:5], model=NetworkModel(LinkModel(Constant(0.01)), partitions=(one_way,)))
+    one_way = Cut(0.0, 1e6, sources=("m00",), targets=("m01",))
+    members = group(NAMES[:5], model=NetworkModel(LinkModel(constant(0.01)), partitions=(one_way,)))
     members.start()
     members.run(100.0)
     assert members.network.counts.by_type["SwimPingRequest"][0] > 30

@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.cities import CITIES, draw_city
-from sim.world.latency import (
-    EARTH_RADIUS_M,
-    NodeLatency,
-    fibre_seconds,
-    great_circle_m,
-    one_way_seconds,
-    sampled_nodes,
-)
-from sim.world.random import Draws
+from sim.kernel.random import Draws
+from sim.world.latency.cities import CITIES, draw_city
+from sim.world.latency.measured import one_way_seconds, sampled_nodes
+from sim.world.latency.nodes import NodeLatency
+from sim.world.latency.positions import EARTH_RADIUS_M, fibre_seconds, great_circle_m
 from tests.world.networks import World
 
 MATRIX = np.array([[[0.0, 0.5, 2.0], [1.0, 0.25, 4.0], [8.0, 16.0, 0.0]]])

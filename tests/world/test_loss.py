@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.loss import GilbertElliott, IndependentLoss, LossModel, LossProcess
-from sim.world.random import Draws
+from sim.kernel.random import Draws
+from sim.world.loss import BurstyLoss, LossModel, LossProcess
+from tests.world.quantities import bursty, independent
 
 PAIR = ("a", "b")
 
@@ -29,12 +30,12 @@ def losses(model: LossModel, count: int, every_s: float, seed: int = 1) -> list[
 
 
 def test_without_loss_there_is_no_process() -> None:
-    assert IndependentLoss().on(1, PAIR) is None
-    assert IndependentLoss().rate == 0
+    assert independent().on(1, PAIR) is None
+    assert independent().rate == 0
 
 
 def test_repetitions_are_geometric() -> None:
-    made = process(IndependentLoss(0.25))
+    made = process(independent(0.25))
     counts = [made.repetitions(float(number), 0.2) for number in range(20_000)]
     shares = [counts.count(k) / len(counts) for k in range(3)]
     assert shares == pytest.approx([3 / 4, 3 / 16, 3 / 64], abs=0.012)  # about four standard deviations
@@ -47,19 +48,17 @@ def test_repetitions_are_geometric() -> None:
 # b + (1 - b) exp(-d / tau).
 
 GOOD_S, BAD_S, EVERY_S = 9.0, 1.0, 0.1
-BURSTY = GilbertElliott(GOOD_S, BAD_S)
+BURSTY = bursty(GOOD_S, BAD_S)
 TAU_S = 1 / (1 / GOOD_S + 1 / BAD_S)
 
 
 def test_the_rate_is_that_of_the_formula() -> None:
     assert BURSTY.rate == 0.1
-    assert GilbertElliott(3.0, 1.0, loss_good=0.1, loss_bad=0.5).rate == pytest.approx(0.2)
+    assert bursty(3.0, 1.0, loss_good=0.1, loss_bad=0.5).rate == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
-    "model", [BURSTY, GilbertElliott(9.0, 1.0, loss_good=0.02, loss_bad=0.5), GilbertElliott(1.0, 1.0)]
-)
-def test_as_much_is_lost_as_the_formula_says(model: GilbertElliott) -> None:
+@pytest.mark.parametrize("model", [BURSTY, bursty(9.0, 1.0, loss_good=0.02, loss_bad=0.5), bursty(1.0, 1.0)])
+def test_as_much_is_lost_as_the_formula_says(model: BurstyLoss) -> None:
     lost = losses(model, 200_000, EVERY_S)
     # 20,000 s hold at least 2,000 spells: the standard deviation of the bad share is at most 0.005.
     assert sum(lost) / len(lost) == pytest.approx(model.rate, abs=0.012)
@@ -75,7 +74,7 @@ def test_bursts_are_as_long_as_the_formula_says() -> None:
 
 
 def test_independent_losses_come_in_shorter_bursts() -> None:
-    runs = [len(list(run)) for lost, run in groupby(losses(IndependentLoss(0.1), 20_000, EVERY_S)) if lost]
+    runs = [len(list(run)) for lost, run in groupby(losses(independent(0.1), 20_000, EVERY_S)) if lost]
     assert sum(runs) / len(runs) == pytest.approx(1 / 0.9, rel=0.03)
 
 
@@ -97,7 +96,7 @@ def test_losses_of_two_moments_are_correlated_as_the_formula_says() -> None:
 def test_a_message_is_repeated_until_the_first_moment_in_a_good_spell(
     seed: int, times_s: list[float], every_s: float
 ) -> None:
-    model = GilbertElliott(2.0, 1.0)
+    model = bursty(2.0, 1.0)
     repeating = process(model, seed)
     for time_s in sorted(times_s):
         watching = process(model, seed)
@@ -111,7 +110,7 @@ def test_repetitions_through_bursts_are_as_many_as_the_formula_says() -> None:
     # With every transmission in a bad spell lost, a message waits for the end of the spell, which is as far
     # away as if it had just begun: so the share b of the messages is repeated, 1 / (1 - exp(-d / bad)) times
     # on average, where hardly any spell begins between two repetitions (d is small beside good).
-    made = process(GilbertElliott(50.0, 1.0))
+    made = process(bursty(50.0, 1.0))
     counts = [made.repetitions(30.0 * number, 0.25) for number in range(40_000)]
     repeated = [count for count in counts if count]
     assert len(repeated) / len(counts) == pytest.approx(1 / 51, rel=0.15)
@@ -119,13 +118,13 @@ def test_repetitions_through_bursts_are_as_many_as_the_formula_says() -> None:
 
 
 def test_a_repetition_has_the_loss_of_its_own_moment() -> None:
-    made = process(GilbertElliott(1e9, 1.0, loss_good=0.5, loss_bad=1.0))  # good, and it stays so
+    made = process(bursty(1e9, 1.0, loss_good=0.5, loss_bad=1.0))  # good, and it stays so
     counts = [made.repetitions(float(number), 0.2) for number in range(10_000)]
     assert [counts.count(k) / 10_000 for k in range(3)] == pytest.approx([1 / 2, 1 / 4, 1 / 8], abs=0.02)
 
 
 def test_bad_spells_depend_on_seed_and_pair_and_not_on_who_looks() -> None:
-    model = GilbertElliott(2.0, 1.0)
+    model = bursty(2.0, 1.0)
     often, seldom = process(model), process(model)
     seen = {number: often.lost(number / 8) for number in range(800)}
     assert {number: seldom.lost(number / 8) for number in range(0, 800, 40)}.items() <= seen.items()
@@ -135,19 +134,18 @@ def test_bad_spells_depend_on_seed_and_pair_and_not_on_who_looks() -> None:
 
 
 def test_a_datagram_takes_one_number() -> None:
-    draws, made = Draws(1, "loss", *PAIR), process(GilbertElliott(1e9, 1.0, loss_good=0.5))
+    draws, made = Draws(1, "loss", *PAIR), process(bursty(1e9, 1.0, loss_good=0.5))
     assert [made.lost(float(number)) for number in range(50)] == [draws.uniform() < 0.5 for _ in range(50)]
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: IndependentLoss(1.0), "loss must be"),
-        (lambda: IndependentLoss(-0.1), "loss must be"),
-        (lambda: GilbertElliott(0.0, 1.0), "mean lengths"),
-        (lambda: GilbertElliott(1.0, math.inf), "mean lengths"),
-        (lambda: GilbertElliott(1.0, 1.0, loss_bad=1.5), "loss must be"),
-        (lambda: GilbertElliott(1.0, 1.0, loss_good=1.0), "or nothing ever arrives"),
+        (lambda: independent(1.0), "less than 1"),
+        (lambda: independent(-0.1), "greater than or equal to 0"),
+        (lambda: bursty(0.0, 1.0), "must be more than 0"),
+        (lambda: bursty(1.0, 1.0, loss_bad=1.5), "less than or equal to 1"),
+        (lambda: bursty(1.0, 1.0, loss_good=0.5, loss_bad=0.5), "must be more than loss_good"),
     ],
 )
 def test_refused(make: object, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Membership: what a client believes about its neighbours, and from what it learns."""
+"""MembershipView: what a client believes about its neighbours, and from what it learns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.membership import AllKnowing, Announced, Directory, Goodbye, Hello, Membership
+from protocols.membership.view import AnnouncedView, Goodbye, Hello, MembershipView
+from sim.world.membership.all_knowing import Directory, DirectoryView
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -22,7 +23,7 @@ class Model:
 class Post:
     """Delivers messages on the spot, as a client's actor would, unless the receiver is down."""
 
-    def __init__(self, members: dict[str, Membership]) -> None:
+    def __init__(self, members: dict[str, MembershipView]) -> None:
         self.members = members
         self.down: set[str] = set()
         self.log: list[tuple[str, str, object]] = []
@@ -54,12 +55,12 @@ def others(name: str) -> list[str]:
 
 
 def announced() -> Post:
-    return Post({name: Announced(name, others(name)) for name in NAMES})
+    return Post({name: AnnouncedView(name, others(name)) for name in NAMES})
 
 
 def all_knowing(up: str) -> Post:
     directory = Directory(up)
-    post = Post({name: AllKnowing(name, others(name), directory) for name in NAMES})
+    post = Post({name: DirectoryView(name, others(name), directory) for name in NAMES})
     post.down = {name for name in NAMES if name not in up}
     return post
 
@@ -84,14 +85,14 @@ def test_peers_are_sorted_and_a_list_that_was_read_stays_as_it_is(make: Callable
 
 
 def test_neighbours_are_sorted_and_named_once() -> None:
-    assert Announced("c", ["d", "a", "d"]).neighbours == ("a", "d")
+    assert AnnouncedView("c", ["d", "a", "d"]).neighbours == ("a", "d")
     with pytest.raises(ValueError, match="a cannot be its own neighbour"):
-        Announced("a", ["a", "b"])
+        AnnouncedView("a", ["a", "b"])
 
 
 def test_other_messages_are_the_clients() -> None:
-    assert not Announced("a", ["b"]).on_message(Model(), "b")
-    assert not AllKnowing("a", ["b"], Directory("ab")).on_message(Model(), "b")
+    assert not AnnouncedView("a", ["b"]).on_message(Model(), "b")
+    assert not DirectoryView("a", ["b"], Directory("ab")).on_message(Model(), "b")
 
 
 @pytest.mark.parametrize("message", [Hello(), Goodbye()])
@@ -114,13 +115,13 @@ def test_changes_are_reported_one_by_one(make: Callable[[], Post]) -> None:
 
 
 def test_repr() -> None:
-    member = Announced("a", ["b", "c"])
+    member = AnnouncedView("a", ["b", "c"])
     member.suspect("b")
-    assert repr(member) == "<Announced of a, 1 of 2 neighbours up>"
+    assert repr(member) == "<AnnouncedView of a, 1 of 2 neighbours up>"
 
 
 def test_who_comes_back_reports_what_it_believes_otherwise_than_before() -> None:
-    member = Announced("a", ["b", "c"])
+    member = AnnouncedView("a", ["b", "c"])
     member.suspect("b")
     log: list[tuple[str, bool]] = []
     member.on_change = lambda peer, up: log.append((peer, up))
@@ -132,11 +133,11 @@ def test_who_comes_back_reports_what_it_believes_otherwise_than_before() -> None
 
 
 def test_hello_and_goodbye_are_messages_to_the_topology_neighbours() -> None:
-    members: dict[str, Membership] = {
-        "a": Announced("a", ["b", "c"]),
-        "b": Announced("b", ["a"]),
-        "c": Announced("c", ["a"]),
-        "d": Announced("d", []),
+    members: dict[str, MembershipView] = {
+        "a": AnnouncedView("a", ["b", "c"]),
+        "b": AnnouncedView("b", ["a"]),
+        "c": AnnouncedView("c", ["a"]),
+        "d": AnnouncedView("d", []),
     }
     post = Post(members)
     members["a"].suspect("c")  # wrongly: it is told all the same
@@ -151,7 +152,7 @@ def test_hello_and_goodbye_are_messages_to_the_topology_neighbours() -> None:
 
 
 def test_membership_messages_are_consumed() -> None:
-    member = Announced("a", ["b"])
+    member = AnnouncedView("a", ["b"])
     assert member.on_message(Goodbye(), "b")
     assert member.peers == []
     assert member.on_message(Hello(), "b")
@@ -167,7 +168,7 @@ def test_a_crash_is_silent_until_somebody_suspects_it() -> None:
 
 
 def test_any_message_clears_a_suspicion() -> None:
-    member = Announced("a", ["b", "c"])
+    member = AnnouncedView("a", ["b", "c"])
     member.suspect("b")
     member.suspect("b")
     member.heard_from("c")
@@ -177,7 +178,7 @@ def test_any_message_clears_a_suspicion() -> None:
 
 
 def test_strangers_never_become_peers() -> None:
-    member = Announced("a", ["b"])
+    member = AnnouncedView("a", ["b"])
     member.heard_from("x")
     assert member.on_message(Hello(), "x")
     assert member.on_message(Goodbye(), "x")
@@ -227,8 +228,8 @@ def test_suspicions_and_late_messages_change_nothing() -> None:
 
 def test_only_neighbours_become_peers() -> None:
     directory = Directory(["a", "b"])
-    member = AllKnowing("a", ["b"], directory)
-    far = AllKnowing("c", ["b"], directory)
+    member = DirectoryView("a", ["b"], directory)
+    far = DirectoryView("c", ["b"], directory)
     far.join(no_tell)
     far.leave(no_tell)
     assert member.peers == ["b"]
@@ -250,15 +251,15 @@ def test_a_member_that_is_down_hears_nothing_and_looks_everything_up_when_it_is_
 
 def test_a_new_member_of_the_same_name_takes_the_place_of_the_old_one() -> None:
     directory = Directory("ab")
-    old = AllKnowing("a", "b", directory)
-    new = AllKnowing("a", "b", directory)
+    old = DirectoryView("a", "b", directory)
+    new = DirectoryView("a", "b", directory)
     directory.went_down("b")
     assert (old.peers, new.peers) == (["b"], [])
 
 
 def test_news_that_is_none_changes_nothing() -> None:
     directory = Directory("ab")
-    member = AllKnowing("a", "b", directory)
+    member = DirectoryView("a", "b", directory)
     log: list[tuple[str, bool]] = []
     member.on_change = lambda peer, up: log.append((peer, up))
     directory.came_up("b")

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from actors.codec import size
 from actors.message import Envelope
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant, LogNormal, Uniform
+from sim.kernel.clock import VirtualLoop
 from sim.world.links import NetworkModel
-from sim.world.loss import GilbertElliott, IndependentLoss
 from sim.world.network import SimulatedNetwork
-from sim.world.partitions import Partition, Partitions
-from tests.world.networks import UNIT_BYTES, Note, Scripted, World, network_model, number_of
+from sim.world.partitions import Cut, Partitions
+from tests.world.networks import UNIT_BYTES, Note, World, network_model, number_of, scripted
+from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_a_message_to_oneself_is_delivered_in_the_next_turn_and_not_before() -> 
 
 @pytest.mark.parametrize("shuffle_seed", [None, *range(10)])
 def test_a_reliable_link_keeps_the_order(shuffle_seed: int | None) -> None:
-    world = World(VirtualLoop(shuffle_seed), latency=Scripted([4.0, 1.0, 2.0, 3.5]))
+    world = World(VirtualLoop(shuffle_seed), latency=scripted([4.0, 1.0, 2.0, 3.5]))
     for number in range(4):
         world.send(number, "ab", number)
     assert world.run().received == [(4.0, "b", 0), (4.0, "b", 1), (4.0, "b", 2), (6.5, "b", 3)]
@@ -120,7 +119,7 @@ def test_a_reliable_link_keeps_the_order(shuffle_seed: int | None) -> None:
 
 @pytest.mark.parametrize("shuffle_seed", range(10))
 def test_messages_sent_at_once_keep_their_order_where_ties_are_shuffled(shuffle_seed: int) -> None:
-    world = World(VirtualLoop(shuffle_seed), latency=Constant(0.0))
+    world = World(VirtualLoop(shuffle_seed), latency=constant(0.0))
 
     def send_all() -> None:
         for number in range(5):
@@ -131,14 +130,14 @@ def test_messages_sent_at_once_keep_their_order_where_ties_are_shuffled(shuffle_
 
 
 def test_a_datagram_may_overtake() -> None:
-    world = World(latency=Scripted([4.0, 1.0]), reliable=False)
+    world = World(latency=scripted([4.0, 1.0]), reliable=False)
     world.send(0.0, "ab", 0)
     world.send(1.0, "ab", 1)
     assert world.run().received == [(2.0, "b", 1), (4.0, "b", 0)]
 
 
 def test_a_reliable_link_repeats_what_is_lost() -> None:
-    world = World(loss=IndependentLoss(0.5), rto_s=16.0)
+    world = World(loss=independent(0.5), rto_s=16.0)
     for number in range(4000):
         world.send(1000.0 * number, "ab", number)
     world.run(1e9)
@@ -153,7 +152,7 @@ def test_a_reliable_link_repeats_what_is_lost() -> None:
 def test_a_lost_datagram_is_gone_and_has_taken_its_transfer() -> None:
     numbers = range(1000, 3000)  # all of one encoded length
     world = World(
-        uplink_bps=8.0 * size(Envelope("a", "b", Note(1000))), reliable=False, loss=IndependentLoss(0.25)
+        uplink_bps=8.0 * size(Envelope("a", "b", Note(1000))), reliable=False, loss=independent(0.25)
     )
     for number in numbers:
         world.send(0.0, "ab", number)
@@ -169,7 +168,7 @@ def test_a_lost_datagram_is_gone_and_has_taken_its_transfer() -> None:
 
 def test_latencies_of_a_pair_do_not_depend_on_other_traffic_and_on_losses() -> None:
     def arrivals(crowd: str, **model: Any) -> list[float]:
-        world = World(seed=3, names="ab" + crowd, latency=LogNormal(0.5, 1.0), **model)
+        world = World(seed=3, names="ab" + crowd, latency=lognormal(0.5, 1.0), **model)
         for number in range(20):
             for name in crowd:
                 world.send(1000.0 * number, "a" + name, 100)
@@ -180,16 +179,16 @@ def test_latencies_of_a_pair_do_not_depend_on_other_traffic_and_on_losses() -> N
     alone = arrivals("")
     assert len(set(alone)) == 20
     assert arrivals("cdef") == alone
-    cut = Partition(3500.0, 5500.0, groups=(("a",), ("b",)))
+    cut = Cut(3500.0, 5500.0, groups=(("a",), ("b",)))
     assert arrivals("", partitions=(cut,)) == alone[:4] + alone[6:]
-    survivors = arrivals("c", reliable=False, loss=IndependentLoss(0.5))
+    survivors = arrivals("c", reliable=False, loss=independent(0.5))
     assert 0 < len(survivors) < 20
     assert set(survivors) < set(alone)
 
 
 def test_other_seeds_give_other_latencies() -> None:
     def arrival(seed: int) -> list[tuple[float, str, int]]:
-        world = World(seed=seed, latency=Uniform(0.0, 1.0))
+        world = World(seed=seed, latency=uniform(0.0, 1.0))
         world.send(0.0, "ab", 0)
         return world.run().received
 
@@ -212,7 +211,7 @@ def test_other_seeds_give_other_latencies() -> None:
 def test_a_cut_loses_what_is_sent_or_arrives_across_it(
     sent_s: float, end: tuple[float, str, int, str]
 ) -> None:
-    world = World(partitions=(Partition(1.0, 2.0, groups=(("a", "c"), ("b",))),))
+    world = World(partitions=(Cut(1.0, 2.0, groups=(("a", "c"), ("b",))),))
     world.send(sent_s, "ab", 1)
     assert world.run().ends() == [end]
 
@@ -239,7 +238,7 @@ def test_who_is_up_at_the_arrival_gets_the_message() -> None:
 
 
 def test_a_crash_ends_the_senders_transfers_and_not_what_is_past_them(unit: float) -> None:
-    world = World(uplink_bps=unit, downlink_bps=unit, latency=Constant(1.0))
+    world = World(uplink_bps=unit, downlink_bps=unit, latency=constant(1.0))
     for number, pair in enumerate(["ab", "ab", "ab", "cb"]):
         world.send(0.0, pair, number)
     world.at(2.5, world.network.abort, "a")  # 0 and 3 are on the wires; 1 is in transfer, 2 waits
@@ -334,7 +333,7 @@ def test_going_twice_is_harmless_and_coming_twice_is_not() -> None:
 
 def test_counts_by_type() -> None:
     loop = VirtualLoop()
-    network = SimulatedNetwork(loop, 0, network_model(latency=Constant(0.5)))
+    network = SimulatedNetwork(loop, 0, network_model(latency=constant(0.5)))
     network.attach("b", lambda envelope: None)
     envelopes = [
         Envelope("a", "b", Note(1)),
@@ -365,7 +364,7 @@ def test_what_cannot_be_encoded_leaves_no_trace() -> None:
 
 
 def test_a_quiet_network_keeps_nothing_of_past_pairs(unit: float) -> None:
-    world = World(uplink_bps=unit, partitions=(Partition(5.0, 6.0, groups=(("a",), ("b", "c"))),))
+    world = World(uplink_bps=unit, partitions=(Cut(5.0, 6.0, groups=(("a",), ("b", "c"))),))
     for number, pair in enumerate(["ab", "ab", "bc", "cd", "az"]):
         world.send(0.0, pair, number)
         world.send(5.0, pair, number)
@@ -469,7 +468,7 @@ class Auditor:
 
 models = st.builds(
     lambda datagrams, **others: network_model(**datagrams, **others),
-    latency=st.sampled_from([Constant(0.125), Uniform(0.125, 1.0)]),
+    latency=st.sampled_from([constant(0.125), uniform(0.125, 1.0)]),
     bandwidth_bps=st.sampled_from([None, 1500.0]),
     uplink_bps=st.sampled_from([None, 500.0, 2000.0]),
     downlink_bps=st.sampled_from([None, 1000.0, 2000.0]),
@@ -480,15 +479,15 @@ models = st.builds(
             {"reliable": False, "duplicate": 0.5, "reorder": 0.5, "reorder_s": 0.5},
         ]
     ),
-    loss=st.sampled_from([IndependentLoss(), IndependentLoss(0.3), GilbertElliott(2.0, 1.0)]),
+    loss=st.sampled_from([independent(), independent(0.3), bursty(2.0, 1.0)]),
     rto_s=st.just(0.5),
     partitions=st.sampled_from(
         [
             (),
-            (Partition(1.0, 2.0, groups=(("a", "b"), ("c",))),),
+            (Cut(1.0, 2.0, groups=(("a", "b"), ("c",))),),
             (
-                Partition(0.5, 3.0, sources=("a",), targets=("b", "c")),
-                Partition(2.0, 4.0, groups=(("d",), ("a", "c"))),
+                Cut(0.5, 3.0, sources=("a",), targets=("b", "c")),
+                Cut(2.0, 4.0, groups=(("d",), ("a", "c"))),
             ),
         ]
     ),

@@ -7,18 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.build.actors import Actors
-from sim.build.names import client_name
-from sim.build.network import network_model
-from sim.build.simulation import build
-from sim.data_folder import FOLDER_VARIABLE
 from sim.errors import UserError
-from sim.scenario import load_scenario, to_toml
-from sim.world.distributions import Constant, Normal, Pareto, Uniform
-from sim.world.latency import NodeLatency
+from sim.files.data_folder import FOLDER_VARIABLE
+from sim.run.building import build
+from sim.scenario.scenario import load_scenario, to_toml
+from sim.world.latency.nodes import NodeLatency
 from sim.world.links import NetworkModel
-from sim.world.loss import GilbertElliott, IndependentLoss
+from sim.world.participants import Participants, client_name
 from tests.scenario.texts import SMALL, changed, write
+from tests.world.quantities import bursty, constant, independent, normal, pareto, uniform
 
 REAL_DATA = os.environ.get(FOLDER_VARIABLE)
 PHONES = 'uplink = { kind = "trace", source = "phones" }\ndownlink = { kind = "trace", source = "phones" }\n'
@@ -47,8 +44,8 @@ def network(
     scenario = load_scenario(write(folder, text), [f"clients.count={clients}"])
     again = load_scenario(write(folder, to_toml(scenario), "again.toml"))
     assert again == scenario
-    actors = Actors(seed, [client_name(number) for number in range(clients)], servers, clusters)
-    return network_model(again, actors, data_dir)
+    names = [client_name(number) for number in range(clients)]
+    return again.network.build(Participants(seed, names, servers, clusters, data_dir))
 
 
 def latencies(model: NetworkModel) -> NodeLatency:
@@ -67,11 +64,11 @@ def between(model: NetworkModel, sender: str, receiver: str, time_s: float = 0.0
 @pytest.mark.parametrize(
     ("latency", "expected"),
     [
-        ('"20 ms"', Constant(0.02)),
-        ('{ kind = "normal", mean = "50 ms", sigma = "10 ms" }', Normal(0.05, 0.01)),
-        ('{ kind = "normal", mean = "50 ms", sigma = "10 ms", low = "35 ms" }', Normal(0.05, 0.01, 0.035)),
-        ('{ kind = "pareto", minimum = "20 ms", shape = 2.5 }', Pareto(0.02, 2.5)),
-        ('{ kind = "uniform", low = 0, high = "1 s" }', Uniform(0.0, 1.0)),
+        ('"20 ms"', constant(0.02)),
+        ('{ kind = "normal", mean = "50 ms", sigma = "10 ms" }', normal(0.05, 0.01)),
+        ('{ kind = "normal", mean = "50 ms", sigma = "10 ms", low = "35 ms" }', normal(0.05, 0.01, 0.035)),
+        ('{ kind = "pareto", minimum = "20 ms", shape = 2.5 }', pareto(0.02, 2.5)),
+        ('{ kind = "uniform", low = 0, high = "1 s" }', uniform(0.0, 1.0)),
     ],
 )
 def test_latency_distributions(tmp_path: Path, latency: str, expected: object) -> None:
@@ -103,7 +100,7 @@ retransmission_delay = "1 s"
 """,
     )
     link = model.link
-    assert link.loss == GilbertElliott(9.0, 0.5, 0.01, 0.5)
+    assert link.loss == bursty(9.0, 0.5, 0.01, 0.5)
     assert (link.reliable, link.duplicate, link.reorder, link.reorder_s) == (False, 0.25, 0.125, 2.0)
     assert [(kind.link.reliable, kind.link.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
     assert network(tmp_path, f'latency = "1 s"\n{LINKS}').link.rto_s == 0.2
@@ -142,10 +139,10 @@ bandwidth = "1 Mbit/s"
     to_server, inside, across, other = (
         model.link_of((client_name(0), name)) for name in ("server", client_name(1), client_name(2), "nobody")
     )
-    assert (to_server.latency, to_server.reliable, to_server.duplicate) == (Constant(2.0), True, 0.0)
-    assert to_server.loss == across.loss == other.loss == IndependentLoss(0.25)
-    assert (inside.latency, inside.loss, inside.duplicate) == (Constant(3.0), IndependentLoss(0.0), 0.5)
-    assert (across.latency, across.bandwidth_bps, other.bandwidth_bps) == (Constant(1.0), 1e6, None)
+    assert (to_server.latency, to_server.reliable, to_server.duplicate) == (constant(2.0), True, 0.0)
+    assert to_server.loss == across.loss == other.loss == independent(0.25)
+    assert (inside.latency, inside.loss, inside.duplicate) == (constant(3.0), independent(0.0), 0.5)
+    assert (across.latency, across.bandwidth_bps, other.bandwidth_bps) == (constant(1.0), 1e6, None)
     assert other is model.link
 
 
@@ -465,8 +462,10 @@ ABOUT_SERVERS = {
 def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Path, stated: str) -> None:
     section = f'latency = "1 s"\n{LINKS}{ABOUT_SERVERS[stated]}\n'
     network(tmp_path, section, servers=["server"])
+    text = changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)
+    scenario = load_scenario(write(tmp_path, text), ["clients.count=4"])
     with pytest.raises(UserError, match=r', as protocol\.name = "gossip" has no servers') as refusal:
-        network(tmp_path, section)
+        build(scenario, device="cpu")
     allowed = "must be less than 1" if "share" in stated else "must be left out"
     assert str(refusal.value).startswith(f"{stated}: {allowed}, ")
 

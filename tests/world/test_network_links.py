@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.world.distributions import Constant, LogNormal
 from sim.world.latency import NodeLatency
 from sim.world.links import LinkClass, LinkModel
-from sim.world.loss import GilbertElliott, IndependentLoss
-from sim.world.partitions import Partition
-from tests.world.networks import UNIT_BYTES, Scripted, World, network_model
+from sim.world.partitions import Cut
+from tests.world.networks import UNIT_BYTES, World, network_model, scripted
+from tests.world.quantities import bursty, constant, independent, lognormal
 
 UNIT_BPS = 8.0 * UNIT_BYTES  # takes one second for a note without payload
 
@@ -21,7 +20,7 @@ UNIT_BPS = 8.0 * UNIT_BYTES  # takes one second for a note without payload
 
 
 def test_a_copy_has_its_own_latency_and_is_a_message_of_its_own() -> None:
-    world = World(latency=Scripted([1.0, 3.0]), reliable=False, duplicate=1.0)
+    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0)
     world.send(0.0, "ab", 1)
     world.run()
     assert world.events == [
@@ -49,7 +48,7 @@ def test_a_copy_is_made_behind_the_transfer() -> None:
 
 def test_the_end_of_a_datagram_leaves_the_next_transfer_of_its_pair_alone() -> None:
     """Whose connection is another one by then: 4 waits for 3, which is in transfer when 2 arrives."""
-    world = World(latency=Constant(1.0), reliable=False, bandwidth_bps=UNIT_BPS)
+    world = World(latency=constant(1.0), reliable=False, bandwidth_bps=UNIT_BPS)
     for number, time_s in ((1, 0.0), (2, 0.5), (3, 2.25), (4, 3.125)):
         world.send(time_s, "ab", number)
     world.run()
@@ -57,15 +56,15 @@ def test_the_end_of_a_datagram_leaves_the_next_transfer_of_its_pair_alone() -> N
 
 
 def test_what_becomes_of_a_copy_is_its_own_affair() -> None:
-    cut = Partition(2.0, 4.0, groups=(("a",), ("b",)))
-    world = World(latency=Scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))
+    cut = Cut(2.0, 4.0, groups=(("a",), ("b",)))
+    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))
     world.send(0.0, "ab", 1)
     world.run()
     assert world.ends() == [(1.0, "delivered", 1, ""), (3.0, "lost", 1, "partition")]
 
 
 def test_a_lost_datagram_is_not_doubled() -> None:
-    world = World(reliable=False, duplicate=1.0, loss=IndependentLoss(0.5))
+    world = World(reliable=False, duplicate=1.0, loss=independent(0.5))
     for number in range(200):
         world.send(0.0, "ab", number)
     world.run()
@@ -76,7 +75,7 @@ def test_a_lost_datagram_is_not_doubled() -> None:
 
 def test_copies_come_as_often_as_they_should_and_shift_no_latency() -> None:
     def arrivals(duplicate: float) -> tuple[World, set[tuple[float, str, int]]]:
-        world = World(latency=LogNormal(0.5, 1.0), reliable=False, duplicate=duplicate)
+        world = World(latency=lognormal(0.5, 1.0), reliable=False, duplicate=duplicate)
         for number in range(4000):
             world.send(float(number), "ab", number)
         return world, set(world.run().received)
@@ -105,7 +104,7 @@ def test_a_datagram_that_is_held_up_is_overtaken() -> None:
 
 def test_holding_up_shifts_no_latency_and_no_loss() -> None:
     def arrivals(**model: Any) -> dict[int, float]:
-        world = World(latency=LogNormal(0.5, 1.0), reliable=False, loss=IndependentLoss(0.3), **model)
+        world = World(latency=lognormal(0.5, 1.0), reliable=False, loss=independent(0.3), **model)
         for number in range(200):
             world.send(100.0 * number, "ab", number)
         return {number: time_s for time_s, _, number in world.run().received}
@@ -119,7 +118,7 @@ def test_holding_up_shifts_no_latency_and_no_loss() -> None:
 
 
 def test_a_burst_loses_neighbouring_datagrams() -> None:
-    world = World(reliable=False, loss=GilbertElliott(8.0, 8.0))
+    world = World(reliable=False, loss=bursty(8.0, 8.0))
     for number in range(1600):
         world.send(number / 16, "ab", number)
     lost = [event == "lost" for _, event, _, _ in sorted(world.run().ends(), key=lambda end: end[2])]
@@ -130,7 +129,7 @@ def test_a_burst_loses_neighbouring_datagrams() -> None:
 
 
 def test_a_reliable_link_gets_through_a_burst_with_the_first_repetition_behind_it() -> None:
-    world = World(loss=GilbertElliott(4.0, 4.0), rto_s=1.0)
+    world = World(loss=bursty(4.0, 4.0), rto_s=1.0)
     for number in range(400):
         world.send(number / 8, "ab", number)
     world.run()
@@ -145,23 +144,23 @@ def test_a_reliable_link_gets_through_a_burst_with_the_first_repetition_behind_i
 
 
 def test_datagrams_that_wait_for_their_transfer_meet_the_bursts_of_their_departure() -> None:
-    bursty = GilbertElliott(8.0, 8.0)
-    world = World(uplink_bps=UNIT_BPS, reliable=False, loss=bursty)
+    bursts = bursty(8.0, 8.0)
+    world = World(uplink_bps=UNIT_BPS, reliable=False, loss=bursts)
     for number in range(64):
         world.send(0.0, "ab", number)
     lost = [number for _, event, number, _ in world.run().ends() if event == "lost"]
-    process = bursty.on(0, ("a", "b"))
+    process = bursts.on(0, ("a", "b"))
     assert process is not None
     assert lost == [number for number in range(64) if process.lost(number + 1.0)]
     assert 0 < len(lost) < 64
 
 
 def test_messages_that_wait_for_their_transfer_are_repeated_from_their_departure_on() -> None:
-    bursty = GilbertElliott(8.0, 8.0)
-    world = World(uplink_bps=UNIT_BPS, loss=bursty, rto_s=0.5)
+    bursts = bursty(8.0, 8.0)
+    world = World(uplink_bps=UNIT_BPS, loss=bursts, rto_s=0.5)
     for number in range(64):
         world.send(0.0, "ab", number)
-    process = bursty.on(0, ("a", "b"))
+    process = bursts.on(0, ("a", "b"))
     assert process is not None
     delays_s = [number + 1.25 + 0.5 * process.repetitions(number + 1.0, 0.5) for number in range(64)]
     in_order = list(accumulate(delays_s, max))
@@ -182,7 +181,7 @@ def test_a_messages_numbers_do_not_depend_on_what_became_of_others() -> None:
     def delays(departs_s: Callable[[int], float], **model: Any) -> dict[int, list[float]]:
         """Of each message that arrived, with its copy: the seconds from its departure on."""
         world = World(
-            latency=LogNormal(0.5, 1.0), reliable=False, loss=IndependentLoss(0.2), duplicate=0.5, **model
+            latency=lognormal(0.5, 1.0), reliable=False, loss=independent(0.2), duplicate=0.5, **model
         )
         for number in range(40):
             world.send(100.0 * (number // 10), "ab", number)
@@ -199,8 +198,8 @@ def test_a_messages_numbers_do_not_depend_on_what_became_of_others() -> None:
 
 # -- Classes
 
-INSIDE = LinkModel(Constant(0.125))
-ACROSS = LinkModel(Constant(2.0), reliable=False, loss=IndependentLoss(0.5))
+INSIDE = LinkModel(constant(0.125))
+ACROSS = LinkModel(constant(2.0), reliable=False, loss=independent(0.5))
 GROUPS = {"a": 0, "b": 0, "c": 1, "d": 1}
 CLASSES = (LinkClass(INSIDE, GROUPS, "inside"), LinkClass(ACROSS, GROUPS, "across"))
 
@@ -226,7 +225,7 @@ def test_messages_travel_by_their_class() -> None:
 
 
 def test_the_first_class_wins() -> None:
-    touching = LinkClass(LinkModel(Constant(1.0)), {"a": 0}, "touching")
+    touching = LinkClass(LinkModel(constant(1.0)), {"a": 0}, "touching")
     assert network_model(classes=(touching, *CLASSES)).link_of(("a", "b")) is touching.link
     assert network_model(classes=(*CLASSES, touching)).link_of(("a", "b")) is INSIDE
     assert network_model(classes=(*CLASSES, touching)).link_of(("e", "a")) is touching.link
@@ -236,7 +235,7 @@ def test_the_first_class_wins() -> None:
 
 
 def test_a_connection_may_have_a_limit_of_its_own() -> None:
-    slow = LinkClass(LinkModel(Constant(0.25), bandwidth_bps=UNIT_BPS / 4), GROUPS, "across")
+    slow = LinkClass(LinkModel(constant(0.25), bandwidth_bps=UNIT_BPS / 4), GROUPS, "across")
     world = World(uplink_bps=UNIT_BPS, classes=(slow,))
     world.send(0.0, "ac", 1)  # a quarter of the uplink until 4.0
     world.send(0.0, "ab", 2)  # the rest of it, until 4 / 3
@@ -313,7 +312,7 @@ def test_a_broken_off_transfer_leaves_room() -> None:
         ({"reorder": -0.5, "reliable": False}, "reorder must be a probability"),
         ({"reorder_s": -1.0}, "reorder_s must be"),
         ({"bandwidth_bps": 0.0}, "bandwidth must be positive"),
-        ({"rto_s": 0.0, "loss": GilbertElliott(1.0, 1.0)}, "rto_s must be positive"),
+        ({"rto_s": 0.0, "loss": bursty(1.0, 1.0)}, "rto_s must be positive"),
         ({"rto_s": math.inf}, "rto_s must be finite"),
         ({"bandwidths": {"a": (None, 0.0)}}, "downlink must be positive"),
         ({"uplink_queue_bytes": 0}, "uplink_queue_bytes must be"),

@@ -8,10 +8,10 @@ from statistics import mean, pstdev
 import networkx as nx
 import pytest
 
-from sim.world.active_membership import Bootstrapped, SamplingSettings
-from sim.world.failure_detection import SwimSettings
-from sim.world.peer_sampling import BootstrapService
-from sim.world.random import Draws
+from protocols.membership.active import SampledView, SamplingSettings
+from protocols.membership.swim import SwimSettings
+from sim.kernel.random import Draws
+from sim.world.membership.bootstrap import BootstrapService
 from tests.world.members import Members
 
 
@@ -23,8 +23,8 @@ def overlay(
     service = BootstrapService(seed, names, names[:up])
     chosen = SamplingSettings(detection=SwimSettings() if detection else None, **settings)  # type: ignore[arg-type]
 
-    def make(name: str, loop: object) -> Bootstrapped:
-        return Bootstrapped(name, service, loop, seed, chosen)  # type: ignore[arg-type]
+    def make(name: str, loop: object) -> SampledView:
+        return SampledView(name, service, loop, lambda purpose: Draws(seed, purpose, name), chosen)  # type: ignore[arg-type]
 
     return Members(names, make)
 

@@ -7,9 +7,9 @@ from statistics import mean
 
 import pytest
 
-from sim.world.clock import VirtualLoop
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import Draws
 from sim.world.devices import Device
-from sim.world.random import Draws
 
 JOBS = 40_000
 

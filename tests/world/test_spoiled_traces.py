@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim import input_file
-from sim.build import traces
 from sim.errors import UserError
+from sim.files import input_file
+from sim.world import bandwidths, slowness, speeds
+from sim.world.latency.matrix import latency_matrix
+from sim.world.latency.measured import round_trips
+from sim.world.sessions import spot_sessions
 
 SESSIONS = "run,instance,start_s,end_s,censored"
 AWS = "aws_2020-03-15"
@@ -18,27 +21,27 @@ P2 = "p2_2020-11-20"
 
 
 def phone_bandwidths(folder: Path) -> Any:
-    return traces.phone_bandwidths("network.uplink", folder)
+    return bandwidths.phone_bandwidths("network.uplink", folder)
 
 
 def phone_scores(folder: Path) -> Any:
-    return traces.phone_scores("devices.speed", folder)
+    return speeds.phone_scores("devices.speed", folder)
 
 
 def sessions(folder: Path) -> Any:
-    return traces.spot_sessions(AWS, "churn_process.0.source", folder)
+    return spot_sessions(AWS, "churn_process.0.source", folder)
 
 
 def curve(folder: Path) -> Any:
-    return traces.spot_sessions(P2, "churn_process.0.source", folder)
+    return spot_sessions(P2, "churn_process.0.source", folder)
 
 
 def slow_times(folder: Path) -> Any:
-    return traces.slow_times(str(folder / "slow.csv"))
+    return slowness.slow_times(str(folder / "slow.csv"))
 
 
 def matrix(folder: Path) -> Any:
-    return traces.latency_matrix(str(folder / "m.csv"), "network.latency", "ms", 2)
+    return latency_matrix(str(folder / "m.csv"), "network.latency", "ms", 2)
 
 
 BANDWIDTHS = ("device-traces/phone_bandwidth.csv", phone_bandwidths)
@@ -166,7 +169,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, trace: Trace) -> None:
 @pytest.mark.parametrize("name", ["no\0name", "x" * 5000, "nowhere/slow.csv", "."])
 def test_names_that_no_file_can_have(name: str) -> None:
     with pytest.raises(UserError, match=r"devices\.measured\.file: "):
-        traces.slow_times(name)
+        slowness.slow_times(name)
 
 
 def test_a_table_larger_than_any_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +199,7 @@ def put_planetlab(folder: Path, **arrays: np.ndarray | None) -> None:
 
 def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
     put_planetlab(tmp_path)
-    medians_s, slices_s = traces.round_trips("planetlab", "network.latency", tmp_path)
+    medians_s, slices_s = round_trips("planetlab", "network.latency", tmp_path)
     assert (medians_s == 0.08).all()
     assert (slices_s == 0.09).all()
 
@@ -227,19 +230,19 @@ def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
 def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None], problem: str) -> None:
     put_planetlab(tmp_path, **arrays)
     with pytest.raises(UserError, match=problem) as refusal:
-        traces.round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", tmp_path)
     assert f"network.latency: {tmp_path / 'net-latency/planetlab_rtt_ms.npz'}" in str(refusal.value)
 
 
 @pytest.mark.filterwarnings("error")
 def test_numbers_may_be_of_a_type_that_the_limits_do_not_fit_into(tmp_path: Path) -> None:
     put_planetlab(tmp_path, rtt_ms_slices=SLICES.astype(np.float16))
-    assert (traces.round_trips("planetlab", "network.latency", tmp_path)[1] == 0.09).all()
+    assert (round_trips("planetlab", "network.latency", tmp_path)[1] == 0.09).all()
     (tmp_path / "net-latency/planetlab_rtt_ms.npz").unlink()
     (tmp_path / "net-latency").rmdir()
     put_planetlab(tmp_path, rtt_ms_slices=spoiled(SLICES.astype(np.float16), (1, 0, 2), np.inf))
     with pytest.raises(UserError, match=r"rtt_ms_slices\[1, 0, 2\]: is inf"):
-        traces.round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_numbers_may_be_of_a_type_that_the_limits_do_not_fit_into(tmp_path: Path
 def test_archives_that_are_none(tmp_path: Path, content: bytes, problem: str) -> None:
     put(tmp_path, "net-latency/planetlab_rtt_ms.npz", content)
     with pytest.raises(UserError, match=rf"planetlab_rtt_ms\.npz: {problem}"):
-        traces.round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -264,4 +267,4 @@ def test_archives_that_are_none(tmp_path: Path, content: bytes, problem: str) ->
 def test_spoiled_matrices_of_numpy(tmp_path: Path, array: np.ndarray, problem: str) -> None:
     np.save(tmp_path / "m.npy", array)
     with pytest.raises(UserError, match=rf"network\.latency\.file: .*m\.npy.*{problem}"):
-        traces.latency_matrix(str(tmp_path / "m.npy"), "network.latency", "s", 2)
+        latency_matrix(str(tmp_path / "m.npy"), "network.latency", "s", 2)

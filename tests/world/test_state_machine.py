@@ -16,13 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
-from sim.world.clock import VirtualLoop
-from sim.world.distributions import Constant, LogNormal, Uniform
+from sim.kernel.clock import VirtualLoop
 from sim.world.links import NetworkModel
-from sim.world.loss import GilbertElliott, IndependentLoss
 from sim.world.network import SimulatedNetwork
-from sim.world.partitions import Partition
+from sim.world.partitions import Cut
 from tests.world.networks import network_model
+from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 
 NAMES = ("a", "b", "c", "d")
 PATIENCE_S = 3.0
@@ -74,12 +73,12 @@ class Node(Actor):
         return None
 
 
-def partitions() -> st.SearchStrategy[Partition]:
+def partitions() -> st.SearchStrategy[Cut]:
     """Cuts within the first twenty seconds, in both directions or in one; some of them flap."""
     sides = st.integers(1, len(NAMES) - 1).map(lambda k: (NAMES[:k], NAMES[k:]))
     times = st.tuples(st.integers(0, 80), st.integers(1, 40)).map(lambda t: (t[0] / 4, (t[0] + t[1]) / 4))
     return st.builds(
-        lambda side, time, both, flapping: Partition(
+        lambda side, time, both, flapping: Cut(
             *time, **({"groups": side} if both else {"sources": side[0], "targets": side[1]}), **flapping
         ),
         sides,
@@ -94,11 +93,11 @@ def models() -> st.SearchStrategy[NetworkModel]:
     return st.builds(
         lambda kind, **others: network_model(**kind, **others),
         kind=st.sampled_from([{}, {"reliable": False}, {"reliable": False, **tricks}]),
-        latency=st.sampled_from([Constant(0.0), Constant(0.125), Uniform(0.05, 0.4), LogNormal(0.2, 1.0)]),
+        latency=st.sampled_from([constant(0.0), constant(0.125), uniform(0.05, 0.4), lognormal(0.2, 1.0)]),
         uplink_bps=st.sampled_from([None, 8_000.0]),
         downlink_bps=st.sampled_from([None, 4_000.0]),
         bandwidth_bps=st.sampled_from([None, 2_000.0]),
-        loss=st.sampled_from([IndependentLoss(), IndependentLoss(0.4), GilbertElliott(3.0, 1.0)]),
+        loss=st.sampled_from([independent(), independent(0.4), bursty(3.0, 1.0)]),
         partitions=st.lists(partitions(), max_size=2).map(tuple),
         backlog=st.sampled_from([1, 10_000]),
         uplink_queue_bytes=st.sampled_from([None, 2_100]),
@@ -189,7 +188,7 @@ class World(RuleBasedStateMachine):
     def least_s(self, size_bytes: int) -> float:
         """Neither latency nor transfer can be shorter, up to rounding."""
         latency = self.model.link.latency
-        shortest_s = {Constant: "value", Uniform: "low"}.get(type(latency))
+        shortest_s = {"constant": "value", "uniform": "low"}.get(getattr(latency, "kind", ""))
         return (getattr(latency, shortest_s) if shortest_s else 0.0) + self.transfer_s(size_bytes)
 
     def cut(self, sender: str, receiver: str, time_s: float) -> bool:

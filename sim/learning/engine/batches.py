@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sim.world.random import splitmix64_array
+from sim.kernel.random import splitmix64_array
 
 # Of the Feistel network. Enough for the ranges that it is used for; below those even 6 would be too few.
 _ROUNDS = 6

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sim.errors import UserError
+from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.class_means import ClassMeans
@@ -33,7 +34,6 @@ from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.samples import ClientData
 from sim.learning.objectives import Objective
-from sim.world.random import key
 
 Interned = TypeVar("Interned", bound=Hashable)
 

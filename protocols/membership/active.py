@@ -1,0 +1,217 @@
+"""Memberships that find out by themselves who is there: SWIM among fixed neighbours, and peer sampling.
+
+Both live in the client that they belong to, and spend its network: every message is sent in its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from protocols.membership.cyclon import Cyclon
+from protocols.membership.swim import ALIVE, DEAD, FailureDetector, SwimSettings
+from protocols.membership.view import Chance, Goodbye, MembershipView, NeighbourView, Tell
+
+
+class SwimView(NeighbourView):
+    """The neighbours of the topology, watched by SWIM (the scenario's "swim").
+
+    A suspected peer remains one until it is declared dead.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        neighbours: Iterable[str],
+        absent: Iterable[str],
+        loop: asyncio.AbstractEventLoop,
+        draws: Chance,
+        settings: SwimSettings,
+    ) -> None:
+        super().__init__(name, neighbours, absent)
+        self._lived = False
+        self._detector = FailureDetector(name, loop, draws, settings, self._changed)
+        for peer in self.neighbours:
+            # Whoever is absent comes with incarnation 0, which is higher than this.
+            self._detector.watch(peer, *((DEAD, -1) if peer in self._missing else (ALIVE, 0)))
+
+    def heard_from(self, sender: str) -> None:
+        self._detector.heard_from(sender)
+
+    def on_message(self, message: object, sender: str) -> bool:
+        return self._detector.receive(message, sender)
+
+    def suspect(self, peer: str) -> None:
+        self._detector.suspect(peer)
+
+    def start(self, tell: Tell) -> None:
+        self._lived = True
+        self._detector.start(tell)
+
+    def join(self, tell: Tell) -> None:
+        if self._lived:
+            self._detector.come_back(tell)
+        else:
+            self._lived = True
+            self._detector.introduce(tell)
+
+    def leave(self, tell: Tell) -> None:
+        self._detector.leave(tell)
+
+    def crash(self) -> None:
+        self._detector.stop()
+
+    def _changed(self, peer: str, up: bool) -> None:
+        if up:
+            self._add(peer)
+        else:
+            self._remove(peer)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """view, shuffle: entries in a view, and in a message; shuffle_every_s; detection: None for Cyclon alone;
+    contacts: how many the bootstrap service is asked for.
+
+    banned_s: how long a client that was declared dead is kept out of the view, while others still pass its
+    name on.
+    """
+
+    contacts: int = 3
+    view: int = 20
+    shuffle: int = 8
+    shuffle_every_s: float = 5.0
+    detection: SwimSettings | None = None
+    banned_s: float = 60.0
+
+
+class ContactService(Protocol):
+    """Names clients that are up to whoever asks."""
+
+    def note(self, name: str, *, up: bool) -> None:
+        """A client has come or gone."""
+
+    def contacts(self, name: str, count: int) -> list[str]:
+        """`count` clients that are up now, for this one; fewer if there are not so many."""
+
+
+class SampledView(MembershipView):
+    """A random sample of all clients that are up (the scenario's "bootstrap"), from a few contacts by Cyclon.
+
+    `peers` is the view, which changes with every shuffle. `on_change` is called for deaths and returns only,
+    not for peers that leave the view in exchange for others. Who leaves says goodbye to those in its own
+    view: it cannot know who else has it in theirs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        service: ContactService,
+        loop: asyncio.AbstractEventLoop,
+        draws: Callable[[str], Chance],
+        settings: SamplingSettings,
+    ) -> None:
+        super().__init__(name)
+        self._loop = loop
+        self._service = service
+        self._banned_s = settings.banned_s
+        self._banned_until_s: dict[str, float] = {}
+        self._peers: list[str] | None = None  # None: the view has changed since
+        self._detector = (
+            None
+            if settings.detection is None
+            else FailureDetector(name, loop, draws("swim"), settings.detection, self._declared)
+        )
+        self._cyclon = Cyclon(
+            name,
+            loop,
+            draws("cyclon"),
+            partial(service.contacts, name, settings.contacts),
+            view_size=settings.view,
+            shuffle_size=settings.shuffle,
+            every_s=settings.shuffle_every_s,
+            changed=self._view_changed,
+            refused=self._is_banned,
+        )
+        self._view_changed()
+
+    def __repr__(self) -> str:
+        return f"<SampledView of {self.name}, {len(self._cyclon.view)} in view>"
+
+    @property
+    def peers(self) -> list[str]:
+        if self._peers is None:
+            self._peers = sorted(self._cyclon.view)
+        return self._peers
+
+    def heard_from(self, sender: str) -> None:
+        if self._banned_until_s.pop(sender, None) is not None:
+            self._report(sender, True)
+        if self._detector is not None:
+            self._detector.heard_from(sender)
+
+    def on_message(self, message: object, sender: str) -> bool:
+        if isinstance(message, Goodbye):
+            self._declared(sender, False)
+            return True
+        return self._cyclon.receive(message, sender) or (
+            self._detector is not None and self._detector.receive(message, sender)
+        )
+
+    def suspect(self, peer: str) -> None:
+        if self._detector is not None:
+            self._detector.suspect(peer)
+        else:
+            self._declared(peer, False)
+
+    def start(self, tell: Tell) -> None:
+        self._cyclon.start(tell, at_once=False)
+        if self._detector is not None:
+            self._detector.start(tell)
+
+    def join(self, tell: Tell) -> None:
+        self._service.note(self.name, up=True)
+        self._banned_until_s.clear()
+        self._cyclon.start_anew(tell)
+        if self._detector is not None:
+            self._detector.come_back(tell)
+
+    def leave(self, tell: Tell) -> None:
+        if self._detector is not None:
+            self._detector.leave(tell)
+        else:
+            for peer in self.peers:
+                tell(peer, Goodbye())
+        self._service.note(self.name, up=False)
+        self._cyclon.stop()
+
+    def crash(self) -> None:
+        self._service.note(self.name, up=False)
+        if self._detector is not None:
+            self._detector.stop()
+        self._cyclon.stop()
+
+    def _declared(self, peer: str, up: bool) -> None:
+        if up:
+            return  # it comes back into the view when it shuffles
+        now_s = self._loop.time()
+        current = {name: until_s for name, until_s in self._banned_until_s.items() if until_s > now_s}
+        self._banned_until_s = current | {peer: now_s + self._banned_s}
+        self._cyclon.remove(peer)
+        self._report(peer, False)
+
+    def _is_banned(self, name: str) -> bool:
+        until_s = self._banned_until_s.get(name)
+        if until_s is not None and until_s <= self._loop.time():
+            del self._banned_until_s[name]
+            return False
+        return until_s is not None
+
+    def _view_changed(self) -> None:
+        """Watch whoever is in the view, and nobody else."""
+        self._peers = None
+        if self._detector is not None:
+            self._detector.watch_only(self._cyclon.view)

@@ -1,0 +1,382 @@
+"""SWIM: who of some members is up, found out by pinging them.
+
+Das, Gupta, Motivala, "SWIM: scalable weakly-consistent infection-style process group membership protocol",
+2002. Once per protocol period a client pings one member, each in turn in an order that is shuffled anew for
+every pass (section 4.3). If no ack comes within the timeout, some proxies are asked to ping it; if none has
+come by the end of the period, the member is suspected (section 4.2), and declared dead when it has not
+refuted that for some periods. What is new about members rides on pings and acks (section 4.1).
+
+Differences to the paper:
+- A client watches the members that it was given, its peers, and not all there are. News of others is neither
+  kept nor passed on, so where peers are a small sample of all clients, news hardly spreads: each client finds
+  out about its own peers mostly by its own pings and those of its proxies.
+- A member that is new waits for the next pass; section 4.3 inserts it at a random place of the present one.
+- A member that was declared dead comes back with a higher incarnation. Now and then a dead one is pinged, so
+  that the two sides of a network that was cut find each other again.
+- Any message from a suspected member ends the suspicion here; elsewhere only a refutation does. So a suspect
+  is told with each message to it that it is suspected, until its refutation arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from protocols.membership.view import Chance, MembershipMessage, Tell
+
+ALIVE, SUSPECT, DEAD, LEFT = range(4)
+News = tuple[str, int, int]
+"""A member's name, its status and its incarnation."""
+
+_RELAYS_MAX = 64  # pings on behalf of others whose ack is still awaited
+
+
+@dataclass(frozen=True, slots=True)
+class SwimPing(MembershipMessage):
+    """Are you there? Answered by a `SwimAck` of the same number."""
+
+    number: int
+    news: tuple[News, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwimAck(MembershipMessage):
+    """`name` is there; it was asked so in ping (or ping request) `number`."""
+
+    number: int
+    name: str
+    news: tuple[News, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwimPingRequest(MembershipMessage):
+    """Please ping `target`, which did not answer my ping `number`."""
+
+    target: str
+    number: int
+    news: tuple[News, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwimNews(MembershipMessage):
+    """What a client that comes or goes says of itself, and what it is told of others in return."""
+
+    news: tuple[News, ...]
+    wants_answer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SwimSettings:
+    """period_s, timeout_s: of the protocol; proxies: asked after the timeout; suspicion_periods: until a
+    suspected member is dead; news_per_message: at most; retransmissions: lambda, each piece of news is passed
+    on lambda log2(n + 1) times; reconnect_s: time between two pings of dead members.
+    """
+
+    period_s: float = 1.0
+    timeout_s: float = 0.3
+    proxies: int = 3
+    suspicion_periods: float = 5.0
+    news_per_message: int = 6
+    retransmissions: float = 3.0
+    reconnect_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.timeout_s < self.period_s:
+            raise ValueError(f"the timeout, {self.timeout_s!r} s, must be shorter than the period, above 0")
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is believed of a member.
+
+    timer: while suspected, declares it dead. unrefuted: it was suspected, and has been heard from, but has
+    not refuted the suspicion, of which others may know. told_s: when it was last told that it is gone.
+    """
+
+    status: int = ALIVE
+    incarnation: int = 0
+    timer: asyncio.TimerHandle | None = None
+    unrefuted: bool = False
+    told_s: float = -math.inf
+
+    def settle(self, status: int, incarnation: int) -> None:
+        """Believe this, and stop the timer."""
+        self.status, self.incarnation, self.unrefuted = status, incarnation, False
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class FailureDetector:
+    """One client's part in SWIM; `changed(name, up)` is called when a watched member is gone, or back."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        draws: Chance,
+        settings: SwimSettings,
+        changed: Callable[[str, bool], None],
+    ) -> None:
+        self.name = name
+        self.incarnation = 0
+        self._loop = loop
+        self._draws = draws
+        self._settings = settings
+        self._changed = changed
+        self._members: dict[str, _Watched] = {}
+        self._tell: Tell | None = None  # None while this client is down
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn: list[str] = []  # who is still to be pinged in this pass, the next one last
+        self._pinged: str | None = None  # whose ack is awaited
+        self._number = 0
+        self._period_ends_s = 0.0
+        self._reconnect_at_s = 0.0
+        self._relays: dict[
+            int, tuple[str, int]
+        ] = {}  # number of our ping -> (who asked for it, their number)
+        self._relayed = 0
+        self._news: dict[str, list[int]] = {}  # name -> [status, incarnation, times passed on]
+
+    # --- whom to watch --------------------------------------------------------------------------------------
+
+    def watch(self, name: str, status: int = ALIVE, incarnation: int = 0) -> None:
+        """Ping this member from now on; nothing happens if it is watched already."""
+        if name not in self._members:
+            self._members[name] = _Watched(status, incarnation)
+
+    def forget(self, name: str) -> None:
+        """Watch this member no longer."""
+        member = self._members.pop(name, None)
+        if member is not None:
+            member.settle(LEFT, 0)
+
+    def watch_only(self, names: Iterable[str]) -> None:
+        """Watch these members and no others, but for those that have yet to refute that they are dead."""
+        wanted = dict.fromkeys(names)
+        for name, member in list(self._members.items()):
+            if name not in wanted and member.status != SUSPECT:
+                self.forget(name)
+        for name in wanted:
+            self.watch(name)
+
+    def is_up(self, name: str) -> bool:
+        """Whether a watched member is believed to be up; a suspected one is, until it is declared dead."""
+        return self._members[name].status in (ALIVE, SUSPECT)
+
+    # --- this client's own life -----------------------------------------------------------------------------
+
+    def start(self, tell: Tell) -> None:
+        """Begin to ping, after a random part of a period."""
+        self._tell = tell
+        now_s = self._loop.time()
+        self._reconnect_at_s = now_s + self._settings.reconnect_s
+        self._period_ends_s = now_s + self._settings.period_s * self._draws.uniform()
+        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+
+    def come_back(self, tell: Tell) -> None:
+        """Start again after an absence: believe that all are up, and tell some of the own return."""
+        for name, member in self._members.items():
+            was_up = self.is_up(name)
+            member.settle(ALIVE, member.incarnation)
+            if not was_up:
+                self._changed(name, True)
+        self.incarnation += 1
+        self.introduce(tell)
+
+    def introduce(self, tell: Tell) -> None:
+        """Start, and make this client known to some."""
+        self._turn, self._pinged = [], None
+        self._news.clear()
+        self._relays.clear()
+        self.start(tell)
+        hello = SwimNews(((self.name, ALIVE, self.incarnation),), wants_answer=True)
+        for peer in self._some(self._settings.proxies):
+            tell(peer, hello)
+
+    def leave(self, tell: Tell) -> None:
+        """Say goodbye to some, who pass it on, and be silent."""
+        goodbye = SwimNews(((self.name, LEFT, self.incarnation),))
+        for peer in self._some(self._settings.proxies):
+            tell(peer, goodbye)
+        self.stop()
+
+    def stop(self) -> None:
+        """Be silent: this client is down."""
+        self._tell = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for member in self._members.values():
+            if member.status == SUSPECT:
+                member.settle(ALIVE, member.incarnation)
+
+    # --- a protocol period ----------------------------------------------------------------------------------
+
+    def _begin_period(self) -> None:
+        assert self._tell is not None  # the timer ends with the client
+        if self._pinged is not None:
+            self.suspect(self._pinged)
+        self._pinged = self._next_in_turn()
+        began_s = self._period_ends_s
+        self._period_ends_s = began_s + self._settings.period_s
+        if began_s >= self._reconnect_at_s:
+            self._reconnect()
+        if self._pinged is None:
+            self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+            return
+        self._number += 1
+        self._tell(self._pinged, SwimPing(self._number, self._take_news(self._pinged)))
+        self._timer = self._loop.call_at(began_s + self._settings.timeout_s, self._ask_proxies)
+
+    def _ask_proxies(self) -> None:
+        if self._pinged is not None:
+            assert self._tell is not None
+            for proxy in self._some(self._settings.proxies, but=self._pinged):
+                self._tell(proxy, SwimPingRequest(self._pinged, self._number, self._take_news(proxy)))
+        self._timer = self._loop.call_at(self._period_ends_s, self._begin_period)
+
+    def _next_in_turn(self) -> str | None:
+        for _ in range(2):  # the rest of this pass, and a new one
+            while self._turn:
+                name = self._turn.pop()
+                if name in self._members and self.is_up(name):
+                    return name
+            self._turn = self._sample([name for name in self._members if self.is_up(name)])
+        return None
+
+    def _reconnect(self) -> None:
+        self._reconnect_at_s += self._settings.reconnect_s
+        dead = [name for name, member in self._members.items() if member.status == DEAD]
+        for name in self._sample(dead, 1):
+            self._say_that_it_is_gone(name)
+
+    def _say_that_it_is_gone(self, name: str) -> None:
+        """Ping a member that is believed dead, or to have left; if it is there, it refutes that."""
+        if self._tell is not None:
+            member = self._members[name]
+            member.told_s = self._loop.time()
+            self._tell(name, SwimPing(0, ((name, member.status, member.incarnation),)))
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    def receive(self, message: object, sender: str) -> bool:
+        """Take in a message; False if it is not one of SWIM's."""
+        if self._tell is None or not isinstance(message, SwimPing | SwimAck | SwimPingRequest | SwimNews):
+            return isinstance(message, SwimPing | SwimAck | SwimPingRequest | SwimNews)
+        for news in message.news:
+            self._learn(*news)
+        match message:
+            case SwimPing(number):
+                self._tell(sender, SwimAck(number, self.name, self._take_news(sender)))
+            case SwimAck(number, name):
+                self._take_ack(number, name)
+            case SwimPingRequest(target, number):
+                self._relayed += 1
+                self._relays[-self._relayed] = (sender, number)
+                if len(self._relays) > _RELAYS_MAX:
+                    del self._relays[next(iter(self._relays))]
+                self._tell(target, SwimPing(-self._relayed, self._take_news(target)))
+            case SwimNews(_, True):
+                down = [
+                    (name, member.status, member.incarnation)
+                    for name, member in self._members.items()
+                    if member.status != ALIVE and name != sender
+                ]
+                self._tell(sender, SwimNews((*self._suspicion_of(sender), *down)))
+        return True
+
+    def _take_ack(self, number: int, name: str) -> None:
+        if number > 0 and number == self._number and name == self._pinged:
+            self._pinged = None
+        elif number < 0 and (relay := self._relays.pop(number, None)) is not None:
+            assert self._tell is not None
+            self._tell(relay[0], SwimAck(relay[1], name, self._take_news(relay[0])))
+
+    def heard_from(self, sender: str) -> None:
+        """A message of whatever kind came from `sender`: it is up. Cheap where that is no news."""
+        member = self._members.get(sender)
+        if member is None or member.status == ALIVE:
+            return
+        if member.status == SUSPECT:
+            member.settle(ALIVE, member.incarnation)
+            member.unrefuted = True
+        elif self._loop.time() >= member.told_s + self._settings.period_s:
+            self._say_that_it_is_gone(sender)
+
+    # --- what is known --------------------------------------------------------------------------------------
+
+    def suspect(self, name: str) -> None:
+        """`name` did not answer: unless it refutes this in time, it is dead."""
+        member = self._members.get(name)
+        if member is not None and member.status == ALIVE:
+            self._learn(name, SUSPECT, member.incarnation)
+
+    def _learn(self, name: str, status: int, incarnation: int) -> None:
+        """Take in one piece of news, and pass it on if it is new."""
+        if name == self.name:
+            if status != ALIVE:  # also where this incarnation is the newer one: somebody does not know it
+                self.incarnation = max(self.incarnation, incarnation + 1)
+                self._news[name] = [ALIVE, self.incarnation, 0]
+            return
+        member = self._members.get(name)
+        if member is None or not _overrides(status, incarnation, member):
+            return
+        was_up = self.is_up(name)
+        member.settle(status, incarnation)
+        self._news[name] = [status, incarnation, 0]
+        if status == SUSPECT:
+            wait_s = self._settings.suspicion_periods * self._settings.period_s
+            member.timer = self._loop.call_later(wait_s, self._learn, name, DEAD, incarnation)
+        if self.is_up(name) != was_up:
+            self._changed(name, not was_up)
+
+    def _take_news(self, receiver: str) -> tuple[News, ...]:
+        """What rides on a message: whether the receiver is suspected, and the news passed on least often."""
+        suspicion = self._suspicion_of(receiver)
+        if not self._news:
+            return suspicion
+        limit = self._settings.retransmissions * math.ceil(math.log2(len(self._members) + 2))
+        chosen = nsmallest(self._settings.news_per_message, self._news.items(), key=lambda item: item[1][2])
+        for name, entry in chosen:
+            entry[2] += 1
+            if entry[2] >= limit:
+                del self._news[name]
+        return suspicion + tuple([(name, entry[0], entry[1]) for name, entry in chosen if name != receiver])
+
+    def _suspicion_of(self, receiver: str) -> tuple[News, ...]:
+        """What a suspect is told with every message until it has refuted it, also once it was heard from."""
+        member = self._members.get(receiver)
+        if member is None or not (member.status == SUSPECT or member.unrefuted):
+            return ()
+        return ((receiver, SUSPECT, member.incarnation),)
+
+    def _some(self, count: int, but: str | None = None) -> list[str]:
+        """Random members that are believed to be up."""
+        return self._sample([name for name in self._members if name != but and self.is_up(name)], count)
+
+    def _sample(self, names: list[str], count: int | None = None) -> list[str]:
+        return sample(self._draws, names, len(names) if count is None else count)
+
+
+def _overrides(status: int, incarnation: int, member: _Watched) -> bool:
+    """Whether such news overrides what is known of a member (section 4.2)."""
+    if status == ALIVE:
+        return incarnation > member.incarnation
+    if status == SUSPECT:
+        return incarnation > member.incarnation or (
+            incarnation == member.incarnation and member.status == ALIVE
+        )
+    return incarnation >= member.incarnation and member.status in (ALIVE, SUSPECT)
+
+
+def sample(draws: Chance, names: Sequence[str], count: int) -> list[str]:
+    """`count` different names in random order, or all if there are fewer."""
+    pool = list(names)
+    count = min(count, len(pool))
+    for place in range(count):  # the first steps of Fisher and Yates' shuffle
+        other = place + int(draws.uniform() * (len(pool) - place))
+        pool[place], pool[other] = pool[other], pool[place]
+    return pool[:count]

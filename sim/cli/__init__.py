@@ -1,0 +1,1 @@
+"""The command line: `commands` are those of `coterie`, `console` and `outline` say what is shown."""

@@ -1,0 +1,336 @@
+"""The command `coterie`. Exit codes: 0 done, 1 failed run, 2 refused input, 128 + n ended by signal n.
+
+A run with results has failed where clients failed for good, or no model at its end is finite.
+
+Modules that import torch are imported inside the commands that need them, so that the others start at once.
+"""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from sim.cli.console import ProgressLine, results_table
+from sim.errors import NotVerified, UserError
+from sim.results.outcome import why_failed
+from sim.run.interrupts import answering, exit_code, raise_interrupted
+
+if TYPE_CHECKING:
+    from sim.run.running import RunResult
+    from sim.scenario.scenario import Scenario
+
+FAILED, REFUSED = 1, 2
+_FAILURES_SHOWN = 10
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class DeviceChoice(StrEnum):
+    """Where the numbers are computed."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Listing(StrEnum):
+    """What can be listed."""
+
+    protocols = "protocols"
+    datasets = "datasets"
+    models = "models"
+    partitions = "partitions"
+    scenarios = "scenarios"
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(metavar="SCENARIO", help="Scenario file (TOML), or the name of one, such as quickstart."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set network.loss=0.1"),
+]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unset", metavar="KEY", help="Take a key out of the file, before any --set: --unset network.server"
+    ),
+]
+NoCode = Annotated[
+    bool, typer.Option("--no-code", help="Refuse a protocol whose Python does not come with coterie.")
+]
+Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
+
+
+def _folder(text: str) -> Path:
+    if not text:  # which a Path would take for the current folder: what "$UNSET" gives
+        raise typer.BadParameter("must name a folder, and is empty; . is the current one")
+    return Path(text)
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the data sets; else COTERIE_DATA, else ./data.", parser=_folder, metavar="DIRECTORY"
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"coterie {version('coterie')}")
+        raise typer.Exit
+
+
+@app.callback()
+def coterie(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Simulate decentralized collaborative learning."""
+
+
+@app.command()
+def run(
+    file: ScenarioFile,
+    overrides: Overrides = None,
+    unset: Unset = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace earlier results of the same scenario, once this run is finished."
+        ),
+    ] = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    no_code: NoCode = False,
+) -> None:
+    """Run a scenario: results, tables and a report go to a directory of its own.
+
+    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    """
+    scenario = _load(file, overrides, seed, unset, no_code)
+    with _endings(file):
+        from sim.run import running as runs
+
+        settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
+        with _progress(quiet) as progress:
+            result = runs.run_scenario(
+                scenario,
+                out=out,
+                overwrite=overwrite,
+                progress=progress,
+                notice=_notice(progress),
+                **settings,
+            )
+    _show(result)
+    _stop_if_cut_short(result)
+    if verify:
+        _verify(scenario, result, settings, quiet)
+    if (reason := why_failed(result.summary)) is not None:
+        _stop(f"the run failed: {reason}", FAILED)
+
+
+@app.command()
+def check(
+    file: ScenarioFile,
+    overrides: Overrides = None,
+    unset: Unset = None,
+    seed: Seed = None,
+    data_dir: DataDir = None,
+    no_code: NoCode = False,
+) -> None:
+    """Check a scenario, its protocol and its data without running it, and say what it comes to.
+
+    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    """
+    scenario = _load(file, overrides, seed, unset, no_code)
+    with _endings(file):
+        from sim.cli.outline import outline
+        from sim.run.building import check as check_parts
+
+        rows = outline(scenario, check_parts(scenario, data_dir))
+    typer.echo(f"{file}: ok")
+    for name, what in rows:
+        typer.echo(f"  {name:<10}{what}")
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+) -> None:
+    """Write report.html of a result directory anew."""
+    with _endings():
+        from sim.results.checks import fitting_together, load_checked
+        from sim.results.report import write_report
+
+        with answering(raise_interrupted):
+            run = load_checked(directory)
+            try:
+                with fitting_together(run):
+                    path = write_report(run)
+            except OSError as error:
+                _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
+        typer.echo(path)
+
+
+@app.command("list")
+def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+    """List what scenarios can name."""
+    with _endings():
+        listing = _listing(what)
+    width = max(map(len, listing), default=0)
+    for name, meaning in listing.items():
+        typer.echo(f"{name:<{width}}  {meaning}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from sim.scenario.editor_schema import for_editors
+    from sim.scenario.protocol_loader import find_protocol, list_protocols
+    from sim.scenario.schema import scenario_schema
+
+    known = {name: find_protocol(name).Settings for name in list_protocols()}
+    typer.echo(json.dumps(for_editors(scenario_schema(known)), indent=2))
+
+
+def main() -> None:
+    """Do what the command line says, and exit."""
+    app()
+
+
+def _load(
+    file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
+) -> "Scenario":
+    with _endings(file):
+        from sim.scenario.scenario import load_scenario
+
+        scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
+    for notice in scenario.notices:
+        typer.echo(f"{file}: {notice}", err=True)
+    return scenario
+
+
+def _listing(what: Listing) -> dict[str, str]:
+    if what is Listing.protocols:
+        from sim.scenario.protocol_loader import list_protocols
+
+        return list_protocols()
+    if what is Listing.scenarios:
+        from sim.scenario.reading import question_of, scenario_files
+
+        found = {str(path): question_of(path) for path in scenario_files()}
+        if not found:
+            raise UserError(
+                f"there is no scenario in {Path('scenarios').absolute()}, nor beside coterie's source"
+            )
+        return found
+    from sim.scenario.refusals import kinds_of
+    from sim.settings import data as settings_data
+
+    if what is Listing.datasets:
+        return dict(settings_data.DATASETS)
+    return kinds_of(settings_data.Model if what is Listing.models else settings_data.Partition)
+
+
+def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any], quiet: bool) -> None:
+    from sim.run import running as runs
+
+    if not quiet:
+        typer.echo("verifying: running it once more, in a process of its own", err=True)
+    try:
+        difference = runs.verify(scenario, result, **settings)
+    except KeyboardInterrupt as error:
+        _stop("interrupted before the second run had ended; nothing is verified", _exit_code(error))
+    except NotVerified as error:
+        _stop(f"not verified: the second run could not be compared: {error}", FAILED)
+    if difference is not None:
+        _stop(f"the second run differs: {difference}", FAILED)
+    typer.echo("verified: the second run has the same trace")
+
+
+def _progress(quiet: bool) -> Any:
+    return nullcontext() if quiet else ProgressLine(Console(stderr=True))
+
+
+def _notice(progress: ProgressLine | None) -> Callable[[str], None]:
+    """Where to say things while a run goes on: above the bar, if there is one."""
+    return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
+
+
+def _stop_if_cut_short(result: "RunResult") -> None:
+    """End with what a signal or the disk did to a run and its results."""
+    if result.unwritten:
+        kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
+        _stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
+    if result.signal is not None:
+        there = (
+            "the results up to then are" if result.interrupted else "the run had ended, and its results are"
+        )
+        _stop(f"interrupted; {there} in that directory", exit_code(result.signal))
+
+
+def _exit_code(error: KeyboardInterrupt) -> int:
+    return exit_code(getattr(error, "number", signal.SIGINT))
+
+
+def _show(result: "RunResult") -> None:
+    console = Console()
+    console.print(results_table(result.summary))
+    failures = result.summary.get("failures") or []
+    for failure in failures[:_FAILURES_SHOWN]:
+        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+    if len(failures) > _FAILURES_SHOWN:
+        console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+    for warning in result.summary.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
+    if traceback := result.summary.get("failure_traceback"):
+        typer.echo(f"where the first one came from:\n{traceback}", err=True)
+    # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
+    if result.directory is not None and not result.unwritten:
+        typer.echo(f"report: {result.directory / 'report.html'}")
+
+
+@contextmanager
+def _endings(file: Path | None = None) -> Iterator[None]:
+    """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
+    from sim.kernel.clock import Deadlock
+
+    try:
+        yield
+    except UserError as error:
+        message = str(error)
+        message = message if file is None or str(file) in message else f"{file}: {message}"
+        _stop("\n".join([message, *getattr(error, "__notes__", ())]), REFUSED)
+    except Deadlock as error:
+        _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
+    except KeyboardInterrupt as error:
+        _stop("interrupted before there were results", _exit_code(error))
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

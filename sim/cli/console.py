@@ -1,0 +1,186 @@
+"""What the command line shows: a line of progress during a run, and the table of results at its end."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Column, Table
+
+from sim.results import outcome, text
+from sim.run.progress import RUNNING, Progress
+
+_PLAIN_EVERY_S = 60.0
+
+
+class ProgressLine:
+    """A callable that shows how far a run is: a bar on a terminal, elsewhere a line a minute."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: Bar | None = None
+        self._phase = RUNNING
+        self._printed_s = 0.0
+        if console.is_terminal:
+            rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # one line, however narrow the terminal
+            columns = BarColumn(16), TimeElapsedColumn(), TextColumn("{task.description}", table_column=rest)
+            self._bar = Bar(*columns, console=console, transient=True, expand=True)
+            self._task = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how far it is."""
+        line = ", ".join(_parts(progress))
+        if self._bar is not None:
+            share = max([share for share in progress.shares if share is not None], default=None)
+            if progress.phase != RUNNING:  # how far that is nobody knows
+                self._bar.update(self._task, description=line, completed=0, total=None)
+            else:
+                self._bar.update(self._task, description=line, completed=share or 0, total=1)
+            return
+        # What takes long is said when it begins, but not in a run that is over before the first line is due.
+        is_new_phase = progress.phase != self._phase and self._printed_s > 0
+        if progress.elapsed_s - self._printed_s >= _PLAIN_EVERY_S or is_new_phase:
+            self._printed_s, self._phase = progress.elapsed_s, progress.phase
+            elapsed = f"{text.duration(round(progress.elapsed_s))} elapsed"
+            self._console.print(f"{elapsed}, {line}", highlight=False, soft_wrap=True)
+
+
+def _parts(progress: Progress) -> list[str]:
+    """What there is to say, the most important first, without the time that has elapsed."""
+    if progress.phase != RUNNING:
+        return [progress.phase]
+    parts = []
+    if progress.remaining_s is not None:
+        parts.append(f"about {text.duration(round(progress.remaining_s))} left")
+    limit = f" of {text.duration(progress.duration_s)}" if progress.duration_s is not None else ""
+    parts.append(f"virtual time {text.duration(progress.virtual_s)}{limit}")
+    if progress.iterations is not None:
+        parts.append(f"{progress.iterations:,} of {progress.last_iteration:,} iterations")
+    if progress.budget_spent is not None:
+        parts.append(f"{text.share(progress.budget_spent)} of the budget spent")
+    if progress.accuracy is not None:
+        parts.append(f"accuracy {text.share(progress.accuracy)}")
+    if progress.diverged:
+        parts.append(f"{progress.diverged:,} models not finite")
+    parts.append(f"{progress.clients_up:,} clients up")
+    parts.append(f"{progress.messages:,} messages")
+    parts.append(f"{progress.updates_per_s:,.0f} updates/s")
+    return parts
+
+
+def results_table(summary: Mapping[str, Any]) -> Table:
+    """The table of a run's summary.json. Rows without a value in this run are left out."""
+    table = Table(
+        title=escape(f"{summary['scenario']}, seed {summary['seed']}"), show_header=False, min_width=60
+    )
+    table.add_column(style="bold")
+    table.add_column()
+    if (after := outcome.interrupted(summary)) is not None:
+        table.add_row("interrupted", after, style="red")
+    for line in outcome.headlines(summary):
+        table.add_row("went wrong", escape(line), style="red")
+    for name, value in _rows(summary):
+        table.add_row(name, escape(value))
+    return table
+
+
+def _rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    accuracy, graph, clients = summary["accuracy"], summary["graph"], summary["clients"]
+    messages, wall_s = summary["messages"], summary["wall_seconds"]
+    rows = [("protocol", outcome.protocol(summary))]
+    if accuracy["mean"] is not None:
+        rows.append(("accuracy", f"{_accuracy(accuracy)} ({outcome.whom(summary)})"))
+    if (settled := summary["settled"]) is not None:
+        since = f"{settled['clients']:,} with at least {settled['iterations']:,} iterations since they came"
+        rows.append(("of those settled", f"{_accuracy(settled)} ({since})"))
+    if summary["better_than_alone"] is not None:
+        rows.append(("better than alone", f"{text.share(summary['better_than_alone'])} of the clients"))
+    if summary.get("help") is not None:
+        rows.append(("gained by help", _gained(summary["help"], is_share=accuracy["mean"] is not None)))
+    if graph["l1"] is not None:
+        edges = f"precision {text.share(graph['edge_precision'])}, recall {text.share(graph['edge_recall'])}"
+        rows.append(("learned graph", f"edges: {edges}; L1 distance {text.number(graph['l1'])}"))
+    first, last = f"{clients['initial']:,} at first", f"{clients['alive']:,} at the end"
+    rows.append(("clients", ", ".join([first, *outcome.moves(summary), last])))
+    rows += _population_rows(summary["population"])
+    fates = [f"{messages[fate]:,} {fate}" for fate in ("lost", "dropped", "duplicated") if messages[fate]]
+    rows.append(("messages", ", ".join([f"{messages['sent']:,} ({text.size(messages['bytes'])})", *fates])))
+    membership = summary["membership"]
+    if membership["sent"]:
+        share = text.share(membership["bytes"] / messages["bytes"])
+        counted = f"{membership['sent']:,} ({text.size(membership['bytes'])}, {share} of all bytes)"
+        rows.append(("of them membership", counted))
+    rows.append(
+        ("time", f"{text.duration(summary['virtual_seconds'])} virtual, {text.duration(wall_s)} real")
+    )
+    if (work := summary.get("work")) is not None:
+        did = [
+            f"{_range(work[name])} {name}" for name in ("steps", "gradients", "samples") if work[name]["max"]
+        ]
+        rows.append(("training per client", ", ".join(did) or "none"))
+    engine = summary["engine"]
+    if wall_s > 0:
+        rows.append(("updates", f"{engine['updates']:,} ({engine['updates'] / wall_s:,.0f}/s)"))
+    memory = f"{text.size(engine['memory'])} of vectors, {text.size(engine['memory_per_client'])} per client"
+    rows.append(("engine", f"{', '.join(engine['ways'])} on {engine['device']}; {memory}"))
+    rows.append(("trace hash", str(summary["trace_hash"])))
+    return rows
+
+
+def _range(counts: Mapping[str, Any]) -> str:
+    least, most = (f"{counts[end]:,}" for end in ("min", "max"))
+    return least if least == most else f"{least} to {most}"
+
+
+def _accuracy(values: Mapping[str, Any]) -> str:
+    spread = f"± {text.share(values['std'])}, worst 10 %: {text.share(values['worst_decile'])}"
+    return f"{text.share(values['mean'])} {spread}"
+
+
+def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
+    """By how much help helped: on average, and whom least and most."""
+
+    def shown(value: float) -> str:
+        return text.points(value) if is_share else f"{value:+,.4g}"
+
+    unit = " points" if is_share else ""
+    mean = f"{shown(gained['mean_gain'])}{unit} on average"
+    least, most = gained["least"], gained["most"]
+    if least["gain"] == most["gain"]:
+        return f"{mean}, the same for all"
+    ends = [f"{shown(end['gain'])} ({end['client']})" for end in (least, most)]
+    return f"{mean}, {ends[0]} to {ends[1]}, {gained['worse']:,} worse off"
+
+
+def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """How newcomers caught up and how the others fared; nothing where nobody came, nor went at a cost."""
+    rows: list[tuple[str, str]] = []
+    if population is None:
+        return rows
+    if population["newcomers"]:
+        rows.append(("newcomers", outcome.catching_up(population)))
+    if population["departures"] and (depth := population["deepest_dip"]) > 0:
+        times = population["recovery_seconds"]
+        took = f", at most {text.duration(times['max'])} after it" if times["max"] is not None else ""
+        dip = f"accuracy fell by {text.depth(depth)} at most"
+        back = f"back after {population['recovered']} of {population['departures']}"
+        rows.append(("departures", f"{dip}; {back}{took}"))
+    return rows

@@ -1,0 +1,150 @@
+"""What a scenario comes to, before it is run: how many, how large, how long."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+
+from sim.learning.engine.samples import Subset
+from sim.results import text
+from sim.run.clients import Client
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.run import ClientBudget
+
+_NUMBER_BYTES = 4  # of a float32
+
+
+def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
+    """Rows of a name and what there is to say; `simulation` was built of the scenario, and not run."""
+    return [
+        ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
+        ("clients", _clients(simulation)),
+        ("data", _data(scenario, simulation)),
+        ("model", _models(scenario, simulation)),
+        ("time", _time(scenario)),
+        ("training", _training(scenario, simulation)),
+        ("memory", _memory(scenario, simulation)),
+        ("threads", str(scenario.engine.threads)),
+    ]
+
+
+def _clients(simulation: Simulation) -> str:
+    total, at_first = len(simulation.clients), sum(client.up_at_start for client in simulation.clients)
+    moves: dict[str, int] = {}
+    for event in simulation.events:
+        moves[event.kind] = moves.get(event.kind, 0) + len(event.clients)
+    parts = [f"{total:,}" if at_first == total else f"{total:,}, {at_first:,} of them from the start"]
+    names = {"join": "joins", "leave": "leaves", "crash": "crashes", "rejoin": "rejoins"}
+    parts += [f"{count:,} {names[kind] if count > 1 else kind}" for kind, count in moves.items()]
+    if simulation.servers:
+        parts.append(f"{len(simulation.servers):,} {'servers' if len(simulation.servers) > 1 else 'server'}")
+    return ", ".join(parts)
+
+
+def _data(scenario: Scenario, simulation: Simulation) -> str:
+    data = simulation.engine.data
+    parts = [_samples(data.train, "training"), _samples(data.validation, "validation")]
+    parts.append(_samples(data.test, "test"))
+    return f"{scenario.data.name}; samples per client: {', '.join(filter(None, parts))}"
+
+
+def _samples(subset: Subset, purpose: str) -> str:
+    counts = subset.counts
+    return f"{_range(f'{counts.min():,}', f'{counts.max():,}')} {purpose}" if counts.max() else ""
+
+
+def _range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
+
+
+def _models(scenario: Scenario, simulation: Simulation) -> str:
+    numbers: dict[str, tuple[int, int]] = {}  # of parameters and of clients, by the kind of model
+    for client in simulation.clients:
+        model = client.compute.settings.architecture
+        numbers[model.key] = (model.numel, numbers.get(model.key, (0, 0))[1] + 1)
+    sizes = [
+        f"{numel:,} parameters ({text.size(numel * _NUMBER_BYTES)})"
+        + (f" at {count:,} clients" if len(numbers) > 1 else "")
+        for numel, count in numbers.values()
+    ]
+    return f"{scenario.model.name}; {', '.join(sizes)}"
+
+
+def _time(scenario: Scenario) -> str:
+    run = scenario.run
+    ends = [f"{text.duration(run.duration)} virtual"] if run.duration is not None else []
+    ends += [f"{run.iterations:,} iterations"] if run.iterations is not None else []
+    ends += [f"{_budget(run.budget)} of each client"] if run.budget is not None else []
+    return f"{' or '.join(ends)}, evaluated every {run.evaluate_every} ({_evaluated(scenario)})"
+
+
+def _evaluated(scenario: Scenario) -> str:
+    """How often: at time 0, then regularly, and at the end."""
+    run, every = scenario.run, scenario.run.evaluate_every
+    if run.duration is not None and every.seconds is not None:
+        at_most = "at most " if run.iterations is not None or run.budget is not None else ""
+        return f"{at_most}{_evaluations(run.duration, every.seconds):,} times"
+    if run.iterations is not None and every.iterations is not None:
+        return f"at most {1 + -(-run.iterations // every.iterations):,} times"
+    return "unknown how often"
+
+
+def _evaluations(duration_s: float, every_s: float) -> int:
+    """At time 0, at each multiple before the end, and at the end."""
+    within = duration_s / every_s
+    return 2 + int(within) - (1 if abs(within - round(within)) < 1e-9 else 0)
+
+
+def _budget(budget: ClientBudget) -> str:
+    if budget.time is not None:
+        return text.duration(budget.time)
+    return text.size(budget.bytes) if budget.bytes is not None else f"{budget.limit:,} {budget.kind}"
+
+
+def _training(scenario: Scenario, simulation: Simulation) -> str:
+    clients, run = simulation.clients, scenario.run
+    steps_s = [client.compute.step_s * client.device.slowdown for client in clients]
+    step = f"{_range(text.duration(min(steps_s)), text.duration(max(steps_s)))} each"
+    most = [client.compute.steps_left for client in clients]  # of a budget of steps or samples
+    trained = ""
+    if run.duration is not None:
+        up_s = _up_s(clients, simulation, run.duration)
+        in_time = [math.floor(up / step_s + 1e-9) for up, step_s in zip(up_s, steps_s, strict=True)]
+        trained = ", if every device trained all the time" if any(map(operator.lt, in_time, most)) else ""
+        most = [*map(min, in_time, most)]
+    if math.inf in most:
+        return f"unknown how many steps, {step}: what an iteration does is up to the protocol"
+    return f"at most {sum(most):,} steps, {step}{trained}"
+
+
+def _up_s(clients: Iterable[Client], simulation: Simulation, duration_s: float) -> list[float]:
+    """Seconds for which each client is to be up, failures apart."""
+    since = [0.0 if client.up_at_start else None for client in clients]
+    total = [0.0] * len(since)
+    for event in sorted(simulation.events, key=lambda event: event.time_s):
+        for index in event.clients:
+            begun, comes = since[index], event.kind in ("join", "rejoin")
+            if comes and begun is None:
+                since[index] = event.time_s
+            elif not comes and begun is not None:
+                total[index] += event.time_s - begun
+                since[index] = None
+    return [
+        up + (duration_s - begun if begun is not None else 0.0)
+        for up, begun in zip(total, since, strict=True)
+    ]
+
+
+def _memory(scenario: Scenario, simulation: Simulation) -> str:
+    data = simulation.engine.data
+    samples = sum(part.x.nbytes + part.y.nbytes for part in (data.train, data.test))
+    settings = [client.compute.settings for client in simulation.clients]
+    models = sum(_NUMBER_BYTES * own.architecture.numel * (1 + own.optimizer.slots) for own in settings)
+    pending = f"up to {text.size(scenario.engine.pending_limit)} of results not computed yet"
+    parts = [f"{text.size(models)} of models and optimizers", f"{text.size(samples)} of samples"]
+    return (
+        ", ".join([*parts, *([pending] if scenario.engine.deferred else [])])
+        + "; torch and each call come on top"
+    )

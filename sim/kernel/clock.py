@@ -1,0 +1,399 @@
+"""Virtual time: an asyncio event loop that owns its clock.
+
+When nothing is ready the loop jumps to the next timer, so an hour of sleeping costs nothing, and
+`asyncio.sleep`, `timeout`, `TaskGroup`, queues and everything else that is built on timers and futures work
+unchanged. The order of events is a function of the program alone:
+
+- timers fire in the order of (time, sequence number); what is ready runs first in, first out, in rounds as
+  asyncio's: what one round makes ready runs in the next, behind the timers that have come due;
+- an *observer* timer fires when its instant is over, after every event of that time;
+- nothing reads the wall clock; threads, sockets and signals, whose moment has no virtual time, are refused.
+
+A program that waits for something that can no longer happen ends with `Deadlock`, which names who waits for
+what. An exception that nobody handles ends the run: asyncio would print it and carry on, and a run that
+carries on without one of its actors gives wrong results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any, TypeVar, TypeVarTuple, cast
+
+from sim.kernel.bare_loop import BareLoop
+from sim.kernel.deadlock import Deadlock, place
+from sim.kernel.event import Event, Timer
+from sim.kernel.livelock import ROUNDS_MAX, Breaker
+from sim.kernel.random import shuffled_numbers
+from sim.kernel.task import NEVER, VirtualTask
+
+__all__ = ["Deadlock", "VirtualLoop", "run_virtual"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_PURGE_MIN = 64  # cancelled timers below which a purge is not worth its pass over the heap
+
+
+class VirtualLoop(BareLoop):
+    """An asyncio event loop on virtual time, in seconds from 0.
+
+    `shuffle_seed`, when given, fires timers of exactly the same time in an order drawn from that seed instead
+    of the order of their making: a result that changes with it depended on an order that the world doesn't
+    promise.
+    """
+
+    def __init__(self, shuffle_seed: int | None = None) -> None:
+        super().__init__()
+        self.context = copy_context()  # of callbacks that have no other
+        self.now_s = 0.0  # what `time()` returns, for those who ask often; to be read only
+        order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
+        self._next_number: Callable[[], int] = order.__next__
+        self._ready: deque[Timer] = deque()
+        # Two heaps. The second number is unique, so that events themselves are never compared.
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._observers: list[tuple[float, int, Event]] = []
+        self._cancelled = 0  # cancelled events that are still among the timers
+        self._observer_order = count()
+        # Unfinished tasks, in the order of their making. asyncio holds them weakly, and the garbage collector
+        # ends a waiting task that nobody else holds, at a moment that the program doesn't decide.
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._must_finish: dict[asyncio.Task[Any], Callable[[], str]] = {}
+        self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` runs for
+        self._stopping = False
+        self._thread: int | None = None  # the thread that runs the loop, while it runs
+
+    # Time and events
+
+    def time(self) -> float:
+        """Virtual time, in seconds."""
+        return self.now_s
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Calls `callback(*args)` in the next round of this instant, after everything that is ready now."""
+        if self._closed:
+            self._refuse_closed()
+        if type(callback) is VirtualTask:  # a future is done that this task awaits: it takes its turn itself
+            self._ready.append(callback)
+            return callback  # futures do without the handle
+        event = Event(self.now_s, callback, args, self, context)
+        self._ready.append(event)
+        return event
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """`call_soon`, for code written for any loop; NotImplementedError from another thread."""
+        if self._thread not in (None, threading.get_ident()):
+            raise NotImplementedError(
+                "a virtual loop takes no calls from other threads: they have no virtual time"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Calls `callback(*args)` in `delay` seconds; a negative delay counts as 0."""
+        return self._schedule(self.now_s + delay, callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Calls `callback(*args)` at the time `when` (seconds); the past counts as now, infinity as never."""
+        return self._schedule(when, callback, args, context)
+
+    def _schedule(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
+    ) -> Event:
+        if self._closed:
+            self._refuse_closed()
+        if not when >= self.now_s:
+            when = self._not_before_now(when)
+        event = Event(when, callback, args, self, context)
+        event.due = number = self._next_number()
+        heappush(self._timers, (when, number, event))
+        return event
+
+    def schedule(self, when: float, timer: Timer) -> None:
+        """Calls `timer.fire()` at the time `when` (seconds), outside of any context.
+
+        For what is made in large numbers: a timer that is the thing itself needs no handle.
+        """
+        if not when >= self.now_s:
+            when = self._not_before_now(when)
+        timer.due = number = self._next_number()
+        heappush(self._timers, (when, number, timer))
+
+    def withdraw(self, timer: Timer) -> None:
+        """Calls off what `schedule` promised; no effect on a timer that is not waiting any more."""
+        if timer.due != NEVER:
+            timer.due = NEVER
+            self._timer_cancelled()
+
+    def call_at_observer(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts
+    ) -> asyncio.TimerHandle:
+        """Calls `callback(*args)` when the instant `when` (seconds) is over: after every event of that time.
+
+        Observers watch a run without being part of it. They fire in the order of (time, sequence number),
+        also under `shuffle_seed`, and keep nothing alive: tasks that wait are deadlocked when only observers
+        are left.
+        """
+        if self._closed:
+            self._refuse_closed()
+        event = Event(self._not_before_now(when), callback, args, self, None)
+        heappush(self._observers, (event.when(), next(self._observer_order), event))
+        return event
+
+    def _not_before_now(self, when: float) -> float:
+        if math.isnan(when):
+            raise ValueError("the time of a timer is not a number (nan)")
+        return max(when, self.now_s)
+
+    def _timer_cancelled(self) -> None:
+        """Counts a cancelled timer. Once they are the majority of the heap, they leave it."""
+        self._cancelled += 1
+        if self._cancelled > _PURGE_MIN and 2 * self._cancelled > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if entry[2].due == entry[1]]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    # Running
+
+    def run_until(self, time_s: float) -> None:
+        """Runs every event up to and including `time_s` (seconds) and sets the clock to that time.
+
+        When nothing is left to happen, time passes and only observers fire; but if a task registered by
+        `must_finish` waits then, that is a `Deadlock`. Raises the error of a callback that nobody handles.
+        ValueError if `time_s` is past or infinite. After `stop` the clock stays at the last event.
+        """
+        if not self.now_s <= time_s < math.inf:
+            raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
+        if not self._run(time_s):
+            self.now_s = time_s
+
+    def run_forever(self) -> None:
+        """Runs until `stop`, or only observers are left: then `Deadlock` if a `must_finish` task waits."""
+        if not self._run(math.inf) and self._must_finish:
+            raise self._deadlock(self._must_finish)
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """Runs until the future or coroutine is done; returns its result or raises its exception.
+
+        `Deadlock`, naming every task and where it waits, if only observers are left before that.
+        """
+        self._check_idle()
+        awaited = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        awaited.add_done_callback(self._stop_if_awaited)
+        self._awaited = awaited
+        try:
+            stopped = self._run(math.inf)
+        finally:
+            self._awaited = None
+            awaited.remove_done_callback(self._stop_if_awaited)
+        if awaited.done():
+            return awaited.result()
+        if stopped:
+            raise RuntimeError("the loop was stopped before the future was done")
+        raise self._deadlock(self.tasks())
+
+    def _stop_if_awaited(self, future: asyncio.Future[Any]) -> None:
+        # An error can end a run between its future's end and this call, which then falls into a later run.
+        if future is self._awaited:
+            self.stop()
+
+    def _run(self, end_s: float) -> bool:
+        """Runs events up to `end_s` (infinite: until only observers are left); True if `stop` ended it."""
+        self._check_idle()
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_abandoned)
+        asyncio._set_running_loop(self)
+        self._thread = threading.get_ident()
+        try:
+            self._run_events(end_s)
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            return self._stopping
+        finally:
+            self._stopping = False
+            self._thread = None
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def _run_events(self, end_s: float) -> None:
+        ready, timers, observers = self._ready, self._timers, self._observers
+        next_ready = ready.popleft
+        last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
+        breaker, rounds, rounds_max = Breaker(), 0, ROUNDS_MAX  # rounds: of this instant
+        while not self._stopping and self._failure is None:
+            try:
+                if ready:
+                    rounds += 1
+                    if rounds > rounds_max:
+                        rounds -= rounds_max // 100
+                        breaker.strike(ready, self.now_s)
+                    # A round: the timers that are due line up behind what is ready, and all of these run, but
+                    # not what they make ready.
+                    if timers and timers[0][0] <= self.now_s:
+                        self._line_up_due_timers()
+                    for _ in range(len(ready)):
+                        next_ready().fire()
+                elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
+                    when, number, timer = heappop(timers)
+                    if timer.due != number:
+                        self._cancelled -= 1
+                        continue
+                    rounds = rounds + 1 if when == self.now_s else 0
+                    self.now_s = when
+                    timer.due = NEVER
+                    if rounds > rounds_max or (timers and timers[0][0] <= when):
+                        ready.append(timer)
+                    else:  # a round of its own
+                        timer.fire()
+                    del timer  # a task's error holds this frame: it must not hold the task in turn
+                elif not self._next_observer(end_s):
+                    return
+                else:
+                    rounds = 0
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": "error in a callback", "exception": error})
+
+    def _line_up_due_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self.now_s:
+            _, number, timer = heappop(timers)
+            if timer.due != number:
+                self._cancelled -= 1
+            else:
+                timer.due = NEVER
+                self._ready.append(timer)
+
+    def _next_observer(self, end_s: float) -> bool:
+        """Makes the next observer ready; False if none is due by `end_s`. No timer is due before it."""
+        timers = self._timers
+        while timers and timers[0][2].due != timers[0][1]:
+            heappop(timers)
+            self._cancelled -= 1
+        if not timers or timers[0][0] == math.inf:
+            if end_s == math.inf:
+                return False
+            if self._must_finish:
+                raise self._deadlock(self._must_finish)
+        if not self._observers or self._observers[0][0] > end_s:
+            return False
+        time_s, _, event = heappop(self._observers)
+        if not event._cancelled:
+            self.now_s = time_s
+            self._ready.append(event)
+        return True
+
+    def stop(self) -> None:
+        """Ends the run after the present round; when the loop doesn't run, the next run at once."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    def shutdown(self) -> None:
+        """Cancels every task in the order of their making, lets them clean up (in virtual time), and closes.
+
+        Raises the first error of a clean-up; the loop is closed all the same.
+        """
+        self._stopping = False  # a `stop` after the last run is not meant for the clean-up
+        try:
+            unfinished = self.tasks()
+            for task in unfinished:
+                task.cancel()
+            if unfinished:
+                for ending in self.run_until_complete(asyncio.gather(*unfinished, return_exceptions=True)):
+                    if isinstance(ending, Exception):
+                        raise ending
+            self.run_until_complete(self.shutdown_asyncgens())
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Drops every event and closes the loop; a failure that no run could raise any more is logged."""
+        if self.is_running():
+            raise RuntimeError("a running loop can't be closed")
+        for events in (self._ready, self._timers, self._observers, self._tasks, self._must_finish):
+            events.clear()
+        super().close()
+
+    def _check_idle(self) -> None:
+        if self._closed:
+            self._refuse_closed()
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("an event loop is already running in this thread")
+
+    # Tasks
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        if self._closed:
+            self._refuse_closed()
+        task = cast("asyncio.Task[T]", VirtualTask(coro, self, name, context))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The unfinished tasks in the order of their making (which `asyncio.all_tasks` doesn't keep)."""
+        return [task for task in self._tasks if not task.done()]
+
+    def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
+        """Says that `task` has work to do: if it waits when nothing is left to happen, that is a `Deadlock`.
+
+        `describe()` then says in words what it waits for.
+        """
+        self._must_finish[task] = describe
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._must_finish.pop(task, None)
+
+    def _deadlock(self, tasks: Iterable[asyncio.Task[Any]]) -> Deadlock:
+        describe = self._must_finish
+        return Deadlock(
+            self.now_s,
+            [(task.get_name(), describe[task]() if task in describe else place(task)) for task in tasks],
+        )
+
+
+def run_virtual(
+    coro: Coroutine[Any, Any, T], *, until: float | None = None, shuffle_seed: int | None = None
+) -> T | None:
+    """Runs `coro` on a virtual loop of its own and cancels what it leaves behind: for tests and experiments.
+
+    Without `until` it runs until `coro` is done, and returns its result. With `until` it runs everything up
+    to that time (seconds), and returns the result, or None if `coro` is not done by then.
+    """
+    loop = VirtualLoop(shuffle_seed)
+    try:
+        if until is None:
+            return loop.run_until_complete(coro)
+        task = loop.create_task(coro)
+        loop.run_until(until)
+        return task.result() if task.done() else None
+    finally:
+        loop.shutdown()

@@ -1,0 +1,76 @@
+"""What a virtual loop keeps in its queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sim.kernel.task import NEVER
+
+if TYPE_CHECKING:
+    from sim.kernel.clock import VirtualLoop
+
+
+class Timer(Protocol):
+    """What the loop calls when its time has come, or when it is its turn among what is ready.
+
+    `due` is its number among the loop's timers; another one, or NEVER, makes an entry of the heap void.
+    """
+
+    due: int
+
+    def fire(self) -> None: ...
+
+
+class Event(asyncio.TimerHandle):
+    """A callback that waits in the ready queue or among the timers.
+
+    The base class gives the type and the slots; its constructor and `cancel` would only add asyncio's debug
+    mode.
+    """
+
+    __slots__ = ("due",)
+
+    _callback: Callable[..., object] | None
+    _args: Any
+    _context: Context
+    _loop: VirtualLoop
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self.due = NEVER  # its number among the loop's timers, while it is among them
+
+    def fire(self) -> None:
+        """Runs the callback, unless it has been cancelled."""
+        try:
+            if not self._cancelled:
+                self._context.run(self._callback, *self._args)  # type: ignore[arg-type]
+        finally:
+            self = None  # type: ignore[assignment]  # an error that a task keeps holds this frame
+
+    def cancel(self) -> None:
+        """Makes sure that the callback does not run (any more), and lets go of what it refers to."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None
+            if self.due != NEVER:
+                self.due = NEVER
+                self._loop._timer_cancelled()
+
+    def __repr__(self) -> str:
+        what = "cancelled" if self._cancelled else getattr(self._callback, "__qualname__", self._callback)
+        return f"<event {what} at {self._when:g} s>"

@@ -1,0 +1,258 @@
+"""Puts the parts of a simulation together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
+from protocols.membership.view import AnnouncedView, MembershipView
+from sim.errors import UserError
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import key, stream
+from sim.learning.architecture import Architecture
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.compiled import require_compiler
+from sim.learning.engine.memory import explained
+from sim.run.budget import BudgetedCompute
+from sim.run.clients import Client
+from sim.run.compute import DeviceCompute
+from sim.run.engine import decided, make_engine, require_precision, with_engine
+from sim.run.learning import Learning, choose_device, load_learning
+from sim.run.memory import require_room_on_device
+from sim.run.simulation import Simulation
+from sim.scenario.protocol_checks import called, made, server_plans
+from sim.scenario.refusals import show
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.churn import churn_schedule
+from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
+from sim.world.devices import Device
+from sim.world.membership import Bootstrap
+from sim.world.membership.kinds import MembershipContext, ViewOf
+from sim.world.network import SimulatedNetwork
+from sim.world.participants import Participants, client_name
+
+
+def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
+    """Build everything without running it; raises UserError for what a scenario file alone does not show.
+
+    Files are read and checked as for a run, but nothing is downloaded. Returns what was built, closed.
+    """
+    device = choose_device("auto")
+    require_precision(scenario, device)
+    if scenario.engine.way == "compiled":
+        require_compiler(device)
+    # Nothing is computed: which device there is and how fast it is does not matter any more.
+    way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
+    settled = with_engine(scenario, way=way, precision="float32", threads=1)
+    simulation = build(settled, data_dir, "cpu", download=False)
+    with closing(simulation):
+        simulation.clients[0].fresh()
+    return simulation
+
+
+def build(
+    scenario: Scenario, data_dir: Path | None = None, device: str = "auto", *, download: bool = True
+) -> Simulation:
+    """A simulation at virtual time 0, ready to run; its scenario names the way and the threads taken.
+
+    Raises UserError.
+    """
+    chosen = choose_device(device)
+    require_precision(scenario, chosen)
+    has_servers = scenario.protocol.learner.servers.__func__ is not Learner.servers.__func__  # type: ignore[attr-defined]
+    if not (has_servers or scenario.protocol.alone):
+        # With servers, or alone, nobody asks for the topology.
+        scenario.clients.topology.require_possible(scenario.clients.count)
+    with explained("the data and the models at the start", chosen):
+        learning = load_learning(scenario, data_dir, chosen, download=download)
+        scenario = decided(scenario, learning)
+        return _Builder(scenario, learning, make_engine(scenario, learning), data_dir).simulation()
+
+
+def newcomers_start(scenario: Scenario) -> NewcomersStart:
+    """What newcomers start from."""
+    match scenario.clients.newcomers:
+        case FreshStart():
+            return NewcomersStart()
+        case PeerStart(patience=patience):
+            return NewcomersStart(1, patience)
+        case MeanStart(peers=peers, patience=patience):
+            return NewcomersStart(peers, patience)
+
+
+class _Builder:
+    """Makes the parts of one simulation, in the order in which they need each other."""
+
+    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None) -> None:
+        self.scenario = scenario
+        self.learning = learning
+        self.engine = engine
+        self.seed = scenario.run.seed
+        self.devices = scenario.devices.build(self.seed, data_dir)
+        self.names = [client_name(index) for index in range(scenario.clients.count)]
+        clients = Participants(self.seed, self.names, (), learning.clusters, data_dir)
+        self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
+        self.absent = [self.names[index] for index in self.churn.absent]
+        self.plans = self._server_plans()
+        self._refuse_samples_with_servers()
+        up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
+        self.neighbours = self._neighbours()
+        self.initial = self._initial_parameters()
+        self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.view_of = self._views(up)
+        everybody = replace(clients, servers=[plan.name for plan in self.plans])
+        self._refuse_what_is_said_of_servers()
+        self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
+        self.network.expect(everybody.names)
+        self._set_server_links()
+
+    def simulation(self) -> Simulation:
+        """The finished simulation; if something is refused half-way, the loop is closed."""
+        try:
+            simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
+            simulation.clusters = self.learning.clusters
+            simulation.churn.turned_away = self.churn.turned_away
+            simulation.clients = [
+                self._client(simulation, index, name) for index, name in enumerate(self.names)
+            ]
+            simulation.servers = [partial(self._server, simulation, plan) for plan in self.plans]
+            return simulation
+        except BaseException:
+            self.loop.close()
+            raise
+
+    def _server_plans(self) -> list[ServerPlan]:
+        protocol = self.scenario.protocol
+        if protocol.alone:
+            return []
+        try:
+            plans = called(protocol.learner, "servers", protocol.settings, self.names, self.learning.clusters)
+        except UserError as error:
+            if type(error.__cause__) is ValueError:  # how a method says what does not fit it
+                raise UserError(str(error.__cause__)) from None
+            raise
+        return server_plans(protocol.learner, plans)
+
+    def _refuse_samples_with_servers(self) -> None:
+        if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
+            raise UserError(
+                'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
+                f'protocol.name = "{self.scenario.protocol.name}" each talks to its server only; must be one '
+                "of announce, all-knowing, swim"
+            )
+
+    def _refuse_what_is_said_of_servers(self) -> None:
+        """Without servers nothing may be said of them; but alone, what is said of the method's may stay."""
+        protocol = self.scenario.protocol
+        unfit = next(self.scenario.network.about_servers(), None)
+        if unfit is not None and not (self.plans or protocol.alone):
+            raise UserError(
+                f"{unfit.key} = {show(unfit.value)}: {unfit.problem}, as "
+                f'protocol.name = "{protocol.name}" has no servers'
+            )
+
+    def _views(self, up: list[str]) -> ViewOf:
+        """What makes each actor's view of the others."""
+        if self.scenario.protocol.alone:  # nobody to learn of, nor to be told by a service
+            return lambda name, neighbours: AnnouncedView(name, ())
+        return self.scenario.network.membership.views(
+            MembershipContext(self.loop, self.seed, up, self.absent)
+        )
+
+    def _neighbours(self) -> dict[str, tuple[str, ...]]:
+        """Who may talk to whom. With servers, a client's only neighbour is its server."""
+        if self.scenario.protocol.alone:
+            return dict.fromkeys(self.names, ())
+        if self.plans:
+            served = {client: (plan.name,) for plan in self.plans for client in plan.clients}
+            return served | {plan.name: plan.clients for plan in self.plans}
+        clients = self.scenario.clients
+        lists = clients.topology.neighbours(clients.count, self.seed)
+        return {
+            name: tuple([self.names[peer] for peer in peers])
+            for name, peers in zip(self.names, lists, strict=True)
+        }
+
+    def _set_server_links(self) -> None:
+        links = self.scenario.network.server
+        if links is not None:
+            for plan in self.plans:
+                self.network.set_link(plan.name, links.uplink, links.downlink)
+
+    def _initial_parameters(self) -> list[Vector]:
+        """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
+        kind = self.scenario.model.initialisation
+
+        def draw(model: Architecture, *names: int) -> torch.Tensor:
+            generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
+            return model.initial(generator)
+
+        common = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
+        if kind == "shared":
+            alike = {name: self.engine.vector(start) for name, start in common.items()}
+            return [alike[own.architecture.key] for own in self.learning.settings]
+        starts = []
+        for index, model in enumerate([own.architecture for own in self.learning.settings]):
+            start = draw(model, index)
+            if kind == "shared-backbone":
+                start[model.part("backbone")] = common[model.key][model.part("backbone")]
+            starts.append(self.engine.vector(start))
+        return starts
+
+    def _surroundings(self, simulation: Simulation, name: str, membership: MembershipView) -> Surroundings:
+        return Surroundings(
+            self.network,
+            membership,
+            self.neighbours[name],
+            stream(self.seed, "actor", name),
+            key(self.seed, "shared by all clients"),
+            simulation.observer.of_actor(name),
+            newcomers_start(self.scenario),
+            self.scenario.protocol.alone,
+        )
+
+    def _client(self, simulation: Simulation, index: int, name: str) -> Client:
+        def bytes_sent() -> int:
+            return self.network.bytes_sent[name]
+
+        compute = self._compute(index, name, bytes_sent)
+        membership = self.view_of(name, self.neighbours[name])
+        surroundings = self._surroundings(simulation, name, membership)
+        protocol = self.scenario.protocol
+
+        def fresh() -> Learner:
+            compute.forget()
+            kind = protocol.learner
+            return made(kind, lambda: kind(name, surroundings, compute, protocol.settings))
+
+        up_at_start = name not in self.absent
+        return Client(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+
+    def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
+        settings = self.learning.settings[index]
+        require_room_on_device(self.devices, index, settings)
+        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
+        cost, initial, budget = self.devices.cost_model(index), self.initial[index], self.scenario.run.budget
+        if budget is None:
+            return DeviceCompute(self.engine, settings, index, device, cost, initial)
+        compute = BudgetedCompute(
+            self.engine, settings, index, device, cost, initial, budget=budget, bytes_sent=bytes_sent
+        )
+        if not compute.steps_left:
+            raise UserError(
+                f"run.budget.samples = {budget.samples}: {name} sees {compute.samples_per_step:,} in a "
+                "training step; must be at least as many"
+            )
+        return compute
+
+    def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
+        surroundings = self._surroundings(
+            simulation, plan.name, self.view_of(plan.name, self.neighbours[plan.name])
+        )
+        return plan.kind(plan.name, surroundings, self.scenario.protocol.settings, self.initial[0])  # type: ignore[arg-type]

@@ -1,0 +1,134 @@
+"""The observer: measures a run from outside, which costs no virtual time and which no client sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from actors.supervisor import Supervisor
+from sim.kernel.clock import VirtualLoop
+from sim.learning.engine import Engine, checksums
+from sim.learning.evaluation import measure_models
+from sim.results.metrics import ALL, OWN_METRICS, Metrics
+from sim.results.trace import Trace
+from sim.run.clients import Client, Window, observed, weights_of, with_same_model
+from sim.run.divergence import Divergence
+from sim.scenario.scenario import Scenario
+from sim.world.network import Counts
+
+
+class Observer:
+    """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
+
+    by_name: the clients, once there are any. on_evaluated is called after each evaluation.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        engine: Engine,
+        counts: Counts,
+        supervisor: Supervisor,
+        trace: Trace,
+        reported: Callable[[float], None],
+    ) -> None:
+        """`reported` is told of the iterations that actors report; `trace` takes the checksums of models."""
+        self.metrics = Metrics()
+        self.divergence = Divergence()
+        self.by_name: Mapping[str, Client] = {}
+        self.on_evaluated: Callable[[], object] | None = None
+        self._scenario = scenario
+        self._loop = loop
+        self._engine = engine
+        self._counts = counts
+        self._supervisor = supervisor
+        self._trace = trace
+        self._reported = reported
+        self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
+        self._evaluated_s = -1.0
+        self._evaluations = 0
+
+    def of_actor(self, actor: str) -> Callable[[str, float], None]:
+        """What an actor reports to, by name and value: `iterations` is a count, of all else the mean counts.
+
+        What is returned raises ValueError for a name that the observer itself uses.
+        """
+        window = self._windows.setdefault(actor, Window())  # of all its lives
+
+        def observe(name: str, value: float) -> None:
+            if name == "iterations":
+                self._reported(value)
+            elif name in OWN_METRICS:
+                raise ValueError(
+                    f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
+                    f"my_{name}"
+                )
+            else:
+                # Nearly always the first: every message may be a reason to report something.
+                window.add(name, value if type(value) is float else observed(name, value))
+
+        return observe
+
+    def evaluate_every(self, time_s: float) -> None:
+        """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""
+        every_s = self._scenario.run.evaluate_every.seconds
+        end_s = self._scenario.run.duration or math.inf
+
+        def evaluate(number: int) -> None:
+            self.evaluate()
+            if every_s is not None:
+                next_s = (number + 1) * every_s  # multiples rather than sums, which would drift
+                if next_s < end_s and not math.isclose(next_s, end_s):
+                    self._loop.call_at_observer(next_s, evaluate, number + 1)
+
+        self._loop.call_at_observer(time_s, evaluate, 0)
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether anything was measured beside the models that clients began with."""
+        return self._evaluations > 1
+
+    def evaluate(self) -> None:
+        """Measure every client that is up, now."""
+        now = self._loop.time()
+        if now == self._evaluated_s:
+            return
+        self._evaluated_s = now
+        up = [client for client in self.by_name.values() if client.up and client.learner is not None]
+        if up:
+            self._evaluate_models(now, up)
+            self._record_graph(now, up)
+        for actor, window in self._windows.items():
+            for name, mean in window.drain():
+                self.metrics.add(now, actor, name, mean)
+        iterations = [client.iterations for client in up]
+        self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
+        self.metrics.add(now, ALL, "alive", len(up))
+        self.metrics.add(now, ALL, "bytes_sent", self._counts.bytes)
+        self.metrics.add(now, ALL, "messages_sent", self._counts.sent)
+        self._evaluations += 1
+        if self.on_evaluated is not None:
+            self.on_evaluated()
+
+    def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
+        for clients in with_same_model(up):
+            rows = self._engine.rows([client.params for client in clients])
+            for client, value in zip(clients, checksums(rows).tolist(), strict=True):
+                self._trace.checksum(now, client.name, value)
+            numbers = [client.index for client in clients]
+            measured = measure_models(clients[0].compute.kernel, rows, self._engine.data.test, numbers)
+            names = [client.name for client in clients]
+            self.divergence.look(now, names, rows, measured, self._engine.data.test.counts[numbers] > 0)
+            for name, values in measured.items():
+                self.metrics.add_all(now, names, name, values.tolist())
+
+    def _record_graph(self, now: float, up: Sequence[Client]) -> None:
+        for client in up:
+            for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
+                self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
+
+    @property
+    def measure(self) -> str:
+        """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
+        return "distance" if self._scenario.data.name == "quadratic" else "accuracy"

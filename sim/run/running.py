@@ -1,0 +1,299 @@
+"""From a resolved scenario to a result directory: a function without globals."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.errors import NotVerified, UserError
+from sim.kernel.clock import Deadlock
+from sim.learning.engine.memory import explained
+from sim.learning.engine.precision import tensor_cores
+from sim.results.outcome import why_failed
+from sim.results.store import RunDirectory
+from sim.results.trace import first_difference
+from sim.run.alone import record_ending, train_alone
+from sim.run.building import build
+from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
+from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.run.saving import Saved, create_directory, save
+from sim.run.simulation import Simulation
+from sim.run.summary import summarise
+from sim.run.unawaited import noticed
+from sim.scenario.scenario import Protocol, Scenario
+from sim.scenario.sources import INSTALLED, PRODUCT, sources_of_file
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where the results are, and what is in summary.json."""
+
+    directory: Path | None
+    """None if they could not be written anywhere."""
+    summary: dict[str, Any]
+    unwritten: tuple[str, ...] = ()
+    """What could not be written, or not where it belongs, with the reasons."""
+    signal: int | None = None
+    """The signal that came, if one did: it cut the run short, or came while the results were written."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal cut the run short."""
+        return bool(self.summary["interrupted"])
+
+
+def run_scenario(
+    scenario: Scenario,
+    *,
+    out: Path = Path("runs"),
+    overwrite: bool = False,
+    device: str = "auto",
+    data_dir: Path | None = None,
+    progress: Show | None = None,
+    log: Callable[[str], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> RunResult:
+    """Run a scenario and write its result directory under `out`.
+
+    Results that are there from the same scenario stay: the new ones go beside them, which `notice` is told,
+    or with `overwrite` in their place, if this run is finished or they are not. A signal (Ctrl-C, SIGTERM,
+    SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
+    Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
+    measured until then the directory is written before that, too, and named in a note.
+    """
+    started = time.perf_counter()
+    interrupts = Interrupts()
+    with (
+        interrupts.answered(),
+        _quiet_collector(),
+        _threads(scenario.engine.threads),
+        tensor_cores(scenario.engine.precision),
+        closing(build(scenario, data_dir, device)) as simulation,
+    ):
+        scenario = simulation.scenario  # with what was decided: running it again gives the same directory
+        assert scenario.engine.threads != "fastest", "measured by now"
+        torch.set_num_threads(scenario.engine.threads)
+        directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        place = directory.place
+        try:
+            if notice is not None:
+                _announce(directory, overwrite, notice)
+            watcher = _watch(simulation, progress, started, log)
+            with explained("an evaluation of all models", simulation.engine.device):
+                result = _run(simulation, directory, overwrite, interrupts, watcher)
+            if notice is not None and overwrite:
+                _announce_kept(place, result, notice)
+        except BaseException:
+            directory.discard()  # no effect on results that are complete
+            raise
+    return replace(result, signal=interrupts.number)
+
+
+def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], None]) -> None:
+    """Say so if there are results of this scenario already."""
+    place, free = directory.place, directory.expected_path
+    if free != place and overwrite:
+        when = "when this run is finished" if _is_finished(place) else "when this run has ended"
+        notice(f"{place} will be replaced {when}")
+    elif free != place:
+        notice(f"{place} exists and stays; the results of this run go to {free} (--overwrite replaces)")
+
+
+def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:
+    """Say so if a run that did not finish has left the earlier results in their place."""
+    if not result.summary["finished"] and result.directory not in (None, place):
+        notice(f"the run {'was interrupted' if result.interrupted else 'failed'}: it has replaced nothing")
+
+
+def _is_finished(place: Path) -> bool:
+    """Whether results, if there are any, are of a finished run; those that don't say so count as such."""
+    try:
+        return RunDirectory.load(place).summary().get("finished") is not False
+    except (OSError, UserError):
+        return True
+
+
+def _run(
+    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
+) -> RunResult:
+    """Run to the end, and write the results; raises what ended the run before its time after that."""
+    error: Deadlock | UserError | None = None
+    with noticed() as unawaited:
+        alone = None
+        try:
+            interrupts.run(simulation)
+            if simulation.scenario.run.compare_alone and interrupts.number is None:
+                watcher.enter(ALONE)
+                alone = interrupts.attempt(train_alone, simulation)
+        except (Deadlock, UserError) as raised:
+            if isinstance(raised, UserError) and not simulation.observer.has_measured:
+                raise  # there is nothing to keep
+            error = raised
+        record_ending(simulation, alone)
+        interrupted = interrupts.number is not None
+        watcher.enter(WRITING)
+        summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
+    summary["warnings"] = unawaited
+    summary["scenario_hash"] = directory.scenario_hash
+    if error is not None:
+        summary["ended_by"] = str(error)
+    summary["finished"] = not interrupted and error is None and why_failed(summary) is None
+    replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    saved = save(directory, simulation, summary, overwrite=replaces)
+    if error is not None:
+        _add_notes(error, unawaited, saved)
+        raise error
+    return RunResult(saved.path, summary, saved.unwritten)
+
+
+def _add_notes(error: Exception, warnings: Iterable[str], saved: Saved) -> None:
+    """Have an error say what became of the results until then."""
+    for warning in warnings:
+        error.add_note(f"warning: {warning}")
+    if saved.path is None:
+        error.add_note("the results up to then could not be written")
+    else:
+        error.add_note(f"the results up to then are in {saved.path}")
+    for reason in saved.unwritten:
+        error.add_note(f"not written: {reason}")
+
+
+def verify(
+    scenario: Scenario, result: RunResult, *, device: str = "auto", data_dir: Path | None = None
+) -> str | None:
+    """Run once more, in a new process with another hash seed; describes the first difference, None if none.
+
+    A process of its own shows what a second run in this one would hide: anything that depends on the order of
+    sets, on addresses or on state left over. A signal ends it, too, and raises `Interrupted`. Raises
+    NotVerified where the second run leaves no results.
+    """
+    assert result.directory is not None
+    with answering(raise_interrupted), tempfile.TemporaryDirectory() as folder:
+        again = Path(folder)
+        # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
+        command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
+        if _is_unchanged(scenario.protocol):  # beside it is what it reads, not beside its copy
+            command += ["--set", f"protocol.name={scenario.protocol.name}"]
+        command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
+        command += ["--data-dir", str(data_dir)] if data_dir is not None else []
+        code, errors = _output(command, _environment())
+        # A failed run, too, has results to compare.
+        found = [path for path in again.iterdir() if (path / "summary.json").is_file()]
+        if len(found) != 1:
+            raise NotVerified(f"it left no results, and exit code {code}:\n{errors.strip()}")
+        second = RunDirectory.load(found[0])
+        if second.summary()["trace_hash"] == result.summary["trace_hash"]:
+            return None
+        first = RunDirectory.load(result.directory)
+        difference = first_difference(
+            first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
+        )
+        return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
+
+
+def _is_unchanged(protocol: Protocol) -> bool:
+    """Whether a protocol of a file is there as it was run."""
+    try:
+        return protocol.file is not None and sources_of_file(protocol.file) == protocol.sources
+    except OSError:
+        return False
+
+
+def _environment() -> dict[str, str]:
+    """That of a process with another hash seed, which runs the coterie that this one runs."""
+    seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    # Run from its sources it may not be the one that is installed.
+    path = [] if PRODUCT.name in INSTALLED else [str(PRODUCT)]
+    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    return os.environ | {"PYTHONHASHSEED": seed} | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
+
+
+def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Exit code and errors of a command. A signal to this process ends it and raises `Interrupted`."""
+    process: subprocess.Popen[str] | None = None
+    signals: list[int] = []
+
+    def end(number: int) -> None:
+        signals.append(number)
+        if process is not None:
+            process.kill()
+
+    with answering(end):
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        if signals:  # while it was being started
+            process.kill()
+        _, errors = process.communicate()
+    if signals:
+        raise Interrupted(signals[0])
+    return process.returncode, errors
+
+
+# --- while it runs ------------------------------------------------------------------------------------------
+
+
+def _watch(
+    simulation: Simulation, show: Show | None, started: float, log: Callable[[str], None] | None
+) -> Watcher:
+    """Collect garbage at evaluations, and show how far the run is."""
+
+    def shown(progress: Progress) -> None:
+        assert show is not None
+        with suppress(OSError):  # the terminal has been closed; the run is worth more
+            show(progress)
+
+    watcher = Watcher(simulation, None if show is None else shown, started)
+
+    def evaluated() -> None:
+        gc.collect()
+        watcher.evaluated()
+
+    simulation.on_log = log
+    simulation.observer.on_evaluated = evaluated
+    return watcher
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Collect cyclic garbage at evaluations only.
+
+    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
+    last bits of its results; so it must not depend on how many objects other code happens to allocate.
+    """
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    gc.freeze()  # what exists now is not looked at again: collections during the run stay short
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _threads(stated: int | str) -> Iterator[None]:
+    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
+
+    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
+    each other at every call, however small: beside other work a hundred times as long as one thread takes.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(stated if isinstance(stated, int) else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,121 @@
+"""Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UserError
+from sim.results.report import write_report
+from sim.results.store import RunDirectory
+from sim.run.provenance import provenance
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import Scenario, digest, to_toml
+from sim.scenario.sources import digest_of
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where the results are, None if nowhere, and what is not among them or not there: "<file>: <reason>"."""
+
+    path: Path | None
+    unwritten: tuple[str, ...] = ()
+
+
+def create_directory(scenario: Scenario, out: Path, device: str, overwrite: bool = False) -> RunDirectory:
+    """The directory of a run that is about to start, with all that is known before.
+
+    Raises UserError where results can't be written.
+    """
+    directory = RunDirectory.create(
+        out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
+    )
+    try:
+        _describe(directory, scenario, device)
+    except OSError as error:
+        directory.discard()
+        raise UserError(f"cannot write results to {out}: {error.strerror}") from error
+    except BaseException:
+        directory.discard()
+        raise
+    return directory
+
+
+def save(
+    directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], *, overwrite: bool = False
+) -> Saved:
+    """Write the results and put them to their place, instead of those that are there with `overwrite`.
+
+    If there is no room even for the summary, they go to a folder for temporary files.
+    """
+    saved = _save(directory, simulation, summary, overwrite)
+    if saved.path is not None:
+        return saved
+    directory.discard()
+    again = _save_elsewhere(simulation, summary)
+    return replace(again, unwritten=saved.unwritten + again.unwritten)
+
+
+def _save_elsewhere(simulation: Simulation, summary: dict[str, Any]) -> Saved:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="coterie-"))
+    except OSError:
+        return Saved(None)
+    try:
+        directory = create_directory(simulation.scenario, folder, str(simulation.engine.device))
+        saved = _save(directory, simulation, summary, overwrite=False)
+        if saved.path is None:
+            directory.discard()
+    except UserError:
+        saved = Saved(None)
+    if saved.path is None:
+        with suppress(OSError):
+            folder.rmdir()
+    return saved
+
+
+def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:
+    """The scenario, where it comes from, and a copy of the user's protocol, which the scenario then names."""
+    protocol = scenario.protocol
+    copied = tuple(source for source in protocol.sources if not source.is_ours)
+    if copied:
+        # Named by its content: a folder of this name elsewhere, if found first, has the same files.
+        folder = f"protocol-{digest_of(copied)}"
+        directory.write_protocol(folder, {source.name: source.content for source in copied})
+        if protocol.file is not None:
+            copy = f"{folder}/{protocol.file.name}:{protocol.label}"
+            scenario = replace(scenario, protocol=replace(protocol, name=copy))
+    directory.write_scenario(to_toml(scenario))
+    directory.write_provenance(provenance(protocol.sources, device))
+
+
+def _save(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], overwrite: bool) -> Saved:
+    # The small ones first, and the report last, which is made of the others.
+    parts: dict[str, Callable[[], object]] = {
+        "summary.json": partial(directory.write_summary, summary),
+        "intervals.parquet": lambda: directory.write_intervals(simulation.intervals()),
+        "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
+        "events.parquet": lambda: directory.write_events(simulation.trace),
+        "report.html": lambda: write_report(directory),
+    }
+    unwritten = []
+    for name, write in parts.items():
+        try:
+            write()
+        except (OSError, UserError) as error:  # the report is refused where a table is missing
+            unwritten.append(f"{name}: {_reason(error)}")
+            if name == "summary.json":
+                return Saved(None, tuple(unwritten))
+    try:
+        return Saved(directory.finalise(replace=overwrite and not unwritten), tuple(unwritten))
+    except OSError as error:
+        return Saved(None, (*unwritten, f"{directory.path}: {_reason(error)}"))
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]

@@ -1,0 +1,277 @@
+"""A run in virtual time: the clients' lives, from the first that starts to the last that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from actors.actor import Actor
+from actors.message import Envelope
+from actors.supervisor import Supervisor
+from protocols.learner import Learner, Server
+from protocols.membership.view import MembershipView
+from sim.kernel.clock import VirtualLoop
+from sim.learning.engine import Engine
+from sim.results.trace import Trace
+from sim.run.clients import ChurnCounts, Client
+from sim.run.milestones import Milestones
+from sim.run.observer import Observer
+from sim.scenario.scenario import Scenario
+from sim.world.churn import ChurnEvent, rejoins, schedule
+from sim.world.network import SimulatedNetwork
+
+
+class Simulation:
+    """Everything that a run consists of; `sim.run.building` makes it.
+
+    `run` may be called once. Everything that happens lands in `trace`; `observer` measures it from outside.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        network: SimulatedNetwork,
+        engine: Engine,
+        events: Sequence[ChurnEvent],
+    ) -> None:
+        self.scenario = scenario
+        self.loop = loop
+        self.network = network
+        self.engine = engine
+        self.events = events
+        self._rejoins = rejoins(events)
+        self.clients: list[Client] = []
+        self.servers: list[Callable[[], Server]] = []
+        self.clusters: tuple[int, ...] | None = None
+        self.trace = Trace(keep_messages=scenario.run.keep_messages)
+        self.churn = ChurnCounts()
+        self.on_log: Callable[[str], None] | None = None
+        self.supervisor = Supervisor(
+            network,
+            on_failure=scenario.supervision.on_failure,
+            max_restarts=scenario.supervision.max_restarts,
+            log=self._log,
+            observe=self._supervised,
+        )
+        self._by_name: dict[str, Client] = {}
+        self._milestones = Milestones(self)
+        self.observer = Observer(
+            scenario, loop, engine, network.counts, self.supervisor, self.trace, self._milestones.reported
+        )
+        network.observe = self.trace.message
+
+    # --- running --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
+        self._by_name = {client.name: client for client in self.clients}
+        self.observer.by_name = self._by_name
+        self.loop.call_soon(self._begin)
+        duration_s = self.scenario.run.duration
+        self.observer.evaluate_every(0.0)
+        if duration_s is None:
+            self.loop.run_forever()
+        else:
+            self.loop.run_until(duration_s)
+        self.observer.evaluate()
+
+    def close(self) -> None:
+        """End all actors and the loop; nothing is recorded any more."""
+        self.network.observe = None
+        if self.loop.is_closed():
+            return
+        self.loop.run_until_complete(self.supervisor.drain())
+        self.loop.shutdown()
+
+    def _begin(self) -> None:
+        for make in self.servers:
+            self._start_server(self.supervisor.start(make))
+        for client in self.clients:
+            if client.up_at_start:
+                self._start(client, client.fresh, "start")
+                assert client.learner is not None
+                client.membership.start(client.learner.tell)
+        for index, returns in self._rejoins.items():
+            every_s = next((event.backup_every_s for event in returns if event.state == "stale"), None)
+            if every_s is not None:  # the same for all of them
+                self._back_up_every(every_s, self.clients[index])
+        schedule(
+            self.loop,
+            self.events,
+            {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
+        )
+
+    def _start_server(self, actor: Actor) -> None:
+        assert isinstance(actor, Server)
+        membership = actor.membership
+        assert isinstance(membership, MembershipView)
+        membership.start(actor.tell)
+
+    # --- the clients' lives ---------------------------------------------------------------------------------
+
+    def _start(self, client: Client, make: Callable[[], Learner], event: str, detail: str = "") -> None:
+        """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
+        makers = [client.newcomer, make]  # the last one once, then always the first
+
+        def factory() -> Learner:
+            client.learner = (makers.pop() if len(makers) > 1 else makers[0])()
+            return client.learner
+
+        client.device.set_up()
+        client.up = True
+        self.trace.lifecycle(self.loop.time(), client.name, event, detail)
+        self._supervise(self.supervisor.start(factory))
+
+    def _supervise(self, actor: Actor) -> None:
+        assert actor.main_task is not None
+        self.loop.must_finish(actor.main_task, lambda: actor.whereabouts)
+
+    def _join(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        self.churn.joined += 1
+        self._start(client, client.newcomer, "join")
+        self._announce(client)
+
+    def _back_up_every(self, every_s: float, client: Client, number: int = 1) -> None:
+        """Save the model of a client at all multiples of `every_s`, while it is up."""
+
+        def save() -> None:
+            if client.up and client.learner is not None:
+                client.backup = client.params
+            self._back_up_every(every_s, client, number + 1)
+
+        self.loop.call_at_observer(number * every_s, save)
+
+    def _rejoin(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        if client.leaving is None:
+            self._come_back(client, event)
+        else:  # what it still had to do before leaving is cut short
+            self.supervisor.kill(client.name)
+            client.leaving.add_done_callback(lambda _: self._come_back(client, event))
+
+    def _come_back(self, client: Client, event: ChurnEvent) -> None:
+        state, make = client.returning(event.state)
+        self.churn.rejoined += 1
+        self._start(client, make, "rejoin", state)
+        self._announce(client)
+
+    def _announce(self, client: Client) -> None:
+        assert client.learner is not None
+        client.membership.join(client.learner.tell)
+
+    def _leave(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        if not client.up or client.learner is None:
+            self.supervisor.kill(client.name)  # it had failed; if it was about to be restarted, it is no more
+            return
+        self.churn.left += 1
+        client.up = False
+        self.trace.lifecycle(self.loop.time(), client.name, "leave")
+        client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
+        self._departed()
+
+    async def _leave_gracefully(self, client: Client) -> None:
+        await self.supervisor.stop(client.name)
+        # Its last word, on its behalf: anything that it sent afterwards, even in this instant, would tell its
+        # peers that it is there after all.
+        client.membership.leave(lambda peer, message: self.network.send(Envelope(client.name, peer, message)))
+        client.leaving = None
+        self._gone(client)
+
+    def _crash(self, index: int, event: ChurnEvent) -> None:
+        client = self.clients[index]
+        if client.up:
+            self.churn.crashed += 1
+            self._go_down(client, "crash")
+        self.supervisor.kill(client.name)  # also one that had failed and was about to be restarted
+        self._gone(client)
+
+    def _go_down(self, client: Client, event: str) -> None:
+        client.up = False
+        client.membership.crash()
+        self.trace.lifecycle(self.loop.time(), client.name, event)
+
+    def _gone(self, client: Client) -> None:
+        """A client is down: its device stops, and unless it returns with what it had, nothing of it stays."""
+        client.device.set_down()
+        now = self.loop.time()
+        returns = self._rejoins.get(client.index, [])
+        if next((event.state for event in returns if event.time_s >= now), "fresh") != "keep":
+            client.learner = client.membership.on_change = None
+            client.compute.forget()
+        self._departed()
+
+    def _departed(self) -> None:
+        """When all that happens now has happened, see what is left."""
+        now = self.loop.time()
+        self.loop.call_at_observer(now, self._milestones.check)
+        self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
+
+    def _supervised(self, time_s: float, name: str, event: str) -> None:
+        """The supervisor's notes; only an actor's own failure, and its restart, are news."""
+        client = self._by_name.get(name)
+        if client is None:
+            if event in ("failed", "restarted"):
+                self.trace.lifecycle(time_s, name, event)
+            if event == "restarted":
+                self._start_server(self.supervisor.running[name])
+            return
+        if event == "failed":
+            self.churn.failed += 1
+            self._go_down(client, "failed")
+            # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
+            self.loop.call_soon(self._gone, client)
+        elif event == "restarted":
+            self.churn.restarted += 1
+            client.up = True
+            client.device.set_up()
+            self.trace.lifecycle(time_s, name, "restarted")
+            self._supervise(self.supervisor.running[name])
+            self._announce(client)
+
+    def _stop_if_nobody_is_left(self) -> None:
+        """End a run in which nothing that follows could mean anything.
+
+        That is one whose last client has failed, or one that would end by iterations that nobody will do.
+        """
+        if self.scenario.run.duration is not None and not self.supervisor.failures:
+            return
+        if any(client.name in self.supervisor.running for client in self.clients):
+            return
+        now = self.loop.time()
+        if not any(event.kind in ("join", "rejoin") for event in self.events if event.time_s > now):
+            self.loop.stop()
+
+    def _log(self, line: str) -> None:
+        if self.on_log is not None:
+            self.on_log(line)
+
+    # --- results --------------------------------------------------------------------------------------------
+
+    @property
+    def clients_up(self) -> list[Client]:
+        """The clients that are up now."""
+        return [client for client in self.clients if client.up]
+
+    @property
+    def least_iterations(self) -> int | None:
+        """Iterations that all have done who are up and still train; None if nobody does."""
+        return min([client.iterations for client in self.clients_up if not client.finished], default=None)
+
+    def device_seconds(self) -> Mapping[str, float]:
+        """Virtual seconds of all devices, by what they did."""
+        devices = [client.device for client in self.clients]
+        return {
+            "busy": sum(device.busy_s for device in devices),
+            "waiting": sum(device.waiting_s for device in devices),
+            "down": sum(device.down_s for device in devices),
+        }
+
+    def intervals(self) -> list[tuple[str, float, float, str]]:
+        """What each device did: (client, start, end, "busy" or "down"), in seconds."""
+        return [
+            (client.name, start, end, state)
+            for client in self.clients
+            for start, end, state in client.device.intervals()
+        ]

@@ -1,0 +1,231 @@
+"""What summary.json says of a run that has ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from actors.supervisor import Failure, in_short
+from protocols.learner import AreYouThere
+from protocols.membership.view import MembershipMessage
+from sim.results.metrics import (
+    ALL,
+    EDGE_THRESHOLD,
+    accuracy_summary,
+    bytes_to_target,
+    graph_summary,
+    help_summary,
+    share_better,
+    time_to_target,
+)
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    Happening,
+    Population,
+    panel_of,
+    settled_summary,
+)
+from sim.run.budget import Work
+from sim.run.simulation import Simulation
+from sim.world.network import Counts
+
+
+def summarise(
+    simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
+) -> dict[str, Any]:
+    """The contents of summary.json; see docs/guide.md for the meaning of each key."""
+    scenario, observer, counts = simulation.scenario, simulation.observer, simulation.network.counts
+    metrics = observer.metrics
+    up = [client.name for client in simulation.clients_up]
+    measured = {name: value for name, value in metrics.latest(observer.measure).items() if name in up}
+    finite = {name: value for name, value in measured.items() if math.isfinite(value)}
+    is_accuracy = observer.measure == "accuracy"
+    failures = simulation.supervisor.failures
+    summary: dict[str, Any] = {
+        "scenario": scenario.name,
+        "protocol": scenario.protocol.label,
+        "alone": scenario.protocol.alone,
+        "seed": scenario.run.seed,
+        "overrides": list(scenario.overrides),
+        "virtual_seconds": simulation.loop.time(),
+        "planned_seconds": scenario.run.duration,
+        "wall_seconds": wall_s,
+        "trace_hash": simulation.trace.hash(),
+        "clients": _client_counts(simulation),
+        "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "settled": _settled(simulation, finite) if is_accuracy else None,
+        "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "graph": _graph(simulation),
+        "messages": {
+            "sent": counts.sent,
+            "delivered": counts.delivered,
+            "lost": counts.lost,
+            "dropped": counts.dropped,
+            "duplicated": counts.duplicated,
+            "in_flight": counts.in_flight,
+            "bytes": counts.bytes,
+        },
+        "membership": _membership_traffic(counts),
+        "bytes_by_type": counts.by_type,
+        "loss_reasons": dict(counts.reasons),
+        "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
+        "engine": _engine(simulation),
+        "budget": _budget(simulation),
+        "work": _work(simulation),
+        "device_time": dict(simulation.device_seconds()),
+        "clusters": simulation.clusters,
+        "client_names": [client.name for client in simulation.clients],
+        "population": _population(simulation) if is_accuracy else None,
+        "non_finite": _non_finite(simulation, up),
+        "failed": _failed(failures),
+        "failures": in_short(failures),
+        "failure_traceback": failures[0].traceback if failures else None,
+        "interrupted": interrupted,
+        "notices": list(scenario.notices),
+    }
+    if not is_accuracy:
+        mean = float(np.mean(list(finite.values()))) if finite else None
+        summary["distance"] = {"mean": mean, "clients": len(finite)}
+    if scenario.run.target_accuracy is not None:
+        accuracy, target = metrics.mean("accuracy"), scenario.run.target_accuracy
+        summary["target"] = {
+            "accuracy": target,
+            "seconds": time_to_target(accuracy, target),
+            "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
+        }
+    return summary
+
+
+def _engine(simulation: Simulation) -> dict[str, Any]:
+    """What the engine did and where, and the memory of the vectors that it holds."""
+    engine, statistics = simulation.engine, simulation.engine.statistics
+    return {
+        "jobs": statistics.jobs,
+        "batches": statistics.batches,
+        "mean_batch": statistics.mean_batch,
+        "seconds": statistics.seconds,
+        "updates": statistics.updates,
+        "device": str(engine.device),
+        "ways": engine.ways,
+        "threads": simulation.scenario.engine.threads,
+        "memory": engine.bytes_held,
+        "memory_per_client": engine.bytes_held / len(simulation.clients),
+    }
+
+
+def _client_counts(simulation: Simulation) -> dict[str, int]:
+    churn = simulation.churn
+    return {
+        "initial": sum(client.up_at_start for client in simulation.clients),
+        "joined": churn.joined,
+        "left": churn.left,
+        "crashed": churn.crashed,
+        "rejoined": churn.rejoined,
+        "failed": churn.failed,
+        "restarted": churn.restarted,
+        "turned_away": churn.turned_away,
+        "alive": len(simulation.clients_up),
+    }
+
+
+def _budget(simulation: Simulation) -> dict[str, Any] | None:
+    """What each client might spend, and how many of those that are up have; None without a budget."""
+    budget = simulation.scenario.run.budget
+    if budget is None:
+        return None
+    finished = sum(client.finished for client in simulation.clients_up)
+    return {budget.kind: budget.limit, "finished": finished}
+
+
+def _work(simulation: Simulation) -> dict[str, Any]:
+    """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
+    works = [client.work for client in simulation.clients]
+    summary = {}
+    for field in fields(Work):
+        values = [getattr(work, field.name) for work in works]
+        mean = sum(values) / len(values)
+        summary[field.name] = {"min": min(values), "mean": mean, "max": max(values), "clients": values}
+    return summary
+
+
+def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
+    """Who failed for good, and how many failures restarts made up for; None in a run without a failure."""
+    if not failures:
+        return None
+    stopped = [failure for failure in failures if failure.action == "stop"]
+    first = (stopped or failures)[0]
+    return {
+        "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
+        "restarts": sum(failure.action == "restart" for failure in failures),
+        "errors": len({failure.error for failure in stopped or failures}),
+        "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
+    }
+
+
+def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:
+    """The first model that was not finite, and who is up with such a model; None if there was none."""
+    divergence = simulation.observer.divergence
+    if (first := divergence.first) is None:
+        return None
+    at_end = [client for client in up if client in divergence.present]
+    return {"client": first.client, "seconds": first.time_s, "found": first.found, "at_end": at_end}
+
+
+def _membership_traffic(counts: Counts) -> dict[str, int]:
+    """The part of the messages by which clients learn of each other."""
+    # A set: a dataclass with slots is made twice, and both are subclasses.
+    names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
+    totals = [total for name, total in counts.by_type.items() if name in names]
+    return {"sent": sum(sent for sent, _ in totals), "bytes": sum(size for _, size in totals)}
+
+
+def _population(simulation: Simulation) -> dict[str, Any] | None:
+    """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
+    names = {client.name: client.index for client in simulation.clients}
+    metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
+    panel = panel_of(metrics, "accuracy", list(names))
+    if panel is None:
+        return None
+    moves = [
+        Happening(time_s, names[actor], event, detail)
+        for time_s, actor, event, detail in simulation.trace.lifecycles
+        if actor in names and event in ARRIVALS + DEPARTURES
+    ]
+    return Population(panel, moves).summary()
+
+
+def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[str, float | None] | None:
+    """The accuracy of those that are up for long enough; None in a run in which nobody came."""
+    came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
+    if not any(client.name in came for client in simulation.clients):
+        return None
+    iterations = {client.name: client.iterations for client in simulation.clients_up}
+    stayed = [name for name in iterations if name not in came]
+    return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
+
+
+def _graph(simulation: Simulation) -> dict[str, float | None]:
+    weights = simulation.observer.metrics.weights()
+    if simulation.clusters is None or not weights:
+        return {"l1": None, "edge_precision": None, "edge_recall": None}
+    up = simulation.clients_up
+    learners = [client.learner for client in up if client.learner is not None]
+    if any(learner.weights_are_shares for learner in learners):
+        # Partners in a large cluster have small shares: what counts is a weight beside its row's largest.
+        largest: dict[int, float] = {}
+        for (source, _), weight in weights.items():
+            largest[source] = max(largest.get(source, 0.0), weight)
+        weights = {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
+    threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
+    members = [client.index for client in up]
+    return {
+        **graph_summary(weights, simulation.clusters, members, threshold=threshold),
+        "edge_threshold": threshold,
+    }

@@ -1,0 +1,62 @@
+"""Says, once for each place, that somebody called a coroutine and did not await it, which does nothing."""
+
+import asyncio
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import actors
+import protocols.learner
+from actors.place import written
+
+_NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
+# Where Python notices it only because a call has ended there: no place for anybody to look at.
+_MACHINERY = (str(Path(__file__).parents[1]), str(Path(actors.__file__).parent), protocols.learner.__file__)
+
+
+@contextmanager
+def noticed() -> Iterator[list[str]]:
+    """While entered, coroutines that were never awaited become lines of the list, not Python's warnings."""
+    known: set[tuple[str, str, int]] = set()
+    found: list[str] = []
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: object = None,
+        line: object = None,
+    ) -> None:
+        match = _NEVER_AWAITED.match(str(message))
+        if match is None:
+            shown(message, category, filename, lineno)
+        elif (key := (match[1], filename, lineno)) not in known:
+            known.add(key)
+            found.append(_in_words(*key))
+
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+        warnings.filterwarnings("always", _NEVER_AWAITED.pattern, RuntimeWarning)
+        warnings.showwarning = show
+        yield found
+
+
+def _in_words(name: str, file: str, line: int) -> str:
+    scope, _, verb = name.rpartition(".")
+    call = f"self.{verb}" if scope and not scope.endswith("<locals>") else verb
+    where = "" if file.startswith(_MACHINERY) else f" at {written(file, line)}"
+    return (
+        f"{_who()} called {call}(){where} without awaiting it, which does nothing: write `await {call}(...)`"
+    )
+
+
+def _who() -> str:
+    """Whose task is running."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return "somebody" if task is None else task.get_name().partition(":")[0]

@@ -1,0 +1,119 @@
+"""The JSON Schema in the form in which editors mark the one key that is wrong, not the table around it.
+
+Under ``oneOf`` and ``anyOf`` a validator can only say that a table fits none of its kinds. Here the kind
+decides, by ``if`` and ``then``, what else a table may hold, and it is the unknown key that is not allowed.
+What editors complete they look for outside of ``then``: the keys of all kinds stand there, with their
+meanings only.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.scenario.schema import Schema, resolve
+
+_NULL: Schema = {"type": "null"}  # which TOML does not have
+
+
+def for_editors(schema: Schema) -> dict[str, Any]:
+    """A scenario's schema, as `scenario_schema` makes it, for editors."""
+    definitions = schema["$defs"]
+    own, protocols = _protocols(definitions["ProtocolChoice"])
+    definitions = {name: table for name, table in definitions.items() if name != "ProtocolChoice"}
+    converted = {name: _converted(table, definitions) for name, table in definitions.items()}
+    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, own)
+    root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
+    return {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"} | root | {"$defs": converted}
+
+
+def _protocols(choice: Schema) -> tuple[Schema, list[tuple[list[str], Schema]]]:
+    """What the name of a protocol of one's own looks like, and our protocols by name."""
+    *ours, own = choice["anyOf"]
+    return own["properties"]["name"], [([table["title"]], table) for table in ours]
+
+
+def _converted(schema: Any, definitions: Schema) -> Any:
+    """The schema with its choices made by `if`; what is said beside them stays."""
+    if isinstance(schema, list):
+        return [_converted(item, definitions) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    rest = {
+        key: _converted(value, definitions)
+        for key, value in schema.items()
+        if key not in ("anyOf", "oneOf", "discriminator") and (key, value) != ("default", None)
+    }
+    if schema.get("additionalProperties") is False:
+        rest["additionalProperties"] = _no_key(schema.get("properties", {}))
+    if "discriminator" in schema:
+        rest |= _by_kind(schema["discriminator"], definitions)
+    if "anyOf" in schema:
+        rest |= _any_of([option for option in schema["anyOf"] if option != _NULL], definitions)
+    return rest
+
+
+def _no_key(known: Schema) -> Schema:
+    # `false` would be the table's error; the title is what validators quote.
+    return {"not": {"title": f"unknown key; allowed: {', '.join(known) or 'none'}"}}
+
+
+def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
+    """Plain values, or a table, whose own mistakes are told."""
+    tables = [option for option in options if _is_table(option, definitions)]
+    plain = [_converted(option, definitions) for option in options if option not in tables]
+    if not tables:
+        return plain[0] if len(plain) == 1 else {"anyOf": plain}
+    [table] = [_converted(option, definitions) for option in tables]
+    if not plain:
+        return table
+    known = {"type": "object", "properties": _meanings(_tables(tables[0], definitions))}
+    return {"anyOf": [*plain, known], "if": {"type": "object"}, "then": table}
+
+
+def _is_table(option: Schema, definitions: Schema) -> bool:
+    return "discriminator" in option or resolve(option, definitions).get("type") == "object"
+
+
+def _tables(option: Schema, definitions: Schema) -> list[Schema]:
+    """The tables that an option may be."""
+    if "discriminator" not in option:
+        return [resolve(option, definitions)]
+    return [
+        resolve({"$ref": reference}, definitions) for reference in option["discriminator"]["mapping"].values()
+    ]
+
+
+def _by_kind(discriminator: Schema, definitions: Schema) -> dict[str, Any]:
+    tags: dict[str, list[str]] = {}
+    for tag, reference in discriminator["mapping"].items():
+        tags.setdefault(reference, []).append(tag)
+    tables: list[tuple[list[str], Schema]] = [(own, {"$ref": reference}) for reference, own in tags.items()]
+    return _by_name(discriminator["propertyName"], tables, definitions)
+
+
+def _by_name(
+    key: str, tables: Sequence[tuple[list[str], Schema]], definitions: Schema, other: Schema | None = None
+) -> dict[str, Any]:
+    """A table whose `key` says which of these it is; `other`: what else the key may be, with any content."""
+    choice: Schema = {"enum": [tag for tags, _ in tables for tag in tags]}
+    meanings = _meanings([resolve(table, definitions) for _, table in tables])
+    return {
+        "type": "object",
+        "required": [key],
+        "properties": meanings | {key: choice if other is None else {"anyOf": [choice, other]}},
+        "allOf": [
+            {
+                "if": {"properties": {key: {"enum": tags}}, "required": [key]},
+                "then": _converted(table, definitions),
+            }
+            for tags, table in tables
+        ],
+    }
+
+
+def _meanings(tables: Sequence[Schema]) -> dict[str, Schema]:
+    """All keys of these tables, each with what it means in the first one, and free to be anything."""
+    found: dict[str, Schema] = {}
+    for table in tables:
+        for key, schema in table.get("properties", {}).items():
+            found.setdefault(key, {name: schema[name] for name in ("description",) if name in schema})
+    return found

@@ -1,0 +1,159 @@
+"""What is stated beside a scenario file: keys that --set gives a value, and keys that --unset takes away."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.errors import UserError
+from sim.scenario.reading import parse_toml
+from sim.scenario.refusals import keys_of, nearest, one_line, show
+
+if TYPE_CHECKING:
+    from protocols.learner import Learner
+
+Key = tuple[str, ...]
+
+_PARTS_MAX = 32
+_SHOWN_MAX = 150  # characters of an option in a message
+_PART = r"""(?:"[^"\n]+"|'[^'\n]+'|[^\s."'=]+)"""
+_KEY = re.compile(rf"\s*{_PART}(?:\s*\.\s*{_PART})*\s*")
+
+
+def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -> list[str]:
+    """Change a file's contents: first the keys in `unset` go, then each ``section.key=value`` is stated.
+
+    Returns the keys that were stated. Raises UserError.
+    """
+    options = [(text, one_line(f"--unset {text}", _SHOWN_MAX)) for text in unset]
+    _take_away(
+        raw, [(_key(text, option, "section.key, such as network.server"), option) for text, option in options]
+    )
+    return [_state(raw, override) for override in overrides]
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether one key is the other or lies in its table."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
+
+
+def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
+    """Take out what a file says for its own protocol and means nothing to `learner`, which is run instead.
+
+    What --set stated stays, to be refused. Returns the keys that went.
+    """
+    known = ("name", *keys_of([learner.Settings]))
+    gone: list[Key] = [("protocol", key) for key in raw["protocol"] if key not in known]
+    if not _has_servers(learner):
+        gone += _about_servers(raw["network"])
+    kept = [key for key in gone if any(overlap(".".join(key), other) for other in stated)]
+    gone = [key for key in gone if key not in kept]
+    _take_away(raw, [(key, "") for key in gone])
+    return [".".join(key) for key in gone]
+
+
+def _has_servers(learner: "type[Learner]") -> bool:
+    from protocols.learner import Learner  # imports torch, as whoever has a class of it has done
+
+    return getattr(learner.servers, "__func__", None) is not getattr(Learner.servers, "__func__", None)
+
+
+def _about_servers(network: dict[str, Any]) -> list[Key]:
+    """The keys of a network that speak of servers alone; cuts and groups speak of clients as well."""
+    gone: list[Key] = [("network", "server")] if "server" in network else []
+    connections: list[tuple[Key, dict[str, Any]]] = [(("network",), network)]
+    for i, kind in enumerate(network.get("class", ())):
+        if kind.get("servers"):
+            gone.append(("network", "class", str(i)))
+        else:
+            connections.append((("network", "class", str(i)), kind))
+    for key, connection in connections:
+        latency = connection.get("latency")
+        if isinstance(latency, dict) and "server_place" in latency:
+            gone.append((*key, "latency", "server_place"))
+    return gone
+
+
+def _key(text: str, option: str, form: str) -> Key:
+    if not _KEY.fullmatch(text):
+        raise UserError(f"{option}: must be {form}")
+    parts = tuple([part.strip("\"'") for part in re.findall(_PART, text)])
+    if len(parts) > _PARTS_MAX:
+        raise UserError(f"{option}: the key has {len(parts):,} parts; must have {_PARTS_MAX} at most")
+    return parts
+
+
+def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
+    """Delete keys, each with the option that asks for it."""
+    places: dict[Key, Any] = {}
+    for key, option in keys:
+        *parents, last = key
+        table: Any = raw
+        for depth, part in enumerate(parents):
+            table = _existing(table, part, option, parents[:depth])
+        _existing(table, last, option, parents)
+        places[key] = table
+    # All are looked up before the first one goes, and lists lose their last items first: no number moves.
+    for key in sorted(places, key=lambda key: int(key[-1]) if isinstance(places[key], list) else 0)[::-1]:
+        table = places[key]
+        del table[int(key[-1]) if isinstance(table, list) else key[-1]]
+
+
+def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:
+    if isinstance(table, list):
+        return table[_index(table, part, option, above)]
+    if not isinstance(table, dict):
+        raise UserError(f"{option}: {'.'.join(above)} is {show(table)}, which has no keys")
+    if part not in table:
+        there = f"{'.'.join(above) or 'the file'} has {', '.join(table) or 'no keys'}"
+        raise UserError(one_line(f"{option}: there is no such key; {there}{nearest(part, table)}"))
+    return table[part]
+
+
+def _state(raw: dict[str, Any], override: str) -> str:
+    """Apply ``a.b=c`` to the file's contents; returns the key."""
+    option = one_line(f"--set {override}", _SHOWN_MAX)
+    form = 'section.key=value, such as --set run.duration="5 min"'
+    text, equals, value = override.partition("=")
+    if not equals:
+        raise UserError(f"{option}: must be {form}")
+    *parents, last = key = _key(text, option, form)
+    table: Any = raw
+    for depth, part in enumerate(parents):
+        if isinstance(table, dict):
+            table = table.setdefault(part, {})
+        else:
+            table = _existing(table, part, option, parents[:depth])
+    if isinstance(table, list):
+        table[_index(table, last, option, parents)] = _value(value, option)
+    elif isinstance(table, dict):
+        table[last] = _value(value, option)
+    else:
+        raise UserError(f"{option}: {'.'.join(parents)} is {show(table)}, which has no keys")
+    return ".".join(key)
+
+
+def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> int:
+    if not (part.isascii() and part.isdecimal() and len(part) < 10 and int(part) < len(items)):
+        allowed = f"after it comes a number from 0 to {len(items) - 1}" if items else "it is empty"
+        raise UserError(f"{option}: {'.'.join(above)} is a list; {allowed}")
+    return int(part)
+
+
+def _value(text: str, option: str) -> Any:
+    """TOML where it can be read as such, else text."""
+    if not text.strip():
+        raise UserError(f"{option}: has no value; --unset takes a key away, and '\"\"' is an empty text")
+    try:
+        found = parse_toml(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        found = {"value": text.strip()}
+        if len(text.strip().splitlines()) > 1:
+            raise UserError(
+                f"{option}: must be one value on one line; give each key a --set of its own"
+            ) from None
+    except UserError as error:
+        raise UserError(one_line(f"{option}: {str(error).removeprefix('line 1: ')}")) from None
+    if len(found) > 1:
+        raise UserError(f"{option}: must be one value; give each key a --set of its own")
+    return found["value"]

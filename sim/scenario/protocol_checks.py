@@ -1,0 +1,153 @@
+"""What is wrong with a protocol's class, in words that point at its author's own lines."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from actors.message import describe
+from actors.place import of_error, own_line, written
+from protocols.settings import Settings
+from sim.errors import UserError
+from sim.scenario.refusals import problems
+
+if TYPE_CHECKING:
+    from protocols.learner import Learner, Requirement, ServerPlan
+    from protocols.objectives import Objective
+
+_AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
+_CALLED = ("heard", "peer_changed", "finish_iteration", "weights", "objective", "requirements", "servers")
+
+
+def require_sound(kind: "type[Learner]") -> None:
+    """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
+    problem = next(_unsound(kind), None)
+    if problem is not None:
+        raise UserError(problem)
+
+
+def called(kind: "type[Learner]", name: str, *arguments: object) -> Any:
+    """What a class method of a protocol returns; an error in it is a UserError that names its line."""
+    method = getattr(kind, name)
+    try:
+        return method(*arguments)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{_failed_at(kind, method, error)}: {kind.__name__}.{name}() failed: {describe(error)}"
+        ) from error
+
+
+def objective_of(kind: "type[Learner]", settings: Settings) -> "Objective | None":
+    """What a protocol has clients minimise. Raises UserError for what can be none."""
+    found = called(kind, "objective", settings)
+    if found is None:
+        return None
+    views = getattr(found, "views", None)
+    problem = ""
+    if isinstance(found, type) or not callable(found):
+        problem = f"not {found.__name__ if isinstance(found, type) else type(found).__name__}"
+    elif type(views) is not int or views not in (1, 2):
+        problem = f"with `views`, 1 or 2, not {views!r}"
+    elif not _hashable(found):
+        problem = "whose fields are hashable, so that clients with equal ones are computed together"
+    if problem:
+        what = "must return None or an instance of a frozen dataclass with a __call__"
+        raise UserError(f"{defined(kind.objective)}: {kind.__name__}.objective() {what}, {problem}")
+    objective: Objective = found
+    return objective
+
+
+def requirements_of(kind: "type[Learner]", settings: Settings) -> "list[Requirement]":
+    """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
+    from protocols.learner import Requirement
+
+    found = called(kind, "requirements", settings)
+    if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
+        must = f"must return a list of Requirement, not {found!r:.60}"
+        raise UserError(f"{defined(kind.requirements)}: {kind.__name__}.requirements() {must}")
+    return list(found)
+
+
+def server_plans(kind: "type[Learner]", plans: Any) -> "list[ServerPlan]":
+    """The servers that a protocol named. Raises UserError for what are none."""
+    from protocols.learner import ServerPlan
+
+    if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
+        shown = f"{plans!r:.60}"
+        where = defined(kind.servers)
+        raise UserError(f"{where}: {kind.__name__}.servers() must return a list of ServerPlan, not {shown}")
+    return list(plans)
+
+
+def _hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
+    """A client's learner; what is wrong with its class's `__init__` is a UserError."""
+    given = "(self, name, surroundings, compute, settings)"
+    begin = "super().__init__(name, surroundings, compute, settings)"
+    try:
+        learner = make()
+    except UserError:
+        raise
+    except Exception as error:
+        where, what = _failed_at(kind, kind.__init__, error), f"{kind.__name__}.__init__() failed"
+        what = f"{what}: {describe(error)}; it takes {given} and begins with {begin}"
+        raise UserError(f"{where}: {what}") from error
+    if "iterations" not in vars(learner):  # what a learner's own __init__ sets last
+        raise UserError(f"{defined(kind.__init__)}: {kind.__name__}.__init__() must call {begin}")
+    return learner
+
+
+def defined(what: Any) -> str:
+    """Where a function or class is defined."""
+    try:
+        what = inspect.unwrap(getattr(what, "__func__", what))
+        return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
+    except (OSError, TypeError):
+        return str(getattr(what, "__qualname__", what))
+
+
+def _failed_at(kind: type, function: object, error: Exception) -> str:
+    return own_line(kind, of_error(error)) or defined(function)
+
+
+def _unsound(kind: "type[Learner]") -> Iterator[str]:
+    yield from _unsound_settings(kind)
+    for name in (*_AWAITED, *_CALLED):
+        method = inspect.unwrap(getattr(getattr(kind, name), "__func__", getattr(kind, name)))
+        if not inspect.isfunction(method):
+            yield f"{defined(kind)}: {kind.__name__}.{name} must be a method, not {type(method).__name__}"
+        elif name in _AWAITED and not inspect.iscoroutinefunction(method):
+            yield f"{defined(method)}: {kind.__name__}.{name}() must be written `async def {name}(...)`"
+        elif name in _CALLED and inspect.iscoroutinefunction(method):
+            must = f"must be written `def {name}(...)`, without async"
+            yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
+
+
+def _unsound_settings(kind: "type[Learner]") -> Iterator[str]:
+    settings: Any = kind.Settings
+    name = f"{kind.__name__}.Settings"
+    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+        what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
+        where = defined(settings if isinstance(settings, type) else kind)
+        must = "must be a class that is written `class Settings(Learner.Settings):`"
+        yield f"{where}: {name} {must}, not {what}"
+        return
+    try:
+        settings.model_validate({})
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        # What has no place is about how several fit together, which a scenario decides.
+        missing = [each["loc"] for each in details if each["type"] == "missing" or not each["loc"]]
+        if len(missing) < error.error_count():
+            [first, *_] = [found for found in problems(settings, details, {}) if (found.key,) not in missing]
+            yield f"{defined(settings)}: the default of {name}.{first.key} = {first.value!r}: {first.problem}"

@@ -1,0 +1,179 @@
+"""The text of scenario files: found by path or name, read within limits, parsed.
+
+What is wrong ends in a UserError, whatever it is.
+"""
+
+import difflib
+import os
+import re
+import stat
+import tomllib
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sim
+from sim.errors import UserError
+from sim.scenario.refusals import one_line
+from sim.scenario.sections.run import NAME_BYTES_MAX
+
+_BYTES_MAX = 1_000_000
+_DEPTH_MAX = 32
+_SHOWN_MAX = 10
+_WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML asks for, and what fits everywhere
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+# Refused before parsing, which takes a time that grows with the square of a key's parts.
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DEPTH_MAX},}}")
+
+
+def find_scenario(path: Path | str) -> Path:
+    """The file that is meant: `path` itself, or the scenario of that name in one of the known folders.
+
+    A file comes before a name. Where there is neither, it is `path` again, which cannot be read.
+    """
+    path = Path(path)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        return path
+    if path.name and len(path.parts) == 1:  # a name, not a place
+        wanted = path.name.removesuffix(".toml")
+        for known in (path.with_name(f"{wanted}.toml"), *scenario_files()):
+            if known.stem == wanted and os.path.isfile(known):
+                return known
+    return path
+
+
+def scenario_files() -> list[Path]:
+    """The scenarios in ./scenarios, and those beside the source of coterie whose names are not among them."""
+    found: dict[str, Path] = {}
+    for folder in (Path("scenarios"), Path(sim.__path__[0]).parent / "scenarios"):
+        for path in sorted(folder.glob("*.toml")):
+            found.setdefault(path.stem, path)
+    return list(found.values())
+
+
+def read_text(path: Path) -> str:
+    """The text of a scenario file: a regular file of at most 1 MB, in UTF-8, with or without a mark of it."""
+    try:
+        status = path.stat()  # first of all: to open a pipe waits for who writes to it
+        if stat.S_ISDIR(status.st_mode):
+            raise UserError(f"{path}: cannot be read: it is a folder; name a scenario file in it")
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path}: cannot be read: it is no regular file; write the scenario to one")
+        with path.open("rb") as file:
+            content = file.read(_BYTES_MAX + 1)  # of a file of the kernel's the size is not known before
+        if len(content) > _BYTES_MAX:
+            raise UserError(
+                f"{path}: cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more"
+            )
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such scenario file{_instead_of(path)}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.start} is {error.object[error.start]:#x}"
+        raise UserError(f"{path}: cannot be read: must be text in UTF-8, but {byte}") from None
+
+
+def default_name(path: Path) -> str:
+    """What a scenario is called in results if it has no run.name: its file, with "-" for what no name has."""
+    name = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", path.stem)).strip("-.")
+    return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore") or "scenario"
+
+
+def first_comment(text: str) -> str:
+    """The question that a scenario answers, as its first comment says, without the comment signs."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("#:"):  # which speaks to editors: `#:schema scenario.json`
+            lines.append(line.removeprefix("#").strip())
+    return "\n".join(lines)
+
+
+def question_of(path: Path) -> str:
+    """The first line of a scenario's question, for lists, or why there is none."""
+    try:
+        return first_comment(read_text(path)).partition("\n")[0]
+    except UserError as error:
+        return str(error).removeprefix(f"{path}: ")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The contents of TOML. Raises TOMLDecodeError for other text, UserError for what passes all measure."""
+    if long_key := _LONG_KEY.search(text):
+        raise UserError(f"{_line(text, long_key.start())}: a key has more than {_DEPTH_MAX} parts")
+    try:
+        contents = tomllib.loads(text)
+    except RecursionError:
+        raise UserError(f"{_line(text, _deepest(text))}: nested more than {_DEPTH_MAX} deep") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # of int(), which refuses thousands of digits
+        digits = max(re.finditer(r"[0-9_]+", text), key=lambda match: len(match[0]))
+        raise UserError(
+            f"{_line(text, digits.start())}: a whole number of {len(digits[0]):,} digits; must have 64 bits "
+            "at most"
+        ) from None
+    _require_measure(contents)
+    return contents
+
+
+def _require_measure(contents: dict[str, Any]) -> None:
+    """Refuse depths and numbers at which what works on the contents later would break."""
+    for key, value in _walk(contents):
+        if len(key) > _DEPTH_MAX:
+            raise UserError(one_line(f"{'.'.join(key[:3])}: nested more than {_DEPTH_MAX} deep"))
+        if type(value) is int and value not in _WHOLE_NUMBERS:
+            raise UserError(one_line(f"{'.'.join(key)}: a whole number must have 64 bits at most"))
+
+
+def _walk(contents: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything in the contents with its key; tables and lists before what they hold."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((key,), value) for key, value in contents.items()]
+    while waiting:
+        key, value = waiting.pop()
+        yield key, value
+        if isinstance(value, dict):
+            waiting += [((*key, part), item) for part, item in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*key, str(i)), item) for i, item in enumerate(value)]
+
+
+def _line(text: str, position: int) -> str:
+    return f"line {text.count(chr(10), 0, position) + 1}"
+
+
+def _deepest(text: str) -> int:
+    """Where brackets get too deep, strings not told apart: good enough to name a line."""
+    depth = 0
+    for match in re.finditer(r"[][{}]", text):
+        depth += 1 if match[0] in "[{" else -1
+        if depth > _DEPTH_MAX:
+            return match.start()
+    return 0
+
+
+def _instead_of(path: Path) -> str:
+    """What may be meant by a path where there is no file."""
+    # A link that leads nowhere is no file either, and must not be answered by looking for another.
+    there = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
+    beside = [known for known in there if _has_sections(known)]
+    by_name = {known.stem: known for known in (*scenario_files(), *beside)}
+    if near := difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6):
+        return f"; did you mean {by_name[near[0]]}?"
+    if beside:
+        more = f" and {len(beside) - _SHOWN_MAX} more" if len(beside) > _SHOWN_MAX else ""
+        return f"; there is {', '.join(map(str, beside[:_SHOWN_MAX]))}{more}"
+    return "; `coterie list scenarios` names those that there are"
+
+
+def _has_sections(path: Path) -> bool:
+    """Whether it is a scenario by its looks, and not the TOML of another tool."""
+    try:
+        return re.search(r"^\s*\[\s*run\s*\]", read_text(path), re.MULTILINE) is not None
+    except UserError:
+        return False

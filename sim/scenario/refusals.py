@@ -1,0 +1,223 @@
+"""Refusals in words: what is wrong with a scenario, what is allowed there, and the nearest valid key."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from protocols.settings import SettingError, Settings
+from sim.scenario.schema import allowed_values, resolve
+
+Path = tuple[str | int, ...]
+
+
+def refused(error: ValidationError) -> list[ErrorDetails]:
+    """What pydantic refused, each thing once."""
+    return [
+        details
+        for details in error.errors(include_url=False)
+        # Pydantic counts items without those that it refused, of which it tells as well.
+        if details["type"] != "too_short" or len(details["input"]) < details["ctx"]["min_length"]
+    ]
+
+
+def problems(
+    root: type[Settings], refused: Iterable[ErrorDetails], raw: Mapping[str, Any], prefix: Sequence[str] = ()
+) -> Iterator[SettingError]:
+    """What was refused in `raw`, as errors whose keys are written as in the file, below `prefix`."""
+    for details in refused:
+        problem = _explain(details, _locate(root, details["loc"]))
+        if details["type"] != "missing":
+            problem = as_written(raw, problem)
+        yield SettingError(".".join((*prefix, problem.key)), problem.value, problem.problem)
+
+
+def as_written(raw: Mapping[str, Any], problem: SettingError) -> SettingError:
+    """The same problem with key and value as they stand in the file, so with the user's own unit."""
+    path, written = _as_written(raw, tuple(problem.key.split(".")))
+    # A value that is not in the file is a default that is refused.
+    return SettingError(".".join(path), problem.value if written is None else written, problem.problem)
+
+
+def show(value: Any) -> str:
+    """A value as it would stand in a scenario file, shortened to one line."""
+    if isinstance(value, Settings):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if isinstance(value, Mapping):
+        text = f"{{ {', '.join(f'{key} = {show(item)}' for key, item in value.items())} }}"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(map(show, value))}]"
+    elif isinstance(value, str | bool | int | float):
+        text = json.dumps(value, ensure_ascii=False)
+    else:
+        text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def one_line(text: object, length: int = 1000) -> str:
+    """`text` as it can be printed on one line of bearable length, whatever stands in a stranger's file."""
+    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), str(text)[:length])
+    return shown if len(str(text)) <= length else f"{shown}..."
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` if a known word is near, else nothing."""
+    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:
+    """The keys, as written in files, of a table that is described by these classes, with their fields."""
+    return {field.alias or name: field for model in models for name, field in model.model_fields.items()}
+
+
+def kinds_of(annotation: Any) -> dict[str, str]:
+    """The kinds (or names) of a table that comes in several, each with its documentation's first line."""
+    models = _settings_in(annotation)
+    return {tag: (model.__doc__ or "").partition("\n")[0] for model in models for tag in _tags([model])}
+
+
+def _settings_in(annotation: Any) -> list[type[Settings]]:
+    """The settings classes named in an annotation: several when a table comes in several kinds."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _settings_in(argument)]
+
+
+def _words(annotation: Any) -> list[str]:
+    """The words that a Literal (perhaps inside Optional or Annotated) allows."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    return [word for argument in get_args(annotation) for word in _words(argument)]
+
+
+def _tags(models: Sequence[type[Settings]]) -> list[str]:
+    """The kinds (or names) that a table of one of these classes may state."""
+    discriminator = _discriminator(models)
+    return [tag for model in models for tag in _words(model.model_fields[discriminator].annotation)]
+
+
+class _Place(NamedTuple):
+    """Where an error is: its path in the file, the classes of the table around it and of the table it is."""
+
+    path: Path
+    around: Sequence[type[Settings]]
+    here: Sequence[type[Settings]]
+
+
+def _locate(root: type[Settings], location: Path) -> _Place:
+    """Pydantic's location in the terms of the file.
+
+    Behind a table that comes in several kinds, pydantic names the kind that it took; a file has no such key.
+    """
+    path: list[str | int] = []
+    around: Sequence[type[Settings]] = []
+    here: Sequence[type[Settings]] = [root]
+    for part in location:
+        if isinstance(part, str) and len(here) > 1:
+            here = [model for model in here if part in _tags([model])]
+            continue
+        path.append(part)
+        if isinstance(part, str):
+            around, field = here, keys_of(here).get(part)
+            here = _settings_in(field.annotation) if field else []
+    return _Place(tuple(path), around, here)
+
+
+def _discriminator(models: Sequence[type[Settings]]) -> str:
+    return "kind" if "kind" in models[0].model_fields else "name"
+
+
+def _as_written(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+    """`path`, and what the file has there (None: nothing).
+
+    Cut where the file has a plain value for a table: in ``latency = "20 ms"`` there is no key latency.value.
+    """
+    for depth, part in enumerate(path):
+        if isinstance(raw, Mapping) and part in raw:
+            raw = raw[part]
+        elif isinstance(raw, list) and part.isdecimal() and int(part) < len(raw):
+            raw = raw[int(part)]
+        else:
+            return (path, None) if isinstance(raw, Mapping | list) else (path[:depth], raw)
+    return path, raw
+
+
+def _explain(details: ErrorDetails, place: _Place) -> SettingError:
+    key, value, context = ".".join(map(str, place.path)), details["input"], details.get("ctx", {})
+    match details["type"]:
+        case "value_error" if isinstance(inner := context["error"], SettingError):
+            return SettingError(".".join(filter(None, (key, inner.key))), inner.value, inner.problem)
+        case "value_error":
+            return SettingError(key, value, _without_length(str(context["error"]), value))
+        case "extra_forbidden":
+            known = keys_of(place.around)
+            allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
+            return SettingError(key, value, allowed + nearest(place.path[-1], known))
+        case "missing":
+            if isinstance(place.path[-1], int):  # of a list, in which each place has its meaning
+                return SettingError(key, None, f"is missing; {key.rpartition('.')[0]} has a value too few")
+            return SettingError(key, None, f"is missing; write {_wanted(place)}")
+        case "union_tag_not_found":
+            allowed = f"is missing; must be one of {', '.join(_tags(place.here))}"
+            return SettingError(f"{key}.{_discriminator(place.here)}", None, allowed)
+        case "union_tag_invalid":
+            tags, tag = _tags(place.here), context["tag"]
+            allowed = f"must be one of {', '.join(tags)}{nearest(tag, tags)}"
+            return SettingError(f"{key}.{_discriminator(place.here)}", tag, allowed)
+        case "literal_error":
+            words = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
+            return SettingError(key, value, f"must be one of {', '.join(words)}{nearest(value, words)}")
+        case "model_type" | "model_attributes_type":
+            return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
+    return SettingError(key, value, _plain(details["msg"]))
+
+
+def _without_length(message: str, value: Any) -> str:
+    """A message that quotes a value, with what is shown of a long one."""
+    return (
+        message.replace(repr(value), show(value)) if isinstance(value, str) and len(value) > 100 else message
+    )
+
+
+def _plain(message: str) -> str:
+    """Pydantic's sentence in the words of a scenario file."""
+    for pydantic_words, ours in (
+        ("a valid integer", "a whole number"),
+        ("a valid number", "a number"),
+        ("a valid string", "text"),
+        ("a valid boolean", "true or false"),
+        ("a valid tuple", "a list"),
+        ("Input should ", "must "),
+        ("String should ", "must "),
+        ("Tuple should ", "must "),
+        ("have at least 1 item after validation, not 0", "not be empty"),
+        ("greater than or equal to", "at least"),
+        ("less than or equal to", "at most"),
+        ("greater than", "more than"),
+    ):
+        message = message.replace(pydantic_words, ours)
+    return message
+
+
+def _wanted(place: _Place) -> str:
+    """What a missing key needs, in the words of its class's JSON Schema."""
+    key = str(place.path[-1])
+    for model in place.around:
+        schema = model.model_json_schema()
+        if key in schema["properties"]:
+            found, definitions = schema["properties"][key], schema.get("$defs", {})
+            table = resolve(found, definitions) if "$ref" in found else {}
+            if required := table.get("required"):
+                others = ", among others" if len(required) < len(table["properties"]) else ""
+                return f"a table with the key{'s' * (len(required) > 1)} {', '.join(required)}{others}"
+            return allowed_values(found, definitions)
+    raise AssertionError(f"{key} is required by none of {place.around}")

@@ -1,0 +1,271 @@
+"""Scenario files: read, overridden, validated, and written again with everything resolved.
+
+A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import tomli_w
+from pydantic import ValidationError
+
+from protocols.settings import SettingError, Settings
+from sim.errors import UserError
+from sim.scenario.checks import misfits, unmet
+from sim.scenario.limits import limits
+from sim.scenario.overrides import apply, fit_to, overlap
+from sim.scenario.protocol_loader import absolute_name, find_file, find_protocol
+from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
+from sim.scenario.refusals import as_written, one_line, problems, refused, show
+from sim.scenario.sections import Sections
+from sim.scenario.sections.churn import Churn
+from sim.scenario.sections.clients import Clients
+from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.engine import EngineSection
+from sim.scenario.sections.network import Network
+from sim.scenario.sections.run import Run
+from sim.scenario.sections.supervision import Supervision
+from sim.scenario.sections.training import Training
+from sim.scenario.sources import Source, digest_of, sources_of
+from sim.settings.data import Data, Model
+from sim.world.churn_processes import ChurnProcess
+
+if TYPE_CHECKING:
+    from protocols.learner import Learner
+
+_PROBLEMS_SHOWN = 20
+_SEED = "run.seed"
+_Model = TypeVar("_Model", bound=Settings)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The protocol of a scenario: its name in the file, its class, and its validated settings."""
+
+    name: str
+    learner: "type[Learner]"
+    settings: Settings
+
+    @property
+    def label(self) -> str:
+        """The name to show: that of the class, for one from a file or a package."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is run as its own control, by clients that know of nobody."""
+        return getattr(self.settings, "alone", False) is True
+
+    @property
+    def file(self) -> Path | None:
+        """The file that the name names; None for a protocol of ours or of a package."""
+        place = self.name.rpartition(":")[0]
+        return Path(place) if place.endswith(".py") else None
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The files that it consists of, as they are when this is first asked for."""
+        return sources_of(self.learner, self.file)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A validated scenario. Two are equal if every setting is: where they came from makes no difference."""
+
+    question: str
+    """The file's first comment: which question it answers, and what to expect."""
+    path: Path | None = field(compare=False)
+    run: Run
+    clients: Clients
+    data: Data
+    model: Model
+    training: Training
+    protocol: Protocol
+    network: Network
+    devices: Devices
+    churn: tuple[Churn, ...]
+    churn_process: tuple[ChurnProcess, ...]
+    engine: EngineSection
+    supervision: Supervision
+    overrides: tuple[str, ...] = field(default=(), compare=False)
+    """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
+    ``"section.key=value"`` of each ``--set``, then the seed."""
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    """What was done to the file that nobody asked for in so many words; a sentence each."""
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        assert self.run.name is not None  # filled in when the file is read
+        return self.run.name
+
+
+def load_scenario(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    *,
+    unset: Sequence[str] = (),
+    code: bool = True,
+) -> Scenario:
+    """Read and validate a scenario, by its path or by the name of a known one.
+
+    overrides: ``"section.key=value"``, the value TOML where it can be read as such, else text:
+    ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
+    before anything is overridden. Overriding protocol.name takes out what the file says for its own protocol
+    alone; `Scenario.notices` says what that was. code: execute the Python of a protocol that is not one of
+    ours; else it is refused. Raises UserError.
+    """
+    path = find_scenario(path)
+    text = read_text(path)
+    if seed is not None:
+        overrides = [*overrides, f"{_SEED}={seed}"]
+    raw = _contents(path, text)
+    named = _table(raw, "protocol").get("name")
+    try:
+        keys = apply(raw, overrides, unset)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    notices, stated = [], dict.fromkeys(keys, "--set")
+    if seed is not None:
+        stated[_SEED] = "--seed"
+        if keys.count(_SEED) > 1:
+            notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
+    typed = _table(raw, "protocol").get("name")
+    renamed = typed != named
+    _fill_in(raw, path)
+    sections = _validated(Sections, raw, path, stated)
+    try:
+        learner = find_protocol(sections.protocol.name, path.parent, code=code)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if renamed and (gone := fit_to(learner, raw, stated)):
+        sections = _validated(Sections, raw, path, stated)
+        notices.append(f"left out, as {_left_out(gone, str(typed))}")
+    options = {key: value for key, value in raw["protocol"].items() if key != "name"}
+    settings = _validated(learner.Settings, options, path, stated, "protocol")
+    try:
+        needs = [*unmet(learner, settings, sections)]
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    wrong = [*misfits(sections), *needs, *limits(sections, settings)]
+    # One without a value is about what is missing, or about all of a section.
+    if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
+        raise _refusal(path, unfit, stated)
+    protocol = Protocol(sections.protocol.name, learner, settings)
+    _ = protocol.sources  # read now: whoever edits them later changes neither what is run nor what is kept
+    parts = dict(sections) | {"protocol": protocol}
+    given = (*(f"--unset {key}" for key in unset), *overrides)
+    return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
+
+
+def to_toml(scenario: Scenario) -> str:
+    """The scenario with every setting stated, defaults included; loads to an equal scenario."""
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
+    return f"{comment}{tomli_w.dumps(_resolved(scenario))}"
+
+
+def digest(scenario: Scenario) -> str:
+    """Eight hexadecimal digits that change with any setting, and with the protocol's source.
+
+    They don't change with the comment, nor with the folder that the protocol's file lies in.
+    """
+    contents, protocol = _resolved(scenario), scenario.protocol
+    if protocol.file is not None:
+        contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
+    text = f"{tomli_w.dumps(contents)}\0{digest_of(protocol.sources)}"
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _contents(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return parse_toml(text)
+    except (UserError, tomllib.TOMLDecodeError) as error:
+        kind = "" if isinstance(error, UserError) else "not valid TOML: "
+        raise UserError(one_line(f"{path}: {kind}{error}")) from None
+
+
+def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """A table of the file as far as it is one; what is wrong with it is said later, by the validation."""
+    table = raw.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _fill_in(raw: dict[str, Any], path: Path) -> None:
+    """State what a file leaves to its place: its name, and the files that it means."""
+    _table(raw, "run").setdefault("name", default_name(path))
+    protocol, topology = _table(raw, "protocol"), _table(_table(raw, "clients"), "topology")
+    if isinstance(protocol.get("name"), str):
+        protocol["name"] = absolute_name(protocol["name"], path.parent)
+    network = _table(raw, "network")
+    classes = network.get("class")
+    connections = [network, *(classes if isinstance(classes, list) else ())]
+    measured = _table(_table(raw, "devices"), "measured")
+    latencies = [_table(each, "latency") for each in connections if isinstance(each, dict)]
+    for table in (topology, measured, *latencies):
+        if isinstance(table.get("file"), str):
+            table["file"] = str(find_file(table["file"], path.parent))
+
+
+def _left_out(gone: Iterable[str], protocol: str) -> str:
+    """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
+    own = [key for key in gone if key.startswith("protocol.")]
+    about_servers = [key for key in gone if key not in own]
+    reasons = [("no such keys", own), ("no servers", about_servers)]
+    why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
+    return f'protocol.name = "{protocol}" {"; and ".join(why)}'
+
+
+def _validated(
+    model: type[_Model], contents: dict[str, Any], path: Path, stated: Mapping[str, str], *prefix: str
+) -> _Model:
+    try:
+        return model.model_validate(contents)
+    except ValidationError as error:
+        found = refused(error)
+        shown = problems(model, found[:_PROBLEMS_SHOWN], contents, prefix)
+        raise _refusal(path, shown, stated, len(found) - _PROBLEMS_SHOWN) from None
+
+
+def _refusal(
+    path: Path, found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0
+) -> UserError:
+    """One line for each problem: file, key, value, what is allowed."""
+    lines = []
+    for problem in found:
+        value = "" if problem.value is None else f" = {show(problem.value)}"
+        options = [option for key, option in stated.items() if overlap(key, problem.key)]
+        origin = f" (from {options[-1]})" if options else ""
+        lines.append(one_line(f"{path}: {problem.key}{value}{origin}: {problem.problem}"))
+    if more > 0:
+        lines.append(f"{path}: and {more:,} more problems")
+    return UserError("\n".join(lines))
+
+
+def _resolved(scenario: Scenario) -> dict[str, Any]:
+    """The contents of a file that states everything; quantities with units, None left out."""
+    contents: dict[str, Any] = {}
+    for section in Sections.model_fields:
+        part = getattr(scenario, section)
+        if isinstance(part, Protocol):
+            contents[section] = {"name": part.name} | _dump(part.settings)
+        else:
+            contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
+    return {section: part for section, part in contents.items() if part != []}
+
+
+def _dump(settings: Settings) -> dict[str, Any]:
+    return _without_none(settings.model_dump(mode="json", by_alias=True))
+
+
+def _without_none(value: Any) -> Any:
+    # TOML has no null. Pydantic's exclude_none would also leave out the None that is written "unlimited".
+    if isinstance(value, dict):
+        kind_first = sorted(value.items(), key=lambda item: item[0] not in ("kind", "name"))
+        return {key: _without_none(item) for key, item in kind_first if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value

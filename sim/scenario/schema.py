@@ -1,0 +1,119 @@
+"""The JSON Schema of scenario files, so that editors complete them, and its contents in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from protocols.settings import Settings
+from sim.scenario.sections import Sections
+
+Schema = Mapping[str, Any]
+
+
+def scenario_schema(protocols: Mapping[str, type[Settings]]) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a scenario file, with the settings of these protocols, by name."""
+    references, schema = models_json_schema(
+        [(Sections, "validation"), *((settings, "validation") for settings in protocols.values())]
+    )
+    definitions = schema["$defs"]
+    choices = []
+    for name, settings in protocols.items():
+        own = definitions[_definition(references[settings, "validation"])]
+        choices.append(
+            {
+                "title": name,
+                "description": own.get("description", ""),
+                "type": "object",
+                "properties": {"name": {"const": name}, **own.get("properties", {})},
+                "required": ["name", *own.get("required", ())],
+                "additionalProperties": False,
+            }
+        )
+    # A protocol of the user's own: its settings are checked when its class is loaded.
+    own_class = {"type": "object", "properties": {"name": {"pattern": ":"}}, "required": ["name"]}
+    definitions["ProtocolChoice"] = {"anyOf": [*choices, own_class]}
+    used_by_choices_only = {
+        _definition(references[settings, "validation"]) for settings in protocols.values()
+    }
+    for name in used_by_choices_only:
+        del definitions[name]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **definitions.pop("Sections"),
+        "$defs": definitions,
+    }
+
+
+def _definition(reference: Schema) -> str:
+    return reference["$ref"].removeprefix("#/$defs/")
+
+
+def resolve(schema: Schema, definitions: Schema) -> Schema:
+    """The schema itself, or the definition that it refers to."""
+    return definitions[_definition(schema)] if "$ref" in schema else schema
+
+
+def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
+    """The tables, by kind or name, of a key whose table comes in several kinds; else nothing."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "discriminator" in option:
+            return {
+                tag: resolve({"$ref": reference}, definitions)
+                for tag, reference in option["discriminator"]["mapping"].items()
+            }
+    return {}
+
+
+def tables(schema: Schema, definitions: Schema) -> Iterator[Schema]:
+    """The tables (of one kind only) that a key's value is, may be, or is a list of."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "$ref" in option:
+            yield resolve(option, definitions)
+
+
+def allowed_values(schema: Schema, definitions: Schema) -> str:
+    """What a key's value may be, in words."""
+    if "x-allowed" in schema:
+        return schema["x-allowed"]
+    if "const" in schema:
+        return _quoted(schema["const"])
+    if "enum" in schema:
+        words = [_quoted(word) for word in schema["enum"]]
+        return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+    if "$ref" in schema:
+        return f"a table with the keys {', '.join(resolve(schema, definitions)['properties'])}"
+    if "discriminator" in schema:
+        key, mapping = schema["discriminator"]["propertyName"], schema["discriminator"]["mapping"]
+        return f"a table whose {key} is one of {', '.join(map(_quoted, mapping))}"
+    if "anyOf" in schema:
+        options = [option for option in schema["anyOf"] if option.get("type") != "null"]
+        return ", or ".join(allowed_values(option, definitions) for option in options)
+    if schema["type"] == "array":
+        if "prefixItems" in schema:
+            items = schema["prefixItems"]
+            return f"a list of {len(items)}, each {allowed_values(items[0], definitions)}"
+        return f"a list, each {allowed_values(schema['items'], definitions)}"
+    names = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text"}
+    return names[schema["type"]] + _bounds(schema)
+
+
+def _bounds(schema: Schema) -> str:
+    words = {
+        "minimum": "at least",
+        "exclusiveMinimum": "more than",
+        "maximum": "at most",
+        "exclusiveMaximum": "less than",
+        "multipleOf": "a multiple of",
+    }
+    # Bounds such as 2**63 are there for the machine; nobody needs to read them.
+    bounds = [
+        f"{word} {schema[key]:,}".removesuffix(".0")
+        for key, word in words.items()
+        if abs(schema.get(key, 1e18)) < 1e15
+    ]
+    return f", {' and '.join(bounds)}" if bounds else ""
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

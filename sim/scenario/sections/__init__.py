@@ -1,0 +1,34 @@
+"""The sections of a scenario file, one module each: its keys, its checks, and what it makes of the world.
+
+Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
+"""
+
+from protocols.settings import Settings
+from sim.scenario.sections.churn import Churn
+from sim.scenario.sections.clients import Clients
+from sim.scenario.sections.devices import Devices
+from sim.scenario.sections.engine import EngineSection
+from sim.scenario.sections.network import Network
+from sim.scenario.sections.protocol import ProtocolChoice
+from sim.scenario.sections.run import Run
+from sim.scenario.sections.supervision import Supervision
+from sim.scenario.sections.training import Training
+from sim.settings.data import Data, Model
+from sim.world.churn_processes import ChurnProcess
+
+
+class Sections(Settings):
+    """A scenario file of coterie."""
+
+    run: Run
+    clients: Clients
+    data: Data
+    model: Model
+    training: Training
+    protocol: ProtocolChoice
+    network: Network
+    devices: Devices
+    churn: tuple[Churn, ...] = ()
+    churn_process: tuple[ChurnProcess, ...] = ()
+    engine: EngineSection = EngineSection()
+    supervision: Supervision = Supervision()

@@ -1,0 +1,211 @@
+"""The clients' devices: what computing costs, and when they are slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from protocols.settings import Compute, PositiveDuration, SettingError, Settings, Size
+from sim.errors import UserError
+from sim.kernel.random import Draws
+from sim.settings.shared import ClientList, Factor, Probability, exactly_one
+from sim.world.devices import CostModel
+from sim.world.slowness import (
+    MeasuredSlowTimes,
+    PeriodicSlowTimes,
+    Piece,
+    ScheduledSlowdown,
+    Slowness,
+    Trace,
+    TransientStragglers,
+    slow_times,
+)
+from sim.world.speeds import Speed, StepTime
+
+
+class DeviceClass(Settings):
+    """A kind of device that some clients have; what it does not state is as for all others."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """What it is called in messages."""
+    share: Probability | None = None
+    """Probability that a client has one; each client draws for itself."""
+    clients: ClientList | None = None
+    """The clients that have one, instead of `share`."""
+    step_time: StepTime | None = None
+    """Time of one training step, where devices are described by it."""
+    speed: Speed | None = None
+    """Speed, where devices are described by it."""
+    slowdown: Factor = 1.0
+    """Factor on all computing times."""
+    memory: Size | None = None
+    """Memory for the model."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DeviceClass:
+        exactly_one(self, "share", "clients")
+        return self
+
+
+class DeviceOverride(Settings):
+    """Some clients' devices differ from the distribution."""
+
+    clients: ClientList
+    """The clients."""
+    slowdown: Factor | None = None
+    """Factor on all their computing times; 5 is five times slower."""
+    step_time: PositiveDuration | None = None
+    """Their time per training step."""
+    speed: Compute | None = None
+    """Their speed."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> DeviceOverride:
+        if self.slowdown is None and self.step_time is None and self.speed is None:
+            raise SettingError("slowdown", None, "state 'slowdown', 'step_time' or 'speed'")
+        if self.step_time is not None and self.speed is not None:
+            raise SettingError("speed", self.speed, "state 'step_time' or 'speed', not both")
+        return self
+
+
+class Devices(Settings):
+    """The clients' devices: `step_time` or `speed` must be stated, exactly one of them."""
+
+    step_time: StepTime | None = None
+    """Time of one training step: a duration, or a table with a distribution over clients."""
+    speed: Speed | None = None
+    """Speed of the device; a job then costs its floating-point operations divided by it."""
+    memory: Size | None = None
+    """Memory of each device for the model: parameters, gradient, optimizer state and a batch must fit."""
+    classes: tuple[DeviceClass, ...] = Field((), alias="class")
+    """Kinds of devices that some clients have."""
+    override: tuple[DeviceOverride, ...] = ()
+    """Clients whose devices differ."""
+    slowdown: tuple[ScheduledSlowdown, ...] = ()
+    """Slow times at known moments."""
+    transient: TransientStragglers | None = None
+    """Slow times at random moments."""
+    periodic: PeriodicSlowTimes | None = None
+    """Slow times that come again."""
+    measured: MeasuredSlowTimes | None = None
+    """Slow times as measured."""
+
+    @model_validator(mode="after")
+    def _one_cost(self) -> Devices:
+        exactly_one(self, "step_time", "speed")
+        stated, other = ("step_time", "speed") if self.speed is None else ("speed", "step_time")
+        for index, override in enumerate(self.override):
+            if (value := getattr(override, other)) is not None:
+                problem = f"these devices are described by '{stated}', so state that"
+                raise SettingError(f"override.{index}.{other}", value, problem)
+        for index, kind in enumerate(self.classes):
+            if getattr(kind, other) is not None:
+                problem = f"these devices are described by '{stated}', so state that"
+                raise SettingError(f"class.{index}.{other}", None, problem)
+        listed: set[int] = set()
+        for index, kind in enumerate(self.classes):
+            if twice := listed.intersection(kind.clients or ()):
+                problem = f"client {min(twice)} is in an earlier class already"
+                raise SettingError(f"class.{index}.clients", kind.clients, problem)
+            listed.update(kind.clients or ())
+        if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
+            raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
+        return self
+
+    def build(self, seed: int, data_dir: Path | None) -> DevicesOfClients:
+        """What describes the device of each client."""
+        return DevicesOfClients(self, seed, data_dir)
+
+
+class DevicesOfClients:
+    """Describes the device of each client, from the client's own random numbers only."""
+
+    def __init__(self, settings: Devices, seed: int, data_dir: Path | None) -> None:
+        self._settings = settings
+        self._seed = seed
+        self._data_dir = data_dir
+        self._samplers: dict[int, Callable[[Draws], float]] = {}  # by the identity of what they draw
+        self._trace: Trace | None = None
+
+    def slowness(self, client: int) -> Slowness:
+        """How slow a client's device is over time."""
+        kind = self._class(client)
+        factor = kind.slowdown if kind is not None else 1.0
+        for override in self._settings.override:
+            if client in override.clients and override.slowdown is not None:
+                factor *= override.slowdown
+        return Slowness(factor, *self._slow_times(client))
+
+    def _slow_times(self, client: int) -> Iterator[Iterator[Piece]]:
+        settings, seed = self._settings, self._seed
+        for number, slow in enumerate(settings.slowdown):
+            if self._concerns(client, slow.clients, slow.share, "slowdown", number):
+                yield slow.pieces()
+        periodic, measured, transient = settings.periodic, settings.measured, settings.transient
+        if periodic is not None and self._concerns(
+            client, periodic.clients, periodic.share_of_clients, "who has periodic slow times"
+        ):
+            yield periodic.pieces(seed, client)
+        if measured is not None and self._concerns(
+            client, measured.clients, measured.share, "who has measured slow times"
+        ):
+            self._trace = self._trace or slow_times(measured.file)
+            yield measured.pieces(self._trace, seed, client)
+        if transient is not None and self._concerns(
+            client, transient.clients, transient.share, "who has transient slowdowns"
+        ):
+            yield transient.pieces(seed, client)
+
+    def cost_model(self, client: int) -> CostModel:
+        """What a client's computing costs: stated for it, or drawn as for its class or for all."""
+        key = "step_time" if self._settings.step_time is not None else "speed"
+        drawn = self._draw(key, client)
+        stated = [getattr(each, key) for each in self._settings.override if client in each.clients]
+        value = [drawn, *[number for number in stated if number is not None]][-1]
+        try:
+            return CostModel(step_time_s=value) if key == "step_time" else CostModel(flops_per_s=value)
+        except ValueError as error:
+            raise UserError(f"devices: client {client}: {error}") from None
+
+    def relative_speed(self, client: int) -> float:
+        """How fast a client's device is beside others, in no particular unit; lasting slowdowns count."""
+        cost = self.cost_model(client)
+        speed = 1.0 / cost.step_time_s if cost.step_time_s is not None else cost.flops_per_s
+        assert speed is not None  # one of the two is set
+        return speed / self.slowness(client).factor
+
+    def memory(self, client: int) -> tuple[int | None, str]:
+        """The bytes that a client's device has, None for no limit, and what its class is called, if any."""
+        kind = self._class(client)
+        limit = kind.memory if kind is not None and kind.memory is not None else self._settings.memory
+        return limit, kind.name if kind is not None else ""
+
+    def _concerns(
+        self, client: int, clients: Sequence[int] | None, share: float | None, *purpose: str | int
+    ) -> bool:
+        """Whether a client has slow times that are stated for a list, for a share, or for all (neither)."""
+        if clients is not None:
+            return client in clients
+        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
+        return share is None or Draws(self._seed, *purpose, client).uniform() < share
+
+    def _class(self, client: int) -> DeviceClass | None:
+        for kind in self._settings.classes:
+            if kind.clients is not None and client in kind.clients:
+                return kind
+        place = Draws(self._seed, "device class", client).uniform()
+        for kind in self._settings.classes:
+            place -= kind.share or 0.0
+            if place < 0:
+                return kind
+        return None
+
+    def _draw(self, key: str, client: int) -> float:
+        """A client's step time or speed, as its class has it, or all."""
+        settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
+        if id(settings) not in self._samplers:
+            self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._data_dir)
+        return self._samplers[id(settings)](Draws(self._seed, "device", client))

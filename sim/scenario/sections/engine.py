@@ -1,0 +1,60 @@
+"""How the numbers are computed."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    WithJsonSchema,
+)
+
+from protocols.settings import (
+    Settings,
+    Size,
+    default,
+)
+
+_THREADS_MAX = 1_024
+
+
+def _threads(value: Any) -> int | str:
+    if value == "fastest" or (type(value) is int and 1 <= value <= _THREADS_MAX):
+        return value
+    raise ValueError(f'must be a whole number from 1 to {_THREADS_MAX:,}, or "fastest"')
+
+
+_Threads = Annotated[
+    int | Literal["fastest"],
+    BeforeValidator(_threads),
+    WithJsonSchema(
+        {
+            "x-allowed": f'a whole number from 1 to {_THREADS_MAX:,}, or "fastest"',
+            "anyOf": [{"type": "integer", "minimum": 1, "maximum": _THREADS_MAX}, {"const": "fastest"}],
+        }
+    ),
+]
+
+
+class EngineSection(Settings):
+    """How the numbers are computed; changes their speed, not their meaning (but see `precision`)."""
+
+    way: Literal["auto", "fastest", "dense", "vmap", "compiled", "loop"] = "auto"
+    """All clients of a batch as matrix products ("dense": only linear layers and ReLUs under cross-entropy),
+    in one vmapped call, in one that torch.compile made faster ("compiled": takes up to minutes at the start
+    and needs a compiler, on a CPU one of C++), or one client after the other. "auto" is the one that is
+    usually the fastest for the model and the device, and never compiles; "fastest" is the one that is when
+    all are measured before the run, without the time to compile. The scenario in the results names the way
+    that was taken."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """How models and their gradients are computed. "tf32" (CUDA only) and "bfloat16" round the factors of
+    matrix products and convolutions, to 11 and 8 significant bits: faster on devices made for it, and the
+    numbers of the run change. Parameters, sums of them and the optimizer's state stay float32."""
+    deferred: bool = True
+    """Compute only when something reads a number, in large batches."""
+    pending_limit: Size = default("512 MB")
+    """Compute when the pending results would take more memory."""
+    threads: _Threads = 1
+    """CPU threads that compute a batch. With another number, products and convolutions are other sums, and
+    the last bits of the run's numbers change; while none is stated, a run is the same on any number of cores.
+    "fastest": as many as are the fastest when measured before the run, and no more than the cores that this
+    process may use; the scenario in the results names the number. More than one pays for large convolutional
+    models on cores that nothing else uses, and where there is only one run to do."""

@@ -1,0 +1,267 @@
+"""The network between the clients."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from actors.units import DURATION
+from protocols.settings import (
+    Bandwidth,
+    BandwidthOrUnlimited,
+    Count,
+    PositiveDuration,
+    SettingError,
+    Settings,
+    Size,
+    default,
+)
+from sim.settings.groups import Groups, Members
+from sim.settings.shared import Share
+from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
+from sim.world.latency import Latency, latency_model
+from sim.world.latency.positions import PositionLatency
+from sim.world.links import LinkClass, LinkModel, NetworkModel
+from sim.world.loss import NO_LOSS, Loss
+from sim.world.membership import Membership
+from sim.world.participants import Participants
+from sim.world.partitions import NetworkPartition
+
+_RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
+
+
+class ServerLinks(Settings):
+    """Bandwidth of servers, for protocols that have one."""
+
+    uplink: BandwidthOrUnlimited
+    """From a server into the network."""
+    downlink: BandwidthOrUnlimited
+    """From the network to a server."""
+
+
+# Connections ----------------------------------------------------------------------------------------------
+
+
+class NetworkClass(Settings):
+    """Connections that differ, inside groups, across groups or with servers; the first that fits decides.
+
+    What is not stated is as in `[network]`, except that a reliable class has no duplicates and no reordering.
+    """
+
+    inside: Groups | None = None
+    """The connections between members of the same group."""
+    across: Groups | None = None
+    """The connections between members of different groups."""
+    servers: bool = False
+    """The connections from and to servers."""
+    latency: Latency | None = None
+    """Propagation time of one message: a duration, or a table."""
+    loss: Loss | None = None
+    """Share of the transmissions that are lost, or a table for losses in bursts."""
+    link: Literal["reliable", "datagram"] | None = None
+    """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
+    retransmission_delay: PositiveDuration | None = None
+    """Time that each lost transmission adds on a reliable link."""
+    duplicate: Share | None = None
+    """Probability that a datagram arrives twice."""
+    reorder: Share | None = None
+    """Probability that a datagram is held up."""
+    reorder_delay: PositiveDuration | None = None
+    """How long it is held up."""
+    bandwidth: Bandwidth | None = None
+    """Most that a single connection can carry, beside the limits of its ends."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "NetworkClass":
+        stated = [key for key in ("inside", "across", "servers") if getattr(self, key)]
+        if len(stated) != 1:
+            problem = "state exactly one of 'inside', 'across' or 'servers = true'"
+            raise SettingError(stated[1] if stated else "inside", None, problem)
+        if self.across is not None and len(self.across) < 2:
+            raise SettingError("across", self.across, "needs two groups or more")
+        return self
+
+
+class Network(Settings):
+    """The network between the clients. Latency and both bandwidths must be stated: none is ever assumed."""
+
+    latency: Latency
+    """Propagation time of one message: a duration, or a table with a distribution, places or measurements."""
+    uplink: ClientBandwidth
+    """Bandwidth from each client into the network, shared fairly by its concurrent uploads."""
+    downlink: ClientBandwidth
+    """Bandwidth from the network to each client, shared fairly by its concurrent downloads."""
+    loss: Loss = NO_LOSS
+    """Share of the messages (reliable: of the transmissions) that are lost, or a table for bursts."""
+    link: Literal["reliable", "datagram"] = "reliable"
+    """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
+    retransmission_delay: PositiveDuration = default(_RETRANSMISSION_DELAY)
+    """Time that each lost transmission adds on a reliable link."""
+    duplicate: Share = 0.0
+    """Probability that a datagram arrives twice. The network's copy has a latency of its own and counts, with
+    its bytes, as a message of its own."""
+    reorder: Share = 0.0
+    """Probability that a datagram is held up, so that later ones overtake it."""
+    reorder_delay: PositiveDuration | None = None
+    """How long it is held up, on top of its latency."""
+    queue_limit: Count = 10_000
+    """Messages from one client to one other that may wait for the transfer of an earlier one; more are
+    dropped, counted as "backlog"."""
+    uplink_queue: Size | None = None
+    """Bytes that may be at one client's uplink, in transfer or waiting, for all receivers together; a message
+    that finds it neither empty nor with room for it is dropped, counted as "uplink queue"."""
+    classes: tuple[NetworkClass, ...] = Field((), alias="class")
+    """Connections that differ."""
+    partition: tuple[NetworkPartition, ...] = ()
+    """Scheduled cuts of the network."""
+    server: ServerLinks | None = None
+    """Other bandwidths for servers; without it a server has, or draws, a client's."""
+    membership: Membership = default("announce")
+    """How clients learn who is there: by messages and timeouts, or told at once by the simulator."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Network":
+        if self.uplink_queue == 0:
+            raise SettingError("uplink_queue", 0, "must be more than 0")
+        up, down = self.uplink, self.downlink
+        if isinstance(up, PhoneBandwidth) and isinstance(down, PhoneBandwidth) and up.unit != down.unit:
+            problem = f'must be that of network.uplink.unit, "{up.unit}": it is one trace'
+            raise SettingError("downlink.unit", down.unit, problem)
+        for place in (None, *range(len(self.classes))):
+            _check_datagrams(self, place)
+        _check_delays(self)
+        return self
+
+    def of_class(self, place: int | None, key: str) -> Any:
+        """What `key` is on the connections of class number `place`; None: on those of no class."""
+        own = None if place is None else getattr(self.classes[place], key)
+        return getattr(self, key) if own is None else own
+
+    def members(self) -> Iterator[tuple[str, Members]]:
+        """The lists of clients and servers that are mentioned, each with its key."""
+        grouped: list[tuple[str, Groups | None]] = []
+        for i, cut in enumerate(self.partition):
+            yield f"network.partition.{i}.from", cut.sources or ()
+            yield f"network.partition.{i}.to", cut.to or ()
+            grouped.append((f"network.partition.{i}.groups", cut.groups))
+        for i, kind in enumerate(self.classes):
+            grouped += [
+                (f"network.class.{i}.inside", kind.inside),
+                (f"network.class.{i}.across", kind.across),
+            ]
+        for key, groups in grouped:
+            if groups is not None and groups != "clusters":
+                yield from ((f"{key}.{j}", group) for j, group in enumerate(groups))
+
+    def positions(self) -> Iterator[tuple[str, PositionLatency]]:
+        """The latencies by position, each with its key."""
+        latencies = {"network.latency": self.latency} | {
+            f"network.class.{i}.latency": kind.latency for i, kind in enumerate(self.classes)
+        }
+        for key, latency in latencies.items():
+            if isinstance(latency, PositionLatency):
+                yield key, latency
+
+    def about_servers(self) -> Iterator[SettingError]:
+        """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
+
+        Whether there are servers is known when the world is built.
+        """
+        problem = "must be left out"
+        if self.server is not None:
+            yield SettingError("network.server", self.server, problem)
+        for key, position in self.positions():
+            if position.server_place is not None:
+                yield SettingError(f"{key}.server_place", position.server_place, problem)
+        for i, kind in enumerate(self.classes):
+            if kind.servers:
+                yield SettingError(f"network.class.{i}.servers", True, problem)
+        for key, members in self.members():
+            if "servers" in members:
+                yield SettingError(key, members, problem)
+        for i, cut in enumerate(self.partition):
+            if cut.share == 1:
+                yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
+
+    def build(self, participants: Participants) -> NetworkModel:
+        """The network between these clients and servers. UserError."""
+        cuts = [cut.build(number, participants) for number, cut in enumerate(self.partition)]
+        uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
+        downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
+        return NetworkModel(
+            self._link(None, participants),
+            classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
+            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in participants.names},
+            partitions=tuple([cut for cut in cuts if cut is not None]),
+            backlog=self.queue_limit,
+            uplink_queue_bytes=self.uplink_queue,
+        )
+
+    def _class(self, number: int, participants: Participants) -> LinkClass:
+        differs, link, key = self.classes[number], self._link(number, participants), f"network.class.{number}"
+        if differs.servers:
+            return LinkClass(link, dict.fromkeys(participants.servers, 0), "touching")
+        if differs.inside is not None:
+            return LinkClass(link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside")
+        assert differs.across is not None  # one of the three is stated
+        return LinkClass(link, _group_of(participants.groups(differs.across, f"{key}.across")), "across")
+
+    def _link(self, number: int | None, participants: Participants) -> LinkModel:
+        """What the connections of class `number` are like; None: those of no class."""
+        reliable = self.of_class(number, "link") == "reliable"
+        key = "network.latency" if number is None else f"network.class.{number}.latency"
+        return LinkModel(
+            latency_model(self.of_class(number, "latency"), key, participants),
+            reliable=reliable,
+            loss=self.of_class(number, "loss"),
+            rto_s=self.of_class(number, "retransmission_delay"),
+            # A reliable class in a network of datagrams has none of these.
+            duplicate=0.0 if reliable else self.of_class(number, "duplicate"),
+            reorder=0.0 if reliable else self.of_class(number, "reorder"),
+            reorder_s=self.of_class(number, "reorder_delay") or 0.0,
+            bandwidth_bps=None if number is None else self.classes[number].bandwidth,
+        )
+
+
+def _group_of(groups: Sequence[Sequence[str]]) -> dict[str, int]:
+    return {name: number for number, group in enumerate(groups) for name in group}
+
+
+def _check_datagrams(network: Network, place: int | None) -> None:
+    """Duplicates and reordering belong to datagrams, and reordering needs a delay."""
+    section: Network | NetworkClass = network if place is None else network.classes[place]
+    prefix = "" if place is None else f"class.{place}."
+    for key in ("duplicate", "reorder"):
+        if getattr(section, key) and network.of_class(place, "link") == "reliable":
+            problem = 'only with link = "datagram": a reliable link delivers once and in order'
+            raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
+    if section.reorder and network.of_class(place, "reorder_delay") is None:
+        raise SettingError(f"{prefix}reorder_delay", None, "is missing; say how long a datagram is held up")
+
+
+def _check_delays(network: Network) -> None:
+    """A delay that is stated must be that of some connection."""
+    places = (None, *range(len(network.classes)))
+    repeating = {place for place in places if network.of_class(place, "link") == "reliable"}
+    holding_up = {place for place in places if place not in repeating and network.of_class(place, "reorder")}
+    for key, default_s, concerned, problem in (
+        (
+            "retransmission_delay",
+            DURATION.parse(_RETRANSMISSION_DELAY),
+            repeating,
+            'no datagram is repeated: only with link = "reliable"',
+        ),
+        (
+            "reorder_delay",
+            None,
+            holding_up,
+            'nothing is held up: only with link = "datagram" and reorder above 0',
+        ),
+    ):
+        # What [network] states holds for the classes, too, that do not state their own.
+        inherited = [place for place, kind in enumerate(network.classes) if getattr(kind, key) is None]
+        if (value := getattr(network, key)) != default_s and not concerned & {None, *inherited}:
+            raise SettingError(key, value, problem)
+        for place, kind in enumerate(network.classes):
+            if (value := getattr(kind, key)) is not None and place not in concerned:
+                raise SettingError(f"class.{place}.{key}", value, problem)

@@ -1,0 +1,175 @@
+"""What is run, how long, and how much each client may train."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PositiveInt,
+    WithJsonSchema,
+    model_validator,
+)
+
+from actors.units import DURATION, SIZE
+from protocols.settings import PositiveDuration, SettingError, Settings, Size, Within, limited_duration
+from sim.settings.shared import exactly_one
+
+Kind = Literal["steps", "samples", "time", "bytes"]
+
+
+class ClientBudget(Settings):
+    """What each client may spend over all its lives; then it trains no more and only serves the others.
+    State exactly one key."""
+
+    steps: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
+    """Training steps; the last training is shortened, so that nobody takes more."""
+    samples: Annotated[PositiveInt, Within(1, 1_000_000_000_000)] | None = None
+    """Samples seen in training and in gradients, each view counted. Training ends with the last whole batch
+    that fits."""
+    time: PositiveDuration | None = None
+    """Virtual time for which the client is up; training that has begun by then is finished."""
+    bytes: Size | None = None
+    """Bytes that the client sends; training that has begun by then is finished."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "ClientBudget":
+        exactly_one(self, "steps", "samples", "time", "bytes")
+        return self
+
+    @property
+    def kind(self) -> Kind:
+        """Which key is stated."""
+        if self.steps is not None:
+            return "steps"
+        if self.samples is not None:
+            return "samples"
+        return "time" if self.time is not None else "bytes"
+
+    @property
+    def limit(self) -> float:
+        """Its value: a number of steps or samples, seconds, or bytes."""
+        limit: float = getattr(self, self.kind)
+        return limit
+
+
+@dataclass(frozen=True)
+class EvaluateEvery:
+    """When the observer evaluates: every so many virtual seconds or iterations; the other one is None."""
+
+    seconds: float | None = None
+    iterations: int | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> "EvaluateEvery":
+        """From ``"15 s"`` or ``"100 iterations"``."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
+            if len(match[1]) > 9:  # thousands of digits would be more than int() takes
+                raise ValueError("must be at most 999,999,999 iterations")
+            iterations = int(match[1])
+            if iterations == 0:
+                raise ValueError(
+                    'must be at least 1; write a duration, or iterations, such as "100 iterations"'
+                )
+            return cls(iterations=iterations)
+        try:
+            seconds = limited_duration(value)
+        except ValueError as error:
+            raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
+        if seconds == 0:
+            raise ValueError(
+                f'must be more than 0; write {DURATION.allowed}, or iterations, such as "100 iterations"'
+            )
+        return cls(seconds=seconds)
+
+    def __str__(self) -> str:
+        return f"{self.iterations} iterations" if self.seconds is None else DURATION.format(self.seconds)
+
+
+_EvaluateEvery = Annotated[
+    EvaluateEvery,
+    BeforeValidator(EvaluateEvery.parse),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "x-allowed": f'{DURATION.allowed}, or iterations, such as "100 iterations"',
+            "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *iterations?)$",
+            "examples": ["15 s", "100 iterations"],
+        }
+    ),
+]
+
+
+NAME_BYTES_MAX = 180
+"""File systems allow 255 for a directory's name, in which seed and hash stand as well."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"\w[\w.-]*", value):
+        raise ValueError(f"must be {_NAME_ALLOWED}, and begin with none of . and -")
+    if len(value.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"must have at most {NAME_BYTES_MAX} bytes, this has {len(value.encode()):,}")
+    return value
+
+
+_NAME_ALLOWED = "letters, digits, and . _ -"
+_Name = Annotated[
+    str,
+    AfterValidator(_name),
+    # Letters of all scripts: JavaScript's \w is ASCII only, so that this lists what is not allowed.
+    WithJsonSchema({"type": "string", "x-allowed": _NAME_ALLOWED, "pattern": r"^[^ -,/:-@\[-^`{-~]+$"}),
+]
+
+
+class Run(Settings):
+    """What is run, how long, and what is recorded."""
+
+    name: _Name | None = None
+    """Name in results; by default the file's name without its ending, with "-" for spaces and other signs."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of every random number of the run."""
+    duration: PositiveDuration | None = None
+    """Virtual time after which the run ends."""
+    iterations: Annotated[PositiveInt, Within(1, 1_000_000_000)] | None = None
+    """The run ends once every running client has done so many iterations."""
+    budget: ClientBudget | None = None
+    """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
+    up or will come."""
+    evaluate_every: _EvaluateEvery
+    """Time between two evaluations by the observer, which cost no virtual time."""
+    compare_alone: bool = False
+    """Also train each client alone, for as many steps as it took, to know who is better off than alone; see
+    `protocol.alone` for what a run of its own tells."""
+    shuffle_ties: bool = False
+    """Order events of the same time at random, not first come, first served: exposes hidden dependence."""
+    keep_messages: bool = True
+    """Keep each message in events.parquet; otherwise only counts, totals and the trace hash."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Mean accuracy for which the time and the bytes needed are reported."""
+    settled_iterations: PositiveInt | None = None
+    """Iterations in its present life from which on a client counts as settled, where clients come during the
+    run; by default a tenth of the median of those that were there all along."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> "Run":
+        if self.duration is None and self.iterations is None:
+            if self.budget is None:
+                problem = "state 'duration', 'iterations', 'budget' or several (the first one ends the run)"
+                raise SettingError("duration", None, problem)
+            if self.budget.bytes is not None:
+                problem = "needs 'duration' or 'iterations' beside it, as who sends nothing never spends it"
+                raise SettingError("budget.bytes", SIZE.format(self.budget.bytes), problem)
+        every = self.evaluate_every.seconds
+        if self.duration is not None and every is not None and every > self.duration:
+            raise SettingError(
+                "evaluate_every",
+                str(self.evaluate_every),
+                f"must be at most the duration ({DURATION.format(self.duration)})",
+            )
+        return self

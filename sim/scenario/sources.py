@@ -1,0 +1,111 @@
+"""The source code that a protocol consists of, so that results can say by which code they were made."""
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PRODUCT = Path(__file__).parents[2]
+"""The folder that this coterie is imported from."""
+_OURS = ("actors", "protocols", "sim")
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders that packages are installed in."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a protocol."""
+
+    name: str
+    """Relative to the folder that its imports start from, with slashes."""
+    content: bytes
+    is_ours: bool
+    """Whether it came with coterie."""
+
+
+def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
+    """The file of a protocol's class, and what that imports, directly or not, from beside it or from coterie.
+
+    `file` is given where the scenario names one. Beside it is its folder; beside a class of a package is that
+    package. Installed packages and the standard library are left out, and so is what is imported by other
+    means than `import`. Those of coterie come last.
+    """
+    if file is not None:
+        return sources_of_file(file)
+    root, own = _package(learner)
+    return _closure(_files(root, learner.__module__), root, own)
+
+
+def sources_of_file(file: Path) -> tuple[Source, ...]:
+    """The same of a file that need not have been executed. Raises OSError."""
+    own = file.stem if file.parent.name in INSTALLED else ""  # what lies there beside it is not its own
+    return _closure([file], file.parent, own)
+
+
+def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
+    """Files, and what they import from coterie and, below `root`, from the package `own`, or any if empty."""
+    found: dict[Path, Source] = {}
+    todo = [(path, root) for path in start]
+    while todo:
+        path, base = todo.pop()
+        if path in found:
+            continue
+        name = path.relative_to(base)
+        is_ours = base == PRODUCT and name.parts[0] in _OURS
+        found[path] = Source(name.as_posix(), path.read_bytes(), is_ours)
+        for imported in _imports(found[path].content, name.parent.parts):
+            top = imported.partition(".")[0]
+            if top in _OURS:
+                todo += [(each, PRODUCT) for each in _files(PRODUCT, imported)]
+            elif not is_ours and own in ("", top):
+                todo += [(each, root) for each in _files(root, imported)]
+    return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
+
+
+def _package(learner: type) -> tuple[Path, str]:
+    """Where the imports of a class's module start from, and the name of the package that is its own."""
+    module = sys.modules[learner.__module__]
+    file, package = Path(module.__file__ or ""), module.__package__ or ""
+    root = file.parents[len(package.split(".")) if package else 0]
+    if not package and root.name not in INSTALLED:
+        return root, ""  # a module beside others, all of which are its own
+    return root, (package or file.stem).partition(".")[0]
+
+
+def digest_of(sources: tuple[Source, ...]) -> str:
+    """Eight hexadecimal digits that change with any name and any content."""
+    hashed = hashlib.blake2b(digest_size=4)
+    for source in sources:
+        hashed.update(f"{source.name}\0{len(source.content)}\0".encode() + source.content)
+    return hashed.hexdigest()
+
+
+@cache
+def _imports(content: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+    """Every module that a file of `package` may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return ()  # nobody could import it either
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= dict.fromkeys(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= dict.fromkeys([base, *(f"{base}.{alias.name}" for alias in node.names)])
+    return tuple(found)
+
+
+def _files(root: Path, module: str) -> Iterator[Path]:
+    """The files under `root` that importing a module runs: its own, and those of the packages around it."""
+    parts = [part for part in module.split(".") if part.isidentifier()]
+    for depth in range(1, len(parts) + 1):
+        stem = root.joinpath(*parts[:depth])
+        for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py"):
+            if path.is_file():
+                yield path

@@ -1,0 +1,32 @@
+"""Latency between the clients: drawn for each message, or decided by who talks to whom.
+
+A kind is one file: its keys, and what it builds. A distribution is its own model; all others come down to
+`NodeLatency`.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+from protocols.settings import Duration, PositiveDuration
+from sim.settings.shared import constant
+from sim.world.distributions import Distribution, NormalTime, distributions
+from sim.world.latency.matrix import MatrixLatency
+from sim.world.latency.measured import TraceLatency
+from sim.world.latency.nodes import LatencyByNode, NodeLatency
+from sim.world.latency.positions import PositionLatency
+from sim.world.participants import Participants
+
+if TYPE_CHECKING:
+    Latency = Distribution | LatencyByNode
+else:
+    _KINDS = (MatrixLatency, PositionLatency, TraceLatency)
+    Latency = Annotated[
+        distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS), constant(Duration)
+    ]
+
+LatencyModel = Distribution | NodeLatency
+"""What gives a message its latency."""
+
+
+def latency_model(latency: Latency, key: str, participants: Participants) -> LatencyModel:
+    """The model of a latency as stated; `key` is where it stands in the scenario. UserError."""
+    return latency.build(key, participants) if isinstance(latency, LatencyByNode) else latency

@@ -1,0 +1,77 @@
+"""Latency of each pair by itself, from a file."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.files.input_file import InputFile, shown
+from sim.settings.shared import SigmaOfLog
+from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
+from sim.world.participants import Participants
+
+_UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+class MatrixLatency(LatencyByNode):
+    """Every pair has its own latency, from a file: one way, from the row's client to the column's."""
+
+    kind: Literal["matrix"]
+    file: str
+    """A square matrix, as .npy or as .csv without a head, beside the scenario file or by its full path.
+    Row i is client i; the last rows are the servers, if there are any. It may be larger than needed."""
+    unit: Literal["s", "ms", "us"]
+    """What its numbers are."""
+    jitter: SigmaOfLog = 0.0
+    """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
+
+    def build(self, key: str, participants: Participants) -> NodeLatency:
+        """Each client at the row of its number, servers at the last rows."""
+        needed = len(participants.clients) + len(participants.servers)
+        seconds = latency_matrix(self.file, key, self.unit, needed)
+        rows = {name: row for row, name in enumerate(participants.clients)}
+        # From the end, so that a further client takes no server's row.
+        rows |= {name: len(seconds) - 1 - row for row, name in enumerate(participants.servers)}
+        return NodeLatency(seconds[np.newaxis], rows, jitter=self.jitter)
+
+
+def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.float64]:
+    """One-way latencies in seconds from a .npy or .csv file, square, at least `actors` rows; diagonal 0."""
+    source = InputFile(f"{key}.file", Path(file))
+    match source.path.suffix:
+        case ".npy":
+            matrix = source.array()
+        case ".csv":
+            matrix = _csv_matrix(source)
+        case _:
+            raise source.refusal("its name must end in .npy or .csv")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < actors:
+        raise source.refusal(
+            f"its shape is {matrix.shape}; must be a square of at least {actors} rows, one for each client "
+            "and server"
+        )
+    if matrix.dtype.kind in "iuf":
+        matrix = matrix.astype(np.float64)
+        np.fill_diagonal(matrix, 0.0)  # nobody is its own neighbour, and many a file has nothing here
+    source.require_numbers("row, column", matrix, least=0, most=LATENCY_MAX_S * _UNITS_PER_S[unit])
+    return matrix / _UNITS_PER_S[unit]
+
+
+def _csv_matrix(source: InputFile) -> NDArray[np.float64]:
+    text = source.text()
+    numbered = enumerate((line.partition("#")[0] for line in text.splitlines()), start=1)
+    lines = [(number, line) for number, line in numbered if line.strip()]
+    rows = []
+    for number, line in lines:
+        try:
+            rows.append(np.array(line.split(","), dtype=np.float64))
+        except ValueError as error:
+            raise source.refusal(
+                f"must be numbers with commas between: {shown(str(error))}", f"line {number}"
+            ) from None
+        if len(rows[-1]) != len(lines):
+            raise source.refusal(
+                f"has {len(rows[-1])} values; must have {len(lines)}, as there are rows", f"line {number}"
+            )
+    return np.array(rows).reshape(len(rows), len(rows))

@@ -1,0 +1,117 @@
+"""Latency as measured between real machines."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.settings import PositiveDuration
+from sim.files.data_folder import trace_file
+from sim.kernel.random import stream
+from sim.settings.shared import SigmaOfLog
+from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
+from sim.world.participants import Participants
+
+# Of each source: its file, then what the file calls the medians and the slices, with their units per second.
+_ROUND_TRIPS = {
+    "planetlab": ("planetlab_rtt_ms.npz", ("rtt_ms_median", 1e3), ("rtt_ms_slices", 1e3)),
+    "seattle": ("seattle_rtt_s.npz", ("rtt_s_median", 1.0), ("rtt_centiseconds", 100.0)),
+}
+
+
+class TraceLatency(LatencyByNode):
+    """Measured round-trip times between real machines, halved; each client is one of them, drawn by the seed.
+
+    No machine is taken twice before all are taken. Two clients on one machine are as near as the nearest two
+    machines. (Zhu et al., IEEE/ACM Transactions on Networking 25, 2017.)
+    """
+
+    kind: Literal["trace"]
+    source: Literal["planetlab", "seattle"]
+    """490 machines at universities, or 99 phones and laptops, slower and burstier."""
+    slice: PositiveDuration | None = None
+    """Go through the trace's slices (6 of planetlab, 688 of seattle), each for so long, and then again from
+    the first; without it every pair has its median over time."""
+    jitter: SigmaOfLog = 0.0
+    """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
+
+    def build(self, key: str, participants: Participants) -> NodeLatency:
+        """Everybody on a machine of an own draw."""
+        medians_s, slices_s = round_trips(self.source, key, participants.data_dir)
+        round_trips_s = medians_s[np.newaxis] if self.slice is None else slices_s
+        nodes = sampled_nodes(
+            participants.seed, participants.clients, participants.servers, round_trips_s.shape[1]
+        )
+        return NodeLatency(
+            one_way_seconds(round_trips_s, slices_s),
+            nodes,
+            **({} if self.slice is None else {"slice_s": self.slice}),
+            jitter=self.jitter,
+        )
+
+
+def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nodes: int) -> dict[str, int]:
+    """A node for each client, at random, and every node once before any comes again; servers from the end.
+
+    A client's node depends on its number only, so that further clients and servers move nobody.  Nobody
+    shares a node as long as clients and servers together are not more than the nodes.
+    """
+    orders: dict[int, NDArray[np.int64]] = {}
+
+    def place(number: int) -> int:
+        turn, position = divmod(number, nodes)
+        if turn not in orders:
+            orders[turn] = stream(seed, "latency nodes", turn).permutation(nodes)
+        return int(orders[turn][position])
+
+    chosen = {name: place(number) for number, name in enumerate(clients)}
+    return chosen | {name: place(nodes - 1 - number % nodes) for number, name in enumerate(servers)}
+
+
+def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One-way latencies for `NodeLatency` from measured round trips, (slices, nodes, nodes): half of each.
+
+    What is 0 was not measured, or is below the clock's resolution.  The median of what was measured between
+    these two in any of `slices_s` takes its place; without any, and for two actors on one node, the smallest
+    positive time of all: they are as near as the nearest two nodes.
+    """
+    seconds = round_trips_s / 2
+    diagonal = np.arange(seconds.shape[1])
+    seconds[:, diagonal, diagonal] = 0.0
+    nearest_s = seconds[seconds > 0.0].min()
+    for row, column in np.argwhere((seconds == 0.0).any(axis=0)):
+        measured_s = slices_s[:, row, column]
+        measured_s = measured_s[measured_s > 0.0]
+        replacement_s = np.median(measured_s) / 2 if len(measured_s) and row != column else nearest_s
+        of_pair = seconds[:, row, column]
+        of_pair[of_pair == 0.0] = replacement_s
+    return seconds
+
+
+def round_trips(
+    source: str, key: str, data_dir: Path | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Round trips in seconds: medians (nodes, nodes) and slices (slices, nodes, nodes); 0: not measured."""
+    name, medians, slices = _ROUND_TRIPS[source]
+    file = trace_file(key, data_dir, "net-latency", name)
+    arrays = file.arrays(medians[0], slices[0])
+    for array, (array_name, units_per_s), axes in zip(arrays, (medians, slices), (2, 3), strict=True):
+        if array.ndim != axes or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
+            wanted = "(slices, nodes, nodes)" if axes == 3 else "(nodes, nodes)"
+            raise file.refusal(
+                f"has the shape {array.shape}; must be {wanted} of two nodes or more", array_name
+            )
+        file.require_numbers(array_name, array, least=0, most=LATENCY_MAX_S * units_per_s)
+        if not array.any():
+            raise file.refusal("is 0 everywhere; must have a time that was measured", array_name)
+    if arrays[0].shape != arrays[1].shape[1:]:
+        raise file.refusal(
+            f"has the shape {arrays[1].shape}, but {medians[0]} {arrays[0].shape}; must be of as many nodes",
+            slices[0],
+        )
+    medians_s, slices_s = (
+        array.astype(np.float64) / units for array, (_, units) in zip(arrays, (medians, slices), strict=True)
+    )
+    return medians_s, slices_s

@@ -1,0 +1,62 @@
+"""Latencies that depend on who talks to whom: everybody sits at a node, and a matrix holds the rest."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.settings import Settings
+from sim.kernel.random import Draws
+from sim.world.participants import Participants
+
+LATENCY_MAX_S = 86_400.0  # a day, in measured files
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no truth value when compared
+class NodeLatency:
+    """The one-way latency between the nodes of sender and receiver, times a jitter drawn for each message.
+
+    seconds: (slices, nodes, nodes), from row to column; the diagonal holds for two actors on one node.
+    node_of: each actor's node.
+    slice_s: how long each slice holds; behind the last one the first comes again.
+    jitter: standard deviation of the logarithm of the factor, whose median is 1; 0 for none.
+
+    ValueError for latencies that are negative or not finite, and for actors without a row.
+    """
+
+    seconds: NDArray[np.float64]
+    node_of: Mapping[str, int]
+    slice_s: float = math.inf
+    jitter: float = 0.0
+    _slices: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = self.seconds.shape
+        if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+            raise ValueError(f"a matrix of (slices, nodes, nodes) is needed, this is {shape}")
+        if not (np.isfinite(self.seconds) & (self.seconds >= 0)).all():
+            raise ValueError("every latency must be finite and not negative")
+        if any(not 0 <= node < shape[1] for node in self.node_of.values()):
+            raise ValueError(f"every actor needs a node from 0 to {shape[1] - 1}")
+        if not self.slice_s > 0:
+            raise ValueError(f"slice_s must be positive, got {self.slice_s!r} s")
+        if not 0 <= self.jitter < math.inf:
+            raise ValueError(f"jitter must be finite and not negative, got {self.jitter!r}")
+        object.__setattr__(self, "_slices", shape[0])
+
+    def sample(self, pair: tuple[str, str], time_s: float, draws: Draws) -> float:
+        """The latency of a message of `pair` that departs at `time_s`; the jitter takes one of `draws`."""
+        number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
+        seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
+        return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
+
+
+class LatencyByNode(Settings):
+    """A kind of latency that is decided by who sends to whom."""
+
+    @abstractmethod
+    def build(self, key: str, participants: Participants) -> NodeLatency:
+        """The latencies of everybody; `key` is where this stands in the scenario. UserError."""

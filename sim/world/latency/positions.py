@@ -1,0 +1,123 @@
+"""Latency by places on the globe. Times are seconds, distances metres, angles degrees."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from protocols.settings import Duration, Within
+from sim.errors import UserError
+from sim.kernel.random import Draws
+from sim.settings.shared import SigmaOfLog
+from sim.world.latency.cities import CITIES, draw_city
+from sim.world.latency.nodes import LatencyByNode, NodeLatency
+from sim.world.participants import Participants
+
+EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
+SPEED_OF_LIGHT_M_PER_S = 299_792_458.0
+FIBRE_M_PER_S = SPEED_OF_LIGHT_M_PER_S * 2 / 3  # the refractive index of glass fibre is about 1.5
+
+Degrees = tuple[float, float]  # latitude (north is positive), longitude (east is positive)
+
+
+_PLACE = f"a latitude and a longitude in degrees, such as [52.5, 13.4], or one of {', '.join(CITIES)}"
+
+
+def _place(value: Any) -> Any:
+    if isinstance(value, str) and value in CITIES:
+        return value
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(type(part) in (int, float) for part in value)
+    ):
+        latitude, longitude = value
+        if -90 <= latitude <= 90 and -180 <= longitude <= 180:
+            return (float(latitude), float(longitude))
+    raise ValueError(f"must be {_PLACE}")
+
+
+Place = Annotated[
+    str | tuple[float, float],
+    BeforeValidator(_place),
+    WithJsonSchema(
+        {
+            "x-allowed": _PLACE,
+            "anyOf": [
+                {"enum": list(CITIES)},
+                {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
+            ],
+        }
+    ),
+]
+"""The name of a city, or latitude and longitude in degrees."""
+
+
+class PositionLatency(LatencyByNode):
+    """Clients are places on the globe: the great circle at two thirds of the speed of light, plus a floor."""
+
+    kind: Literal["positions"]
+    floor: Duration
+    """Added to every latency: the last mile and the routers on the way."""
+    places: tuple[Place, ...] | None = None
+    """One for each client; without it, each client lives in a large city, drawn by population."""
+    server_place: Place | None = None
+    """Where the servers are; without it and without `places` they are drawn like the clients."""
+    stretch: Annotated[float, Field(ge=1), Within(1, 1000)] = 1.0
+    """How many times longer the fibre is than the great circle."""
+    jitter: SigmaOfLog = 0.0
+    """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
+
+    def build(self, key: str, participants: Participants) -> NodeLatency:
+        """Everybody at the place that is stated, or in a city of an own draw."""
+        if self.places is not None and self.server_place is None and participants.servers:
+            raise UserError(
+                f"{key}.server_place: is missing; where the clients are is stated, so state it, too"
+            )
+        stated = dict(zip(participants.clients, self.places or (), strict=self.places is not None))
+        if self.server_place is not None:
+            stated |= dict.fromkeys(participants.servers, self.server_place)
+        places = {
+            name: _degrees(
+                stated[name] if name in stated else draw_city(Draws(participants.seed, "place", name))
+            )
+            for name in participants.names
+        }
+        numbers = {place: number for number, place in enumerate(dict.fromkeys(places.values()))}
+        return NodeLatency(
+            fibre_seconds(list(numbers), self.floor, self.stretch),
+            {name: numbers[place] for name, place in places.items()},
+            jitter=self.jitter,
+        )
+
+
+def _degrees(place: str | Degrees) -> Degrees:
+    if isinstance(place, str):
+        return CITIES[place].latitude, CITIES[place].longitude
+    return place
+
+
+def great_circle_m(one: Degrees, other: Degrees) -> float:
+    """The distance along the surface of a spherical Earth, by the haversine formula."""
+    latitude, longitude = map(math.radians, one)
+    other_latitude, other_longitude = map(math.radians, other)
+    haversine = (
+        math.sin((other_latitude - latitude) / 2) ** 2
+        + math.cos(latitude) * math.cos(other_latitude) * math.sin((other_longitude - longitude) / 2) ** 2
+    )
+    return 2 * EARTH_RADIUS_M * math.asin(min(1.0, math.sqrt(haversine)))
+
+
+def fibre_seconds(places: Sequence[Degrees], floor_s: float, stretch: float) -> NDArray[np.float64]:
+    """One-way latencies between places, (1, places, places), at the speed of light in glass fibre.
+
+    The fibre is `stretch` times as long as the great circle; `floor_s` is added for the last mile and the
+    routers on the way.
+    """
+    seconds = [
+        [floor_s + stretch * great_circle_m(one, other) / FIBRE_M_PER_S for other in places] for one in places
+    ]
+    return np.array([seconds])

@@ -1,0 +1,16 @@
+"""How clients learn who is there: a kind is one file, its keys and the views that it gives the clients."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.settings.shared import kind_alone
+from sim.world.membership.all_knowing import AllKnowing
+from sim.world.membership.announce import Announce
+from sim.world.membership.bootstrap import Bootstrap
+from sim.world.membership.swim import Swim
+
+Membership = Annotated[
+    Annotated[Announce | AllKnowing | Swim | Bootstrap, Field(discriminator="kind")],
+    kind_alone("announce", "all-knowing", "swim", "bootstrap"),
+]

@@ -1,0 +1,96 @@
+"""The simulator tells everybody at once who is up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from protocols.membership.view import NeighbourView, Tell
+from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
+
+
+class AllKnowing(MembershipKind):
+    """The simulator tells everybody at once who is up."""
+
+    kind: Literal["all-knowing"]
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        directory = Directory(context.up)
+        return lambda name, neighbours: DirectoryView(name, neighbours, directory)
+
+
+class Directory:
+    """What all-knowing members share: who is up. A change reaches every member that is up at once."""
+
+    def __init__(self, up: Iterable[str]) -> None:
+        self._up = set(up)
+        self._members: dict[str, DirectoryView] = {}
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the client of that name is up."""
+        return name in self._up
+
+    def enrol(self, member: DirectoryView) -> None:
+        """Have `member` told of changes from now on, in place of an earlier member of that name."""
+        self._members[member.name] = member
+
+    def came_up(self, name: str) -> None:
+        """Note that `name` is up, and tell the others; nothing happens if it was."""
+        if name not in self._up:
+            self._up.add(name)
+            for member in self._others(name):
+                member.see_up(name)
+
+    def went_down(self, name: str) -> None:
+        """Note that `name` is down, and tell the others; nothing happens if it was."""
+        if name in self._up:
+            self._up.remove(name)
+            for member in self._others(name):
+                member.see_down(name)
+
+    def _others(self, name: str) -> list[DirectoryView]:
+        """The members that are up, without `name`, in the order of their first enrolment."""
+        return [member for other, member in self._members.items() if other != name and other in self._up]
+
+
+class DirectoryView(NeighbourView):
+    """Everybody knows at once who is up (the scenario's "all-knowing"), from a shared directory.
+
+    Suspicions and late messages change nothing: the directory is right and they can be wrong.
+    """
+
+    def __init__(self, name: str, neighbours: Iterable[str], directory: Directory) -> None:
+        super().__init__(name, neighbours)
+        self._directory = directory
+        self._look_up()
+        directory.enrol(self)
+
+    def heard_from(self, sender: str) -> None:
+        """No news."""
+
+    def on_message(self, message: object, sender: str) -> bool:
+        return False
+
+    def suspect(self, peer: str) -> None:
+        """No news."""
+
+    def join(self, tell: Tell) -> None:
+        self._look_up()  # a member that was down was not told of changes
+        self._directory.came_up(self.name)
+
+    def leave(self, tell: Tell) -> None:
+        self._directory.went_down(self.name)
+
+    def crash(self) -> None:
+        self._directory.went_down(self.name)
+
+    def see_up(self, peer: str) -> None:
+        """The directory's notice that `peer`, a neighbour or not, is up."""
+        self._add(peer)
+
+    def see_down(self, peer: str) -> None:
+        """The directory's notice that `peer`, a neighbour or not, is down."""
+        self._remove(peer)
+
+    def _look_up(self) -> None:
+        self._believe_down(peer for peer in self.neighbours if peer not in self._directory)

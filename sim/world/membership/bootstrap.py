@@ -1,0 +1,95 @@
+"""Clients know a changing sample of all others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from protocols.membership.active import SampledView, SamplingSettings
+from protocols.settings import Count, PositiveDuration, SettingError, Settings, default
+from sim.kernel.random import Draws, key, splitmix64_array
+from sim.settings.shared import kind_alone
+from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
+from sim.world.membership.swim import Swim
+
+
+class NoDetection(Settings):
+    """Whoever does not answer is out of the view, and whoever leaves tells those in its own."""
+
+    kind: Literal["none"]
+
+
+class Bootstrap(MembershipKind):
+    """Clients know some contacts, and keep a changing sample of all others (Cyclon; Voulgaris et al. 2005).
+
+    It takes the place of a topology, which must be complete.
+    """
+
+    kind: Literal["bootstrap"]
+    contacts: Count = 3
+    """Clients that a bootstrap service names to each one when it comes, or when its view has run empty:
+    random ones of those that are up then."""
+    view: Count = 20
+    """Peers that a client knows, at most."""
+    shuffle: Count = 8
+    """Entries of a view that are exchanged with a peer at once."""
+    shuffle_every: PositiveDuration = default("5 s")
+    """Time between two exchanges that a client begins."""
+    detection: Annotated[
+        Annotated[Swim | NoDetection, Field(discriminator="kind")], kind_alone("swim", "none")
+    ] = default("swim")
+    """How the dead are found: by pings, or only when they don't answer."""
+
+    @model_validator(mode="after")
+    def _shuffle_in_view(self) -> "Bootstrap":
+        if self.shuffle > self.view:
+            raise SettingError("shuffle", self.shuffle, f"must be at most view = {self.view}")
+        return self
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        seed, service = (
+            context.seed,
+            BootstrapService(context.seed, [*context.up, *context.absent], context.up),
+        )
+        detection = self.detection.detection() if isinstance(self.detection, Swim) else None
+        settings = SamplingSettings(self.contacts, self.view, self.shuffle, self.shuffle_every, detection)
+        return lambda name, neighbours: SampledView(
+            name, service, context.loop, lambda purpose: Draws(seed, purpose, name), settings
+        )
+
+    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
+        yield f"{key}.shuffle_every", self.shuffle_every, "exchanges"
+        if isinstance(self.detection, Swim):
+            yield from self.detection.periods(f"{key}.detection")
+
+
+class BootstrapService:
+    """Names random clients that are up to whoever asks for contacts; it knows at once who is.
+
+    Each client has an order of its own of all others, by keyed hashes, and is named the first ones that are
+    up: so one client more or less changes nobody's contacts, unless it is one of them.
+    """
+
+    def __init__(self, seed: int, names: Sequence[str], up: Iterable[str]) -> None:
+        self._seed = seed
+        self._names = names
+        self._places = {name: place for place, name in enumerate(names)}
+        self._keys = np.array([key(seed, "contact", name) for name in names], dtype=np.uint64)
+        self._up = np.zeros(len(names), dtype=bool)
+        for name in up:
+            self.note(name, up=True)
+
+    def note(self, name: str, *, up: bool) -> None:
+        """A client has come or gone."""
+        self._up[self._places[name]] = up
+
+    def contacts(self, name: str, count: int) -> list[str]:
+        """`count` clients that are up now, for this one; fewer if there are not so many."""
+        others = np.flatnonzero(self._up)
+        others = others[others != self._places[name]]
+        own_key = np.array([key(self._seed, "contacts", name)], dtype=np.uint64)
+        hashes = splitmix64_array(own_key, self._keys[others])
+        first = np.argpartition(hashes, count)[:count] if count < len(hashes) else np.arange(len(hashes))
+        first = first[np.argsort(hashes[first])]
+        return [self._names[place] for place in others[first].tolist()]

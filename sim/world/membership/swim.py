@@ -1,0 +1,61 @@
+"""Clients find the dead by pings."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import model_validator
+
+from protocols.membership.active import SwimView
+from protocols.membership.swim import SwimSettings
+from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
+from sim.kernel.random import Draws
+from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
+
+
+class Swim(MembershipKind):
+    """Clients ping their peers, and pass on whom they found dead (Das, Gupta, Motivala 2002)."""
+
+    kind: Literal["swim"]
+    period: PositiveDuration = default("1 s")
+    """Protocol period: a client pings one peer in each."""
+    timeout: PositiveDuration = default("300 ms")
+    """Time after which others are asked to ping a peer that has not answered."""
+    proxies: Count = 3
+    """How many are asked."""
+    suspicion: PositiveWeight = 5.0
+    """Protocol periods in which a suspected peer can refute that it is dead."""
+    news_per_message: Count = 6
+    """Pieces of news about peers that ride on a message, at most."""
+    reconnect: PositiveDuration = default("30 s")
+    """Time between two pings of a dead peer, to find out that it was only cut off."""
+
+    @model_validator(mode="after")
+    def _timeout_in_period(self) -> "Swim":
+        if self.timeout >= self.period:
+            raise SettingError("timeout", self.timeout, f"must be less than the period ({self.period:g} s)")
+        return self
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        return lambda name, neighbours: SwimView(
+            name,
+            neighbours,
+            context.absent,
+            context.loop,
+            Draws(context.seed, "swim", name),
+            self.detection(),
+        )
+
+    def detection(self) -> SwimSettings:
+        """What a failure detector is told."""
+        return SwimSettings(
+            self.period,
+            self.timeout,
+            self.proxies,
+            self.suspicion,
+            self.news_per_message,
+            reconnect_s=self.reconnect,
+        )
+
+    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
+        yield f"{key}.period", self.period, "pings"
+        yield f"{key}.reconnect", self.reconnect, "pings of dead peers"

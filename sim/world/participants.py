@@ -1,0 +1,49 @@
+"""Who takes part in a run, and what else the parts of a world are made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sim.errors import UserError
+from sim.settings.groups import Groups, Members
+
+
+def client_name(index: int) -> str:
+    """The actor name of client number `index`."""
+    return f"client-{index}"
+
+
+@dataclass(frozen=True)
+class Participants:
+    """The names of all clients and servers of a run, absent ones included, and where its chance comes from.
+
+    clusters: the true cluster of each client; None where the data has none. data_dir: the folder with
+    measured traces, where one was named.
+    """
+
+    seed: int
+    clients: Sequence[str]
+    servers: Sequence[str] = ()
+    clusters: Sequence[int] | None = None
+    data_dir: Path | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Clients, then servers."""
+        return [*self.clients, *self.servers]
+
+    def members(self, members: Members) -> tuple[str, ...]:
+        """The names of a list of client numbers and "servers"."""
+        listed = [self.servers if member == "servers" else [self.clients[member]] for member in members]
+        return tuple([name for names in listed for name in names])
+
+    def groups(self, groups: Groups, key: str) -> tuple[tuple[str, ...], ...]:
+        """The names in each group; `key` is where the groups stand in the scenario. UserError."""
+        if groups != "clusters":
+            return tuple([self.members(group) for group in groups])
+        if self.clusters is None:
+            raise UserError(f'{key} = "clusters": this data has no true clusters; list the clients')
+        return tuple(
+            tuple([name for name, own in zip(self.clients, self.clusters, strict=True) if own == cluster])
+            for cluster in sorted(set(self.clusters))
+        )

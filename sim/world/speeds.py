@@ -1,0 +1,75 @@
+"""How fast devices are: the time of a training step, or a speed, drawn for each client or measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protocols.settings import Compute, Duration, PositiveDuration
+from sim.files.data_folder import trace_file
+from sim.kernel.random import Draws
+from sim.settings.shared import constant
+from sim.world.distributions import NormalTime, RandomQuantity, distributions
+
+
+class MeasuredTime(RandomQuantity):
+    """Times as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: PositiveDuration
+    """Time of the median phone; the others' are inverse to their scores."""
+
+    @property
+    def typical(self) -> float:
+        return self.median
+
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+        phones = relative_scores(key, data_dir)
+        return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
+
+
+class MeasuredSpeed(RandomQuantity):
+    """Speeds as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: Compute
+    """Speed of the median phone; the others' are in proportion to their scores."""
+
+    @property
+    def typical(self) -> float:
+        return self.median
+
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+        phones = relative_scores(key, data_dir)
+        return lambda draws: self.median * phones[int(draws.uniform() * len(phones))]
+
+
+if TYPE_CHECKING:
+    StepTime = RandomQuantity
+    Speed = RandomQuantity
+else:
+    # No work takes no time: where a latency may be 0 always, a step may not.
+    StepTime = Annotated[
+        distributions(
+            "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
+        ),
+        constant(PositiveDuration),
+    ]
+    Speed = Annotated[distributions("Speed", Compute, Compute, MeasuredSpeed), constant(Compute)]
+
+
+def relative_scores(key: str, data_dir: Path | None) -> list[float]:
+    """How fast each phone of the AI Benchmark ranking is, beside the median one. UserError."""
+    scores = phone_scores(key, data_dir)
+    middle = median(scores)
+    return [score / middle for score in scores]
+
+
+def phone_scores(key: str, data_dir: Path | None) -> list[float]:
+    """The scores of all phones in the AI Benchmark ranking; higher is faster."""
+    file = trace_file(key, data_dir, "device-traces", "ai_benchmark_2020.csv")
+    return [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]

@@ -1,0 +1,516 @@
+"""The command line: what it prints, and how it ends. Runs are replaced by stand-ins."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from io import StringIO
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import sim.run
+from sim.cli.commands import app
+from sim.cli.console import ProgressLine, results_table
+from sim.errors import UserError
+from sim.kernel.clock import Deadlock
+from sim.results import text
+from sim.run.interrupts import Interrupted
+from sim.run.progress import ALONE, RUNNING, Progress
+from sim.scenario.scenario import Scenario
+from tests.scenario.texts import SMALL, write
+
+SCENARIOS = Path(sim.__path__[0]).parent / "scenarios"
+
+SUMMARY: dict[str, Any] = {
+    "scenario": "small",
+    "protocol": "gossip",
+    "seed": 3,
+    "virtual_seconds": 60.0,
+    "wall_seconds": 2.0,
+    "trace_hash": "abc123",
+    "client_names": [f"client-{k}" for k in range(4)],
+    "clients": {"initial": 3, "joined": 1, "rejoined": 1, "left": 0, "crashed": 2, "failed": 0, "alive": 3},
+    "accuracy": {"clients": 3, "mean": 0.9, "std": 0.05, "worst_decile": 0.8},
+    "settled": {"iterations": 30, "clients": 2, "mean": 0.95, "std": 0.01, "worst_decile": 0.94},
+    "better_than_alone": 0.75,
+    "help": {
+        "better": 3,
+        "worse": 1,
+        "mean_alone": 0.8,
+        "mean_gain": 0.1,
+        "least": {"client": "client-2", "gain": -0.05},
+        "most": {"client": "client-0", "gain": 0.2},
+    },
+    "membership": {"sent": 150, "bytes": 40_000},
+    "population": {
+        "newcomers": 2,
+        "caught_up": 1,
+        "went_before": 1,
+        "still_behind": 0,
+        "catch_up_seconds": {"median": 5.0, "max": 5.0},
+        "departures": 3,
+        "recovered": 2,
+        "recovery_seconds": {"median": 12.0, "max": 18.0},
+        "deepest_dip": 0.125,
+    },
+    "graph": {"l1": 0.125, "edge_precision": 1.0, "edge_recall": None},
+    "messages": {
+        "sent": 1200,
+        "delivered": 1190,
+        "lost": 10,
+        "dropped": 0,
+        "duplicated": 3,
+        "in_flight": 0,
+        "bytes": 4_000_000,
+    },
+    "engine": {
+        "jobs": 500,
+        "batches": 10,
+        "mean_batch": 50.0,
+        "seconds": 1.0,
+        "updates": 450,
+        "device": "cpu",
+        "ways": ["dense"],
+        "memory": 3_000_000,
+        "memory_per_client": 1_000_000.0,
+    },
+    "device_time": {"busy": 1.0, "waiting": 1.0, "down": 0.0},
+    "failures": [],
+}
+
+
+AT_HALF_TIME = Progress(
+    phase=RUNNING,
+    elapsed_s=40.2,
+    remaining_s=38.9,
+    virtual_s=30.0,
+    duration_s=60.0,
+    iterations=None,
+    last_iteration=None,
+    budget_spent=None,
+    accuracy=0.5,
+    diverged=0,
+    clients_up=4,
+    messages=600,
+    updates_per_s=250.0,
+)
+
+
+class Runs(ModuleType):
+    """Stands in for sim.run.running."""
+
+    def __init__(self) -> None:
+        super().__init__("sim.run.running")
+        self.calls: list[tuple[str, Scenario, dict[str, Any]]] = []
+        self.summary = SUMMARY
+        self.signal: int | None = None
+        self.interrupted = False
+        self.unwritten: tuple[str, ...] = ()
+        self.difference: str | None = None
+        self.error: BaseException | None = None
+
+    def run_scenario(self, scenario: Scenario, **settings: Any) -> SimpleNamespace:
+        self.calls.append(("run", scenario, settings))
+        if self.error is not None:
+            raise self.error
+        if (progress := settings["progress"]) is not None:
+            progress(AT_HALF_TIME)
+        return SimpleNamespace(
+            directory=Path("runs/small-3"),
+            summary=self.summary,
+            interrupted=self.interrupted,
+            signal=self.signal,
+            unwritten=self.unwritten,
+        )
+
+    def verify(self, scenario: Scenario, result: SimpleNamespace, **settings: Any) -> str | None:
+        assert result.summary is self.summary
+        self.calls.append(("verify", scenario, settings))
+        return self.difference
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    stand_in = Runs()
+    monkeypatch.setitem(sys.modules, "sim.run.running", stand_in)
+    monkeypatch.setattr(sim.run, "running", stand_in, raising=False)
+    return stand_in
+
+
+@pytest.fixture
+def invoke(tmp_path: Path) -> Callable[..., Any]:
+    path = write(tmp_path, SMALL)
+    return lambda *options: CliRunner().invoke(app, ["run", str(path), *options])
+
+
+def rendered(summary: Mapping[str, Any]) -> str:
+    console = Console(file=StringIO(), width=200)
+    console.print(results_table(summary))
+    return " ".join(console.file.getvalue().split()).replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
+
+
+def test_a_run_ends_with_the_table_and_the_report(runs: Runs, invoke: Callable[..., Any]) -> None:
+    result = invoke("--seed", "3", "--set", "clients.count=5", "--out", "there", "--device", "cpu")
+    assert result.exit_code == 0
+    assert "abc123" in result.stdout
+    assert result.stdout.splitlines()[-1] == f"report: {Path('runs/small-3/report.html')}"
+    [(kind, scenario, settings)] = runs.calls
+    assert (kind, scenario.run.seed, scenario.clients.count) == ("run", 3, 5)
+    assert settings["out"] == Path("there")
+    assert settings["device"] == "cpu"
+    assert settings["data_dir"] is None
+
+
+def test_quiet_shows_no_progress(runs: Runs, invoke: Callable[..., Any]) -> None:
+    result = invoke("--quiet")
+    assert result.stderr == ""
+    assert runs.calls[0][2]["progress"] is None
+
+
+def test_verified(runs: Runs, invoke: Callable[..., Any]) -> None:
+    result = invoke("--verify")
+    assert result.exit_code == 0
+    assert [kind for kind, *_ in runs.calls] == ["run", "verify"]
+    assert result.stdout.splitlines()[-1] == "verified: the second run has the same trace"
+
+
+def test_a_difference_fails(runs: Runs, invoke: Callable[..., Any]) -> None:
+    runs.difference = "event 12 at 3.5 s"
+    result = invoke("--verify")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("\nthe second run differs: event 12 at 3.5 s\n")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_interrupted_with_results(runs: Runs, invoke: Callable[..., Any], number: int, code: int) -> None:
+    runs.interrupted, runs.signal = True, number
+    result = invoke("--verify")
+    assert result.exit_code == code
+    assert [kind for kind, *_ in runs.calls] == ["run"]
+    assert "report: " in result.stdout
+    assert result.stderr == "interrupted; the results up to then are in that directory\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted before there were results\n"),
+        (Interrupted(signal.SIGTERM), 143, "interrupted before there were results\n"),
+        (UserError("data.name: no such data"), 2, "small.toml: data.name: no such data\n"),
+        (Deadlock(3.5, [("client-1", "answer to Pull")]), 1, "the run failed: "),
+    ],
+)
+def test_endings(
+    runs: Runs, invoke: Callable[..., Any], error: BaseException, code: int, message: str
+) -> None:
+    runs.error = error
+    result = invoke()
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_what_could_not_be_written_is_said(runs: Runs, invoke: Callable[..., Any]) -> None:
+    runs.unwritten = ("events.parquet: No space left on device",)
+    result = invoke("--verify")
+    assert result.exit_code == 1
+    assert "abc123" in result.stdout, "the outcome is shown all the same"
+    assert "report: " not in result.stdout
+    assert [kind for kind, *_ in runs.calls] == ["run"]
+    assert result.stderr.splitlines()[-3:] == [
+        "not all results could be written:",
+        "events.parquet: No space left on device",
+        f"the others are in {Path('runs/small-3')}",
+    ]
+
+
+def test_an_error_in_a_run_keeps_its_traceback(runs: Runs, invoke: Callable[..., Any]) -> None:
+    runs.error = ZeroDivisionError("a bug")
+    result = invoke()
+    assert result.exit_code == 1
+    assert result.exception is runs.error
+
+
+def test_a_run_with_failed_clients_has_failed(runs: Runs, invoke: Callable[..., Any]) -> None:
+    first = {"actor": "client-1", "seconds": 2.0, "error": "ValueError: bug"}
+    failed = {"stopped": ["client-1"], "restarts": 0, "errors": 1, "first": first}
+    runs.summary = SUMMARY | {"failures": ["client-1: bug"], "failed": failed}
+    result = invoke()
+    assert result.exit_code == 1
+    assert "failed: client-1: bug" in result.stdout
+    said = "the run failed: 1 of 4 clients failed: ValueError: bug (first: client-1 at 2 s)\n"
+    assert result.stderr.replace("\N{NO-BREAK SPACE}", " ").endswith(said)
+
+
+def test_the_table_of_results() -> None:
+    table = rendered(SUMMARY)
+    for part in (
+        "small, seed 3",
+        f"{text.share(0.9)} ± {text.share(0.05)}, worst 10 %: {text.share(0.8)} (3 of 4 clients)",
+        f"{text.share(0.75)} of the clients",
+        f"+10.0 points on average, {text.points(-0.05)} (client-2) to +20.0 (client-0), 1 worse off",
+        f"precision {text.share(1.0)}, recall {text.NOTHING}; L1 distance 0.125",
+        "3 at first, 1 joined, 1 rejoined, 2 crashed, 3 at the end",
+        f"{text.share(0.95)} ± {text.share(0.01)}, worst 10 %: {text.share(0.94)} (2 with at least 30",
+        "1 of 2 reached 90 % of the others' accuracy, 1 went before; median 5 s (Kaplan-Meier)",
+        f"accuracy fell by 12.5 points at most; back after 2 of 3, at most {text.duration(18.0)}",
+        f"1,200 ({text.size(4_000_000)}), 10 lost, 3 duplicated",
+        f"150 ({text.size(40_000)}, {text.share(0.01)} of all bytes)",
+        f"{text.duration(60.0)} virtual, {text.duration(2.0)} real",
+        "450 (225/s)",
+        "abc123",
+    ):
+        assert part.replace("\N{NO-BREAK SPACE}", " ") in table
+
+
+@pytest.mark.parametrize(
+    ("dip", "said"),
+    [(0.0, None), (0.0001, "less than 0.1 points"), (0.003, "0.3 points"), (0.25, "25.0 points")],
+)
+def test_departures_are_told_of_where_they_cost_something(dip: float, said: str | None) -> None:
+    table = rendered(SUMMARY | {"population": SUMMARY["population"] | {"deepest_dip": dip}})
+    assert ("departures" in table) == (said is not None)
+    assert said is None or f"accuracy fell by {said} at most; back after 2 of 3" in table
+
+
+def test_where_all_gained_as_much_nobody_is_named() -> None:
+    end = {"client": "client-0", "gain": 0.0}
+    gained = {"better": 0, "worse": 0, "mean_alone": 0.8, "mean_gain": 0.0, "least": end, "most": end}
+    table = rendered(SUMMARY | {"help": gained})
+    assert "+0.0 points on average, the same for all" in table
+    assert "client-0" not in table
+
+
+def test_the_table_of_an_interrupted_run_says_so_first() -> None:
+    table = rendered(SUMMARY | {"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0})
+    assert table.index("interrupted │ after 30 s of 4 min") < table.index("protocol")
+    assert "interrupted" not in rendered(SUMMARY | {"interrupted": False, "planned_seconds": 240.0})
+
+
+def test_the_table_leaves_out_what_a_run_has_not() -> None:
+    nothing = {
+        "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
+        "settled": None,
+        "better_than_alone": None,
+        "help": None,
+        "population": None,
+        "graph": {"l1": None, "edge_precision": None, "edge_recall": None},
+    }
+    table = rendered(SUMMARY | nothing)
+    for part in ("accuracy", "settled", "alone", "graph", "newcomers", "departures"):
+        assert part not in table
+
+
+def test_newcomers_of_whom_not_half_caught_up() -> None:
+    population = SUMMARY["population"] | {"catch_up_seconds": {"median": None, "max": 5.0}}
+    table = rendered(SUMMARY | {"population": population})
+    assert "accuracy, 1 went before; not reached by half (Kaplan-Meier)" in table
+
+
+def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        for second in range(1, 200):
+            progress(replace(AT_HALF_TIME, elapsed_s=float(second), accuracy=None, messages=1000 * second))
+    lines = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    rest = "about 39 s left, virtual time 30 s of 1 min, 4 clients up"
+    assert lines == [
+        f"{elapsed} elapsed, {rest}, {messages} messages, 250 updates/s"
+        for elapsed, messages in [("1 min", "60,000"), ("2 min", "120,000"), ("3 min", "180,000")]
+    ]
+
+
+def test_progress_of_a_run_that_ends_by_iterations() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        by_iterations = replace(AT_HALF_TIME, duration_s=None, iterations=1200, last_iteration=5000)
+        progress(replace(by_iterations, elapsed_s=75.0, remaining_s=None, diverged=2))
+    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
+        "1 min 15 s elapsed, virtual time 30 s, 1,200 of 5,000 iterations, accuracy 50.0%, "
+        "2 models not finite, 4 clients up, 600 messages, 250 updates/s\n"
+    )
+
+
+def test_the_table_says_how_much_each_client_trained() -> None:
+    work = {name: {"min": 1000, "max": 1767} for name in ("steps", "samples")} | {"gradients": {"max": 0}}
+    table = rendered(SUMMARY | {"alone": True, "work": work})
+    assert "gossip, alone" in table
+    assert "1,000 to 1,767 steps, 1,000 to 1,767 samples" in table
+    work["gradients"] = {"min": 5, "max": 5}
+    assert " steps, 5 gradients, " in rendered(SUMMARY | {"work": work})
+
+
+def test_progress_of_a_run_that_ends_by_a_budget() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        by_budget = replace(AT_HALF_TIME, duration_s=None, budget_spent=0.25, accuracy=None)
+        progress(replace(by_budget, elapsed_s=75.0, remaining_s=None))
+    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
+        "1 min 15 s elapsed, virtual time 30 s, 25.0% of the budget spent, 4 clients up, 600 messages, "
+        "250 updates/s\n"
+    )
+
+
+@pytest.mark.parametrize(("first_s", "lines"), [(10.0, 0), (61.0, 2)])
+def test_what_follows_a_long_run_is_said_when_it_begins(first_s: float, lines: int) -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=40)) as progress:
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s))
+        progress(replace(AT_HALF_TIME, elapsed_s=first_s + 1, phase=ALONE))
+    said = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert len(said) == lines
+    assert said[1:] == ["1 min 2 s elapsed, training alone for comparison"] * (lines > 0)
+
+
+def test_progress_on_a_terminal_is_a_bar_that_goes_away() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=150, force_terminal=True)) as progress:
+        progress(replace(AT_HALF_TIME, duration_s=None, iterations=1, last_iteration=2))
+        progress(AT_HALF_TIME)
+    shown = output.getvalue().replace("\N{NO-BREAK SPACE}", " ")
+    assert "about 39 s left, virtual time 30 s of 1 min, accuracy 50" in shown
+    assert "4 clients up, 600 messages, 250 updates/s" in shown
+    assert "0:00:00" in shown, "the time that has elapsed, which goes on by itself"
+    assert shown.endswith("\x1b[2K")
+
+
+def test_progress_on_a_narrow_terminal_is_one_line() -> None:
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=80, force_terminal=True)) as progress:
+        progress(AT_HALF_TIME)
+    [line] = [line for line in output.getvalue().split("\n") if "about 39" in line]
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line.rpartition("\r")[2], "the bar is still there"
+    assert output.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("protocols", "cobo"),
+        ("datasets", "fashion-mnist"),
+        ("models", "resnet9"),
+        ("partitions", "permuted-clusters"),
+    ],
+)
+def test_lists(what: str, name: str) -> None:
+    result = CliRunner().invoke(app, ["list", what])
+    assert result.exit_code == 0
+    [line] = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
+    assert len(line.split()) > 3
+
+
+def test_the_list_of_scenarios_shows_their_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> list[list[str]]:
+        result = CliRunner().invoke(app, ["list", "scenarios"])
+        assert result.exit_code == 0
+        return [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+
+    monkeypatch.chdir(tmp_path)
+    question = "Does CoBo find who shares its labels while one client is slow, one comes late and one dies?"
+    assert [str(SCENARIOS / "quickstart.toml"), question] in listed()
+    (tmp_path / "scenarios").mkdir()
+    write(tmp_path / "scenarios", SMALL)
+    write(tmp_path / "scenarios", SMALL, "quickstart.toml")
+    (tmp_path / "scenarios" / "folder.toml").mkdir()
+    assert listed()[:3] == [
+        [str(Path("scenarios/folder.toml")), "cannot be read: it is a folder; name a scenario file in it"],
+        [str(Path("scenarios/quickstart.toml")), "Does a small scenario load?"],
+        [str(Path("scenarios/small.toml")), "Does a small scenario load?"],
+    ]
+    names = [Path(path).stem for path, _ in listed()]
+    assert len(names) == len(set(names))  # one's own comes before ours of that name
+
+
+@pytest.mark.parametrize("name", ["quickstart", "quickstart.toml"])
+def test_a_scenario_is_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Runs, name: str
+) -> None:
+    def ran() -> Path | None:
+        assert CliRunner().invoke(app, ["run", name, "--quiet"]).exit_code == 0
+        return runs.calls[-1][1].path
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()  # a folder is no scenario
+    assert ran() == SCENARIOS / "quickstart.toml"
+    (tmp_path / "scenarios").mkdir()
+    write(tmp_path / "scenarios", SMALL, "quickstart.toml")
+    assert ran() == Path("scenarios/quickstart.toml")
+    write(tmp_path, SMALL, "quickstart.toml")
+    assert ran() == Path("quickstart.toml")
+
+
+@pytest.mark.parametrize(
+    "path", ["quikstart", "quikstart.toml", "scenaros/quickstart.toml", "../quickstart.toml"]
+)
+def test_a_mistyped_path_is_answered_with_what_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", path])
+    assert result.exit_code == 2
+    meant = SCENARIOS / "quickstart.toml"
+    assert result.stderr == f"{path}: no such scenario file; did you mean {meant}?\n"
+
+
+def test_a_name_like_none_is_answered_with_where_names_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["check", "zzz"])
+    expected = "zzz: no such scenario file; `coterie list scenarios` names those that there are\n"
+    assert (result.exit_code, result.stderr) == (2, expected)
+
+
+def test_the_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"coterie {version('coterie')}\n")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_help_says_what_is_executed(command: str) -> None:
+    words = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
+    assert "A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it." in words
+
+
+def test_the_schema_is_json() -> None:
+    result = CliRunner().invoke(app, ["schema"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["required"][0] == "run"
+
+
+def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "is not a result directory" in result.output
+
+
+@pytest.mark.parametrize("options", [["--device", "tpu"], ["--seed", "x"], ["--nonsense"]])
+def test_wrong_options_are_refused(invoke: Callable[..., Any], options: list[str]) -> None:
+    assert invoke(*options).exit_code == 2
+
+
+def test_lists_and_refusals_do_not_import_torch(tmp_path: Path) -> None:
+    path = write(tmp_path, SMALL.replace("count = 4", "count = 0"))
+    program = (
+        "import sys\n"
+        "from sim.cli.commands import app\n"
+        "commands = [['--version'], ['list', 'protocols'], ['list', 'models'], ['list', 'scenarios']]\n"
+        "for arguments in (*commands, ['check', sys.argv[1]]):\n"
+        "    app(arguments, standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "clients.count = 0" in finished.stderr

@@ -1,0 +1,116 @@
+"""What `check` says a scenario comes to, beside what a run of it then does."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.cli.commands import app
+from sim.cli.outline import outline
+from sim.run.building import build, check
+from sim.scenario.scenario import load_scenario
+from tests.scenario.texts import SMALL, changed, write
+
+SHORT = changed(changed(SMALL, '"1 min"', '"10 s"'), '"15 s"', '"3 s"')
+JOIN = '\n[[churn]]\nat = "4 s"\nevent = "join"\nclients = [3]\n'
+CRASH = '\n[[churn]]\nat = "5 s"\nevent = "crash"\nclients = [0, 1]\n'
+
+
+def rows(folder: Path, text: str, *overrides: str) -> dict[str, str]:
+    scenario = load_scenario(write(folder, text), overrides)
+    said = dict(outline(scenario, check(scenario)))
+    return {name: what.replace("\N{NO-BREAK SPACE}", " ") for name, what in said.items()}
+
+
+def test_the_command_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
+    path = write(tmp_path, SHORT)
+    result = CliRunner().invoke(app, ["check", str(path)])
+    assert result.exit_code == 0
+    first, *lines = result.stdout.replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert first == f"{path}: ok"
+    assert lines == [
+        "  protocol  gossip",
+        "  clients   4",
+        "  data      digits; samples per client: 20 training, 359 test",
+        "  model     mlp; 610 parameters (2.44 kB)",
+        "  time      10 s virtual, evaluated every 3 s (5 times)",
+        "  training  at most 400 steps, 100 ms each, if every device trained all the time",
+        "  memory    9.76 kB of models and optimizers, 474 kB of samples, up to 512 MB of results not "
+        "computed yet; torch and each call come on top",
+        "  threads   1",
+    ]
+
+
+def test_who_comes_and_goes(tmp_path: Path) -> None:
+    said = rows(tmp_path, SHORT + JOIN + CRASH, "engine.threads=2", 'training.optimizer="adam"')
+    assert said["clients"] == "4, 3 of them from the start, 1 join, 2 crashes"
+    assert said["training"].startswith("at most 260 steps, ")  # 5 s + 5 s + 10 s + 6 s
+    assert said["threads"] == "2"
+    assert said["memory"].startswith("29.3 kB of models")  # and two moments
+
+
+def test_servers_validation_and_several_models(tmp_path: Path) -> None:
+    text = changed(SHORT, 'name = "gossip"\nperiod = "500 ms"', 'name = "fedproto"')
+    text = changed(
+        text, 'name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["small-mlp", "deep-mlp"]'
+    )
+    said = rows(
+        tmp_path,
+        text,
+        "data.validation_share=0.2",
+        "devices.step_time={ kind = 'uniform', low = '1 s', high = '2 s' }",
+    )
+    assert said["clients"] == "4, 1 server"
+    assert said["data"] == "digits; samples per client: 16 training, 4 validation, 359 test"
+    assert said["model"].startswith("decoupled; ")
+    assert said["model"].count(" at 2 clients") == 2
+    assert " s to 1." in said["training"]
+
+
+def test_what_cannot_be_known_is_called_unknown(tmp_path: Path) -> None:
+    text = changed(SHORT, 'duration = "10 s"', "iterations = 50")
+    said = rows(tmp_path, text)
+    assert said["training"].startswith("unknown how many steps, 100 ms each")
+    assert said["time"] == "50 iterations, evaluated every 3 s (unknown how often)"
+    said = rows(tmp_path, text, 'run.evaluate_every="20 iterations"')
+    assert said["time"] == "50 iterations, evaluated every 20 iterations (at most 4 times)"
+
+
+def test_a_control_is_called_one_and_has_no_server(tmp_path: Path) -> None:
+    said = rows(tmp_path, SHORT, "protocol.name=fedavg", "protocol.alone=true")
+    assert (said["protocol"], said["clients"]) == ("fedavg, alone", "4")
+
+
+def test_a_budget_says_how_many_steps_there_are_at_most(tmp_path: Path) -> None:
+    by_budget = changed(SHORT, 'duration = "10 s"', "budget = { steps = 50 }")
+    said = rows(tmp_path, by_budget)
+    assert said["time"] == "50 steps of each client, evaluated every 3 s (unknown how often)"
+    assert said["training"] == "at most 200 steps, 100 ms each"
+    said = rows(tmp_path, by_budget, "run.duration=2 s", "run.evaluate_every=1 s")
+    assert said["time"] == "2 s virtual or 50 steps of each client, evaluated every 1 s (at most 3 times)"
+    assert said["training"] == "at most 80 steps, 100 ms each, if every device trained all the time"
+    said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', "budget = { samples = 1_000 }"))
+    assert said["time"].startswith("1,000 samples of each client, ")
+    assert said["training"] == "at most 1,000 steps, 100 ms each"
+    said = rows(tmp_path, changed(SHORT, 'duration = "10 s"', 'budget = { time = "1 min" }'))
+    assert said["time"].startswith("1 min of each client, ")
+    assert said["training"].startswith("unknown how many steps")
+
+
+@pytest.mark.parametrize("every", ["3 s", "5 s", "10 s", "100 ms"])
+def test_a_run_does_what_was_said(tmp_path: Path, every: str) -> None:
+    said = rows(tmp_path, SHORT + JOIN, f"run.evaluate_every={every}")
+    simulation = build(load_scenario(write(tmp_path, SHORT + JOIN), [f"run.evaluate_every={every}"]))
+    try:
+        simulation.run()
+        evaluations = len(simulation.observer.metrics.series("all", "alive").values)
+        updates = simulation.engine.statistics.updates
+    finally:
+        simulation.close()
+    assert f"({evaluations:,} times)" in said["time"]
+    assert 0 < updates <= int(said["training"].split()[2])
+
+
+def test_step_times_of_mean_zero_are_cut_off_above_it(tmp_path: Path) -> None:
+    times = 'devices.step_time={kind="normal", mean=0, sigma="1 s", low="10 ms"}'
+    assert "steps" in rows(tmp_path, SHORT, times)["training"]

@@ -1,0 +1,1 @@
+"""Tests of what goes on around a run: progress, signals, provenance."""

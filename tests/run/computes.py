@@ -1,0 +1,79 @@
+"""One simulated client's computing, and short ways to use it in tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+import torch
+
+from sim.kernel.clock import run_virtual
+from sim.learning.engine import Engine, Optimizer, Vector
+from sim.run.compute import DeviceCompute, LearningSettings
+from sim.world.devices import CostModel, Device, Slowness
+from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
+
+COUNTS = [10, 12, 3]
+HELD_BACK = [5, 0, 2]
+BATCH_SIZE = 4
+
+
+def new_data_engine() -> Engine:
+    """An engine on the samples of three clients; client 2 has fewer than a batch."""
+    return new_engine(client_data(COUNTS, validation=HELD_BACK))
+
+
+def new_compute(
+    engine: Engine | None = None,
+    client: int = 0,
+    *,
+    optimizer: Optimizer | None = None,
+    cost: CostModel | None = None,
+    factor: float = 1.0,
+    sampling: str = "shuffled",
+    views: int = 1,
+) -> DeviceCompute:
+    """The computing of one client on a device of its own, whose training step takes 0.25 s."""
+    if engine is None:
+        engine = new_data_engine()
+    model = small()
+    settings = LearningSettings(
+        model,
+        objective_of("logistic-regression"),
+        CLASSES,
+        optimizer or Optimizer(),
+        0.1,
+        BATCH_SIZE,
+        sampling,
+        views=views,
+    )
+    initial = engine.vector(model.initial(torch.Generator().manual_seed(client)))
+    device = Device(asyncio.get_running_loop(), Slowness(factor))
+    return DeviceCompute(engine, settings, client, device, cost or CostModel(step_time_s=0.25), initial)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def initial(compute: DeviceCompute) -> Vector:
+    start = compute.initial()
+    assert isinstance(start, Vector)
+    return start
+
+
+async def gradient(compute: DeviceCompute, at: Vector) -> Any:
+    return await compute.gradient(at)
+
+
+async def train(compute: DeviceCompute, start: Any = None, steps: int = 1, **options: Any) -> Any:
+    given: dict[str, Any] = {"pulls": (), "learning_rate": None, "fresh_optimizer": False} | options
+    return await compute.train(initial(compute) if start is None else start, steps, **given)
+
+
+def numbers_of(coroutine: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:
+    values = run_virtual(coroutine)
+    assert values is not None
+    return values

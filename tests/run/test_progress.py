@@ -1,0 +1,112 @@
+"""How far a run is: what is shown meanwhile, and that showing it changes nothing."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.run.progress import ALONE, RUNNING, WRITING, Pace, Progress
+from sim.run.running import run_scenario
+from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
+
+BY_ITERATIONS = QUADRATIC.replace('duration = "10 s"', "iterations = 40")
+
+
+def watched(folder: Path, text: str, *overrides: str) -> tuple[list[Progress], dict[str, object]]:
+    """What was shown of a run, and its summary."""
+    shown: list[Progress] = []
+    result = run_scenario(
+        load(folder, text, *overrides), out=folder / "watched", device="cpu", progress=shown.append
+    )
+    return shown, result.summary
+
+
+@pytest.mark.parametrize("text", [QUADRATIC, DIGITS, BY_ITERATIONS])
+def test_watching_changes_nothing(tmp_path: Path, text: str) -> None:
+    shown, summary = watched(tmp_path, text, "run.shuffle_ties=true")
+    assert len(shown) > 50
+    unseen = run(tmp_path, text, "run.shuffle_ties=true").summary
+    assert summary["trace_hash"] == unseen["trace_hash"]
+    assert summary["virtual_seconds"] == unseen["virtual_seconds"]
+
+
+def test_a_run_by_its_duration(tmp_path: Path) -> None:
+    shown, _ = watched(tmp_path, DIGITS)
+    running = [progress for progress in shown if progress.phase == RUNNING]
+    assert [running[0].virtual_s, running[0].duration_s, running[0].shares] == [0.0, 4.0, (0.0, None, None)]
+    steps = [later.virtual_s - before.virtual_s for before, later in pairwise(running)]
+    assert 0 < min(steps) <= max(steps) <= 4.0 / 200 + 1e-9
+    assert running[-1].virtual_s > 3.9
+    assert {(progress.iterations, progress.last_iteration) for progress in running} == {(None, None)}
+    assert running[0].accuracy is None
+    assert 0 < running[-1].accuracy < 1
+    assert (running[-1].clients_up, running[-1].diverged) == (6, 0)
+    assert running[-1].messages > 30
+
+
+def test_a_run_by_iterations_shows_those_that_everybody_has_done(tmp_path: Path) -> None:
+    shown, _ = watched(tmp_path, BY_ITERATIONS, "devices.override=[{clients=[2], slowdown=2}]")
+    running = [progress for progress in shown if progress.phase == RUNNING]
+    assert len(running) > 50, "not only at evaluations"
+    for progress in running:
+        assert progress.iterations == progress.virtual_s // 0.25, "of the slowest"
+        assert (progress.last_iteration, progress.duration_s) == (40, None)
+        assert progress.shares == (None, progress.iterations / 40, None)
+    assert shown[-1].iterations == 40
+
+
+def test_a_run_by_a_budget_shows_how_much_everybody_has_spent(tmp_path: Path) -> None:
+    by_budget = QUADRATIC.replace('duration = "10 s"', "budget = { steps = 40 }")
+    shown, _ = watched(tmp_path, by_budget, "devices.override=[{clients=[2], slowdown=2}]")
+    running = [progress for progress in shown if progress.phase == RUNNING]
+    assert len(running) > 50
+    for progress in running:
+        assert progress.budget_spent == progress.virtual_s // 0.25 / 40, "by the slowest"
+        assert progress.shares == (None, None, progress.budget_spent)
+    assert (shown[-1].budget_spent, shown[-1].virtual_s) == (1.0, 10.0)
+
+
+def test_what_follows_the_simulation_is_shown_too(tmp_path: Path) -> None:
+    shown, _ = watched(tmp_path, QUADRATIC, "run.compare_alone=true")
+    assert [progress.phase for progress in shown[-3:]] == [RUNNING, ALONE, WRITING]
+    assert all(progress.remaining_s is None for progress in shown[-2:])
+    assert [progress.phase for progress in watched(tmp_path, QUADRATIC)[0][-2:]] == [RUNNING, WRITING]
+
+
+def test_models_that_are_not_finite_are_shown(tmp_path: Path) -> None:
+    shown, _ = watched(tmp_path, QUADRATIC, "training.learning_rate=1e6")
+    assert (shown[0].diverged, shown[-1].diverged) == (0, 6)
+
+
+def test_the_rest_takes_as_long_as_of_late() -> None:
+    pace = Pace()
+    assert pace.remaining_s(5.0, 0.0) is None, "after the start"
+    assert pace.remaining_s(5.5, 0.1) is None, "too short to say"
+    assert pace.remaining_s(10.0, 0.25) == pytest.approx(15.0)
+    # From 10 s on it is a tenth as fast: after a minute nothing else counts.
+    for second in range(11, 75):
+        remaining_s = pace.remaining_s(float(second), 0.25 + (second - 10) * 0.005)
+    assert remaining_s == pytest.approx((1 - 0.57) / 0.005)
+
+
+def test_no_estimate_where_nothing_happens() -> None:
+    pace = Pace()
+    assert [pace.remaining_s(float(second), 0.5) for second in range(100)] == [None] * 100
+    assert pace.remaining_s(100.0, 0.4) is None, "a newcomer has fewer iterations"
+    assert pace.remaining_s(101.0, 0.5000001) is None, "weeks, by what two minutes show"
+    assert pace.remaining_s(102.0, 1.0) == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=50),
+)
+def test_an_estimate_is_neither_negative_nor_absurd(looks: list[tuple[float, float]]) -> None:
+    pace, elapsed_s = Pace(), 0.0
+    for later_s, share in looks:
+        elapsed_s += later_s
+        remaining_s = pace.remaining_s(elapsed_s, share)
+        assert remaining_s is None or 0 <= remaining_s <= 1_000 * elapsed_s
