@@ -26,9 +26,7 @@ TEXT = """\
 The engine as in its own section, in training steps per second, and in floating-point operations (those of
 the products and convolutions of the forward and backward pass, as torch counts them) beside what one large
 product of two matrices reaches in the same turns: *of the peak*. What is not in that share is memory traffic,
-small or oddly shaped products, and all that is no product at all. On a CPU wide convolutions of 3x3 are
-computed by Winograd's method, with less than half of the operations that are counted for them: there the
-share says how fast the work is done, and not how busy the hardware is; it can be above 100 %."""
+small or oddly shaped products, and all that is no product at all."""
 
 PROJECTION = """\
 CoBo's cross-device experiment (`scenarios/cobo_cross_device.toml`: {clients} clients, ResNet-9, batches of

@@ -25,7 +25,6 @@ from sim.compute import DeviceCompute
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.compiled import require_compiler
 from sim.learning.engine.memory import explained
 from sim.protocol_checks import called, made, server_plans
 from sim.scenario import Scenario
@@ -46,10 +45,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
     """
     device = choose_device("auto")
     require_precision(scenario, device)
-    if scenario.engine.way == "compiled":
-        require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
-    way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
+    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
     settled = with_engine(scenario, way=way, precision="float32", threads=1)
     simulation = build(settled, data_dir, "cpu", download=False)
     with closing(simulation):

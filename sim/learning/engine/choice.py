@@ -10,9 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 import torch
 
-from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel, possible_ways
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
@@ -41,7 +39,6 @@ def fastest_way(
 
     The batch is like those of a run with so many `clients` that draw their samples by `draw`. Each way that
     the model allows is measured once per process for what its speed depends on, and the fastest remembered.
-    Compiling is left out of the measured time, and tried only where it may gain something (`_worth_trying`).
     UserError if no way fits in memory.
     """
     clients = _clients_measured(clients, draw, architecture)
@@ -54,10 +51,8 @@ def fastest_way(
     if identity not in _remembered:
         seconds = {}
         for way in possible_ways(architecture, objective):
-            if way == "compiled" and not _worth_trying(architecture, clients, device):
-                continue
             step = training_step(Kernel(architecture, objective, way, precision), optimizer, draw, clients)
-            seconds[way] = math.inf if way == "compiled" and not _compiles(step) else _seconds(step, device)
+            seconds[way] = _seconds(step, device)
         fastest = min(seconds, key=seconds.__getitem__)
         if seconds[fastest] == math.inf:
             raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
@@ -91,29 +86,6 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
     finally:
         torch.set_num_threads(before)
     return threads
-
-
-def _worth_trying(architecture: Architecture, clients: int, device: torch.device) -> bool:
-    """Whether to try compiling, which takes tens of seconds.
-
-    Not without a compiler. A single client's steps are never compiled, and convolutions take a CPU minutes to
-    compile, to be no faster than in a loop (measured).
-    """
-    slow = device.type == "cpu" and architecture.has_convolution
-    return clients > 1 and not slow and missing_compiler(device) is None
-
-
-def _compiles(step: Callable[[], object]) -> bool:
-    """Whether the compiler takes the step; it is compiled then."""
-    try:
-        step()
-    except UserError:
-        return False
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
 
 
 def _clients_measured(clients: int, draw: Draw, architecture: Architecture) -> int:

@@ -4,7 +4,6 @@ All ways compute the same numbers up to rounding:
 
 - `dense`: a chain of linear layers and ReLUs as batched matrix products (sim.learning.engine.dense);
 - `vmap`: any model, by `torch.func.vmap`;
-- `compiled`: the training steps of `vmap`, by `torch.compile` (sim.learning.engine.compiled);
 - `loop`: any model, one client after the other.
 """
 
@@ -12,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.overrides import TorchFunctionMode
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine.compiled import CompiledForAnyCount, require_compiler
-from sim.learning.engine.convolving import FastConvolutions, channels_last
 from sim.learning.engine.dense import DenseChain
 from sim.learning.engine.precision import PRECISIONS, cast
 from sim.learning.objectives import Objective
@@ -30,7 +28,7 @@ _FEW_CLIENTS = 48
 """Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
 
 
-WAYS = ("auto", "dense", "vmap", "compiled", "loop")
+WAYS = ("auto", "dense", "vmap", "loop")
 
 
 class Way(Protocol):
@@ -111,47 +109,22 @@ class Vmapped:
         return self._outputs(params, x) if len(x) == len(flat) else self._outputs_of_shared(params, x[0])
 
 
-_compiled: dict[tuple[str, Objective], tuple[CompiledForAnyCount, CompiledForAnyCount]] = {}
-"""Gradients and steps of each model: who compiled them once in a process need not do so again."""
+class _WeightsFirst(TorchFunctionMode):
+    """Within it, images meet a convolution with more weights than inputs channels first, like its weights.
 
+    Otherwise a training step would copy these weights three times (for the forward pass, for the backward
+    pass, and into their gradient), which costs more than `_channels_last` gains on small images (measured).
+    """
 
-class Compiled(Vmapped):
-    """As `Vmapped`, with the training steps compiled: that takes long, and is done once for any N >= 2."""
-
-    def __init__(self, architecture: Architecture, objective: Objective) -> None:
-        super().__init__(architecture, objective)
-        made = (
-            CompiledForAnyCount(self._gradients_of_all, architecture.key),
-            CompiledForAnyCount(self._step_of_all, architecture.key),
-        )
-        self._compiled_gradients, self._compiled_step = _compiled.setdefault(
-            (architecture.key, objective), made
-        )
-
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        if len(flat) == 1:
-            return self._one.gradients(flat, x, y)
-        return self._compiled_gradients(flat, x, y)
-
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
-        """One step of plain SGD, in place: compiled as a whole."""
-        if len(flat) == 1:
-            self._one.descend(flat, x, y, rate)
-            return
-        rates = flat.new_full((len(flat), 1), rate) if isinstance(rate, float) else rate
-        self._compiled_step(flat, x, y, rates)
-
-    def _gradients_of_all(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self._stacked(*self._gradient(*_divided(self._architecture, flat), x, y))
-
-    def _step_of_all(self, flat: Tensor, x: Tensor, y: Tensor, rates: Tensor) -> None:
-        trained, untrained = _divided(self._architecture, flat)
-        gradient, after = self._gradient(trained, untrained, x, y)
-        moved = {
-            name: values - rates.view(-1, *[1] * (values.dim() - 1)) * gradient[name]
-            for name, values in trained.items()
-        }
-        flat.copy_(self._architecture.flatten(moved | after))
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.conv2d and len(args) == 7:  # so torch.nn.Conv2d calls it
+            x, weight, *others = args
+            # Kernels of 1x1 lie the same in both layouts.
+            if x.device.type == "cpu" and weight.shape[2:] != (1, 1) and weight.numel() > x.numel():
+                args = (x.contiguous(), weight, *others)
+        return func(*args, **(kwargs or {}))
 
 
 class Looped:
@@ -161,12 +134,12 @@ class Looped:
         self._architecture = architecture
         self._objective = objective
         # Without convolutions it would only cost time, at every function of torch.
-        self._convolutions = FastConvolutions() if architecture.has_convolution else nullcontext()
+        self._layout = _WeightsFirst() if architecture.has_convolution else nullcontext()
 
     def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
         rows = []
-        for row, own_x, own_y, into in zip(flat, channels_last(x), y, gradient, strict=True):
+        for row, own_x, own_y, into in zip(flat, _channels_last(x), y, gradient, strict=True):
             parts, after = self._gradient(row, own_x, own_y)
             parts |= {name: torch.zeros_like(values) for name, values in after.items()}
             torch.cat([parts[part.name].reshape(-1) for part in self._architecture.slices], out=into)
@@ -177,7 +150,7 @@ class Looped:
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
         """One step of plain SGD, in place: without the copies that make the gradient one vector."""
         rates = [rate] * len(flat) if isinstance(rate, float) else rate[:, 0].tolist()
-        for row, own_x, own_y, own_rate in zip(flat, channels_last(x), y, rates, strict=True):
+        for row, own_x, own_y, own_rate in zip(flat, _channels_last(x), y, rates, strict=True):
             parts, after = self._gradient(row, own_x, own_y)
             for name, values in self._architecture.unflatten(row).items():
                 if name in parts:
@@ -191,24 +164,33 @@ class Looped:
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self._architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
-        with torch.enable_grad(), self._convolutions:
+        with torch.enable_grad(), self._layout:
             loss = self._objective(model, leaves | untrained, x, y)
         gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, gradients, strict=True)), model.untrained
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._each(self._loss, flat, channels_last(x), y)
+        return self._each(self._loss, flat, _channels_last(x), y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        own = list(channels_last(x))
-        return self._each(self._architecture.forward, flat, own if len(own) == len(flat) else own * len(flat))
+        return self._each(self._architecture.forward, flat, _channels_last(x.expand(len(flat), *x.shape[1:])))
 
     def _loss(self, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return self._objective(self._architecture, params, x, y)
 
     def _each(self, function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
-        with self._convolutions:
+        with self._layout:
             return torch.stack([function(*own) for own in zip(*stacked, strict=True)])
+
+
+def _channels_last(x: Tensor) -> Iterable[Tensor]:
+    """The samples [B, ...] of each client, x [N, B, ...]; images on a CPU channels last.
+
+    So it pools and convolves them faster (measured).
+    """
+    if x.dim() != 5 or x.device.type != "cpu":
+        return x
+    return [images.to(memory_format=torch.channels_last) for images in x]
 
 
 def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
@@ -218,15 +200,15 @@ def _divided(architecture: Architecture, flat: Tensor) -> tuple[Named, Named]:
 
 
 def possible_ways(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
-    """The ways in which this model can be computed, if there is a compiler."""
+    """The ways in which this model can be computed."""
     is_chain = DenseChain.of(architecture, objective) is not None
-    return ("dense", "vmap", "compiled", "loop") if is_chain else ("vmap", "compiled", "loop")
+    return ("dense", "vmap", "loop") if is_chain else ("vmap", "loop")
 
 
 def choose_way(way: str, architecture: Architecture, objective: Objective, device: torch.device) -> str:
-    """Resolve "auto"; UserError for "dense" where the model is no dense chain, "compiled" without a compiler.
+    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
 
-    "auto" never compiles. On a CPU convolutions under vmap lose to a loop; all else gains from batching
+    On a CPU convolutions under vmap lose to a loop; all else gains from batching
     (docs/benchmarks.md).
     """
     if way not in WAYS:
@@ -237,8 +219,6 @@ def choose_way(way: str, architecture: Architecture, objective: Objective, devic
             f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
             f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
         )
-    if way == "compiled":
-        require_compiler(device)
     if way != "auto":
         return way
     if "dense" in possible:
@@ -264,7 +244,7 @@ class Kernel:
         self.way = way
         self.precision = precision
         chain = DenseChain.of(architecture, objective) if way == "dense" else None
-        kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "compiled": Compiled, "loop": Looped}
+        kinds: Mapping[str, Callable[..., Way]] = {"vmap": Vmapped, "loop": Looped}
         self._untrained_columns = architecture.untrained_columns
         self._way = kinds[way](architecture, objective) if chain is None else chain
 
@@ -290,7 +270,7 @@ class Kernel:
         way = self._way
         # On CUDA the loop's own step would wait for the device to tell it rates that differ.
         waits = isinstance(way, Looped) and isinstance(rate, Tensor) and flat.device.type == "cuda"
-        if isinstance(way, DenseChain | Compiled | Looped) and not waits:
+        if isinstance(way, DenseChain | Looped) and not waits:
             with cast(self.precision, flat.device):
                 way.descend(flat, x, y, rate)
             return
