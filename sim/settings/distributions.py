@@ -104,13 +104,6 @@ class ParetoTime(_Pareto[PositiveDuration]):
     """Heavy-tailed: most near the minimum, a few extremely slow."""
 
 
-TimeDistribution = Annotated[
-    Annotated[
-        ConstantTime | UniformTime | NormalTime | LogNormalTime | ParetoTime, Field(discriminator="kind")
-    ],
-    constant(Duration),
-]
-
 # Speeds ---------------------------------------------------------------------------------------------------
 
 
@@ -137,13 +130,6 @@ class LogNormalSpeed(_LogNormal[Compute]):
 class ParetoSpeed(_Pareto[Compute]):
     """Heavy-tailed: most near the minimum, a few extremely fast."""
 
-
-SpeedDistribution = Annotated[
-    Annotated[
-        ConstantSpeed | UniformSpeed | NormalSpeed | LogNormalSpeed | ParetoSpeed, Field(discriminator="kind")
-    ],
-    constant(Compute),
-]
 
 # Bandwidths -----------------------------------------------------------------------------------------------
 

@@ -26,10 +26,6 @@ class Distribution(ABC):
     def sample(self, draws: Draws) -> float:
         """One value, in the unit of the parameters; takes at most one number from `draws`."""
 
-    @abstractmethod
-    def mean(self) -> float:
-        """The expected value, in the same unit; infinite where the tail is that heavy."""
-
 
 @dataclass(frozen=True, slots=True)
 class Constant(Distribution):
@@ -41,9 +37,6 @@ class Constant(Distribution):
         _require(0 <= self.value < math.inf, self, "value must be finite and not negative")
 
     def sample(self, draws: Draws) -> float:
-        return self.value
-
-    def mean(self) -> float:
         return self.value
 
 
@@ -62,9 +55,6 @@ class Uniform(Distribution):
     def sample(self, draws: Draws) -> float:
         return self.low + (self.high - self.low) * draws.uniform()
 
-    def mean(self) -> float:
-        return (self.low + self.high) / 2
-
 
 @dataclass(frozen=True, slots=True)
 class LogNormal(Distribution):
@@ -82,9 +72,6 @@ class LogNormal(Distribution):
 
     def sample(self, draws: Draws) -> float:
         return self.median * math.exp(self.sigma * draws.normal())
-
-    def mean(self) -> float:
-        return self.median * math.exp(self.sigma**2 / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +100,6 @@ class Normal(Distribution):
         z = -_standard_normal.inv_cdf(self._share_above() * (1 - u))
         return max(self.low, self.centre + self.sigma * z)  # rounding must not undercut the bound
 
-    def mean(self) -> float:
-        # Johnson, Kotz, Balakrishnan, "Continuous Univariate Distributions" 1, 2nd edition, section 13.10.1.
-        density = _standard_normal.pdf((self.low - self.centre) / self.sigma)
-        return self.centre + self.sigma * density / self._share_above()
-
     def _share_above(self) -> float:
         """Q(low): how much of the whole normal distribution lies above the bound."""
         return 0.5 * math.erfc((self.low - self.centre) / self.sigma / math.sqrt(2))
@@ -144,9 +126,6 @@ class Pareto(Distribution):
     def sample(self, draws: Draws) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
 
-    def mean(self) -> float:
-        return math.inf if self.shape <= 1 else self.minimum * self.shape / (self.shape - 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Weibull(Distribution):
@@ -165,9 +144,6 @@ class Weibull(Distribution):
 
     def sample(self, draws: Draws) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)
-
-    def mean(self) -> float:
-        return self.scale * math.gamma(1 + 1 / self.shape)
 
 
 def _require(holds: bool, distribution: Distribution, rule: str) -> None:

@@ -20,7 +20,7 @@ def samples(distribution, n=20_000):
 
 def test_a_constant_draws_nothing():
     draws = Draws(1)
-    assert (Constant(0.25).sample(draws), Constant(0.25).mean()) == (0.25, 0.25)
+    assert Constant(0.25).sample(draws) == 0.25
     assert draws.uniform() == Draws(1).uniform()
 
 
@@ -40,11 +40,11 @@ def test_a_sample_takes_one_number(distribution):
 
 
 @pytest.mark.parametrize(
-    "distribution",
-    [Uniform(1, 3), LogNormal(2, 0.5), Normal(5, 1), Normal(1, 1), Normal(0, 2, low=3), Pareto(2, 3)],
+    ("distribution", "mean"),
+    [(Uniform(1, 3), 2), (LogNormal(2, 0.5), 2 * math.exp(0.125)), (Pareto(2, 3), 3)],
 )
-def test_the_mean_is_that_of_the_samples(distribution):
-    assert fmean(samples(distribution)) == pytest.approx(distribution.mean(), rel=0.02)
+def test_the_mean_is_that_of_the_formula(distribution, mean):
+    assert fmean(samples(distribution)) == pytest.approx(mean, rel=0.02)
 
 
 def test_half_of_a_lognormal_lies_below_its_median():
@@ -67,7 +67,6 @@ def test_a_truncated_normal_has_the_moments_and_the_quantiles_of_the_formula(nor
 
 
 def test_a_normal_far_from_its_bound_is_not_truncated():
-    assert Normal(100, 1).mean() == 100
     whole = NormalDist(100, 1)
     assert Normal(100, 1).sample(Draws(4)) == pytest.approx(whole.inv_cdf(Draws(4).uniform()), rel=1e-12)
 
@@ -95,11 +94,6 @@ def test_a_pareto_has_the_tail_and_the_moments_of_the_formula():
         share = sum(value > 2 * factor for value in values) / len(values)
         assert share == pytest.approx(factor**-4, abs=0.01)  # about three standard deviations at most
     assert pvariance(values) == pytest.approx(2**2 * 4 / ((4 - 1) ** 2 * (4 - 2)), rel=0.1)
-
-
-def test_a_heavy_tail_has_no_mean():
-    assert Pareto(1, 1).mean() == Pareto(1, 0.5).mean() == math.inf
-    assert Pareto(3, 1.5).mean() == 9
 
 
 @given(positive, positive, st.integers(0, 99))
