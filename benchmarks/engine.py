@@ -21,7 +21,7 @@ from benchmarks.measuring import (
     times,
 )
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.draws import Draw, TrainJob
+from sim.learning.engine.sampler import BatchSampler, TrainJob
 from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import cross_entropy
 
@@ -113,7 +113,7 @@ def with_engine(
     """A round of the engine; returns the steps taken."""
     engine = new_engine(model, clients, way, device, precision)
     built = architecture(model.name, {}, model.input_shape, CLASSES)
-    draw = Draw(engine.data.train, batch_size, "shuffled")
+    draw = BatchSampler(engine.data.train, batch_size, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
     keys = [engine.draw_key(client, "train") for client in range(clients)]
     params = [engine.vector(built.initial(torch.Generator().manual_seed(0)))] * clients

@@ -122,6 +122,14 @@ class Architecture:
         spans = [torch.arange(part.offset, part.offset + part.numel) for part in self.untrained]
         return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64)
 
+    def set_untrained(self, flat: Tensor, values: Tensor | None) -> None:
+        """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
+        if values is None:
+            return
+        if self.untrained_columns.device != flat.device:
+            self.untrained_columns = self.untrained_columns.to(flat.device)
+        flat.index_copy_(1, self.untrained_columns, values)
+
     def part(self, name: str) -> slice:
         """Where a part lies in the flat vector: a parameter, or all below a dotted prefix such as "backbone".
 

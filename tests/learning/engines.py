@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.operations import Gradient, Loss, Train
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 
@@ -116,12 +116,12 @@ class Jobs:
         flat = self.architecture.initial(generator(seed))
         return self.engine.vector(flat + 0.1 * torch.randn(flat.shape, generator=generator(seed)))
 
-    def draw(self, client: int) -> Draw:
+    def sampler(self, client: int) -> BatchSampler:
         train = self.engine.data.train
-        return Draw(train, min(self.batch_size, int(train.counts[client])), "shuffled")
+        return BatchSampler(train, min(self.batch_size, int(train.counts[client])), "shuffled")
 
     def operation(self, client: int) -> Train:
-        return self.engine.training(self.kernel, self.optimizer, self.draw(client))
+        return self.engine.training(self.kernel, self.optimizer, self.sampler(client))
 
     def train(
         self,
@@ -143,16 +143,16 @@ class Jobs:
 
     def gradient(self, client: int, at: Vector, step: int = 0) -> Vector:
         job = SampleJob(client, self.engine.draw_key(client, "train"), step)
-        return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.draw(client))), at, job)
+        return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.sampler(client))), at, job)
 
     def loss(self, client: int, of: Vector, role: str | None = None, step: int = 0) -> Any:
         """On a batch, or on all samples of a role."""
-        draw = self.draw(client)
+        sampler = self.sampler(client)
         if role is not None:
             subset = self.engine.data.subset(role)
-            draw = Draw(subset, int(subset.counts[client]), "all")
+            sampler = BatchSampler(subset, int(subset.counts[client]), "all")
         job = SampleJob(client, self.engine.draw_key(client, "train"), step)
-        return self.engine.loss(self.engine.intern(Loss(self.kernel, draw)), of, job)
+        return self.engine.loss(self.engine.intern(Loss(self.kernel, sampler)), of, job)
 
 
 # --- plain PyTorch ---

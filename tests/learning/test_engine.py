@@ -15,8 +15,9 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums, draws
 from sim.learning.engine.batches import draw_batches
-from sim.learning.engine.draws import TrainJob
-from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.sampler import TrainJob
+from sim.learning.engine.ways import choose_way
 from sim.learning.models import MODELS, architecture
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
 from tests.learning.engines import (

@@ -11,8 +11,8 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Optimizer, choice
 from sim.learning.engine.choice import CLIENTS_MAX, fastest_threads, fastest_way, usable_cores
-from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
 
 TIMES = {"dense": 5.0, "vmap": 3.0, "loop": 4.0}
@@ -51,8 +51,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
 
 def fastest(model: str = "mlp", clients: int = 3, batch_size: int = 4, precision: str = "float32") -> str:
     data = client_data([6] * clients, shape=SHAPES[model])
-    draw = Draw(data.train, batch_size, "shuffled")
-    return fastest_way(small(model), objective_of(model), Optimizer(), draw, clients, precision)
+    sampler = BatchSampler(data.train, batch_size, "shuffled")
+    return fastest_way(small(model), objective_of(model), Optimizer(), sampler, clients, precision)
 
 
 def test_the_way_of_the_least_time_is_taken(watch: Stopwatch) -> None:
@@ -109,8 +109,8 @@ def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: py
     """For real; it leaves the global random numbers alone."""
     monkeypatch.setattr(choice, "_remembered", {})
     before = torch.random.get_rng_state()
-    draw = Draw(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
-    way = fastest_way(small(model), objective_of(model), optimizer, draw, 2)
+    sampler = BatchSampler(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
+    way = fastest_way(small(model), objective_of(model), optimizer, sampler, 2)
     assert (model, way) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
 

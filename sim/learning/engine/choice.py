@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.draws import Draw
-from sim.learning.engine.kernels import Kernel, possible_ways
+from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.sampler import BatchSampler
+from sim.learning.engine.ways import possible_ways
 from sim.learning.objectives import Objective
 
 CLIENTS_MAX = 32
@@ -31,27 +32,27 @@ def fastest_way(
     architecture: Architecture,
     objective: Objective,
     optimizer: Optimizer,
-    draw: Draw,
+    sampler: BatchSampler,
     clients: int,
     precision: str = "float32",
 ) -> str:
-    """The way of `sim.learning.engine.kernels` that does a training step of a batch in the least time.
+    """The way of `sim.learning.engine.ways` that does a training step of a batch in the least time.
 
-    The batch is like those of a run with so many `clients` that draw their samples by `draw`. Each way that
-    the model allows is measured once per process for what its speed depends on, and the fastest remembered.
+    The batch is like those of a run with so many `clients` whose batches `sampler` draws. Each way that the
+    model allows is measured once per process for what its speed depends on, and the fastest remembered.
     UserError if no way fits in memory.
     """
-    clients = _clients_measured(clients, draw, architecture)
-    device = draw.subset.x.device
+    clients = _clients_measured(clients, sampler, architecture)
+    device = sampler.subset.x.device
     identity = (
         (architecture.key, objective, optimizer.is_plain, precision),
-        (clients, draw.views * draw.batch_size, tuple(draw.subset.x.shape[1:])),
+        (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
         (device, torch.get_num_threads()),
     )
     if identity not in _remembered:
         seconds = {}
         for way in possible_ways(architecture, objective):
-            step = training_step(Kernel(architecture, objective, way, precision), optimizer, draw, clients)
+            step = training_step(Kernel(architecture, objective, way, precision), optimizer, sampler, clients)
             seconds[way] = _seconds(step, device)
         fastest = min(seconds, key=seconds.__getitem__)
         if seconds[fastest] == math.inf:
@@ -88,20 +89,22 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
     return threads
 
 
-def _clients_measured(clients: int, draw: Draw, architecture: Architecture) -> int:
-    return min(clients, CLIENTS_MAX, draw.rows_at_once(architecture.numel))
+def _clients_measured(clients: int, sampler: BatchSampler, architecture: Architecture) -> int:
+    return min(clients, CLIENTS_MAX, sampler.rows_at_once(architecture.numel))
 
 
-def training_step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
+def training_step(
+    kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, clients: int
+) -> Callable[[], object]:
     """What a training step of so many clients, or as many as are measured, costs.
 
     Left out is what all ways share: the augmentation and the optimizer's part.
     """
-    clients = _clients_measured(clients, draw, kernel.architecture)
-    subset, device = draw.subset, draw.subset.x.device
+    clients = _clients_measured(clients, sampler, kernel.architecture)
+    subset, device = sampler.subset, sampler.subset.x.device
     numbers = np.arange(clients)
     # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
-    positions = np.tile(np.arange(draw.batch_size), draw.views) % subset.counts[numbers][:, None]
+    positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
     x, y = subset.gather(numbers, positions)
     initial = kernel.architecture.initial(torch.Generator().manual_seed(0))
     flat = initial.to(device).repeat(clients, 1)

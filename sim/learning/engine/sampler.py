@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.arena import index_tensor
-from sim.learning.engine.batches import draw_batches, everything, shuffled_batches_of_one
+from sim.learning.engine.batches import draw_batches, draw_batches_alone, everything
 from sim.learning.engine.handles import Factor
 from sim.learning.engine.samples import Subset
 
@@ -42,7 +42,7 @@ class SampleJob(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Some batches of N jobs: `Draw.batches` makes them, `Draw.samples` looks up what is in them."""
+    """Some batches of N jobs: a `BatchSampler` makes them, and looks up what is in them."""
 
     clients: np.ndarray
     """Client numbers, int64 [N]."""
@@ -58,7 +58,7 @@ class Batches(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Draw:
+class BatchSampler:
     """How jobs draw their samples: batches of `batch_size` from one subset.
 
     Each sample of a batch is there `views` times, augmented anew each time; without augmentation the views
@@ -95,7 +95,7 @@ class Draw:
         if self._always_all:
             positions = everything(len(jobs), steps, size)
         elif len(jobs) == 1 and self.sampling == "shuffled":
-            positions = shuffled_batches_of_one(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
+            positions = draw_batches_alone(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
         else:
             positions = draw_batches(
                 keys, first, counts, steps=steps, batch_size=size, sampling=self.sampling
