@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from protocols.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Engine, Optimizer, Vector, checksums, draws
+from sim.learning.engine import Engine, Optimizer, Vector, checksums, sampler
 from sim.learning.engine.batches import draw_batches
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.sampler import TrainJob
