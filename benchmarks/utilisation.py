@@ -6,11 +6,10 @@ from statistics import median
 
 import torch
 
-from benchmarks.engine import CLASSES, MODELS_MEASURED, SAMPLES, Model, with_engine
+from benchmarks.engine import MODELS_MEASURED, SAMPLES, Model, with_engine
 from benchmarks.measuring import Effort, Say, interleaved, per_second, steps_per_second, table
 from protocols.cobo import CoBoSettings, pair_probability
 from sim.learning.engine.precision import tensor_cores
-from sim.learning.models import architecture
 
 SECONDS = 1.0  # least length of one full measurement
 _, MLP, CNN, RESNET = MODELS_MEASURED
@@ -83,7 +82,7 @@ def large_product(device: torch.device, precision: str) -> Callable[[], int]:
 
 def flops_per_sample(model: Model) -> int:
     """Floating-point operations of a training step, per sample."""
-    return architecture(model.name, {}, model.input_shape, CLASSES).training_flops_per_sample
+    return model.architecture().training_flops_per_sample
 
 
 def pair_gradients(clients: int, iterations: int) -> float:

@@ -17,13 +17,14 @@ from pydantic import ValidationError
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
 from sim.explain import as_written, one_line, problems, refused, show
+from sim.learning.data import Data
+from sim.learning.models import Model
 from sim.overrides import apply, fit_to, overlap
 from sim.protocol_loader import absolute_name, find_file, find_protocol
 from sim.scenario_checks import misfits, unmet
 from sim.scenario_file import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario_limits import limits
 from sim.settings.churn import Churn, ChurnProcess
-from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
 from sim.settings.sections import Clients, Engine, Run, Sections, Supervision, Training

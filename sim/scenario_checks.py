@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING
 from actors.message import describe
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
+from sim.learning.data import IMAGE_DATASETS
+from sim.learning.models import model_misfits
 from sim.protocol_checks import defined, requirements_of
-from sim.settings.data import (
-    ClassesPerClient,
-    Data,
-    Decoupled,
-    DisjointClusters,
-    ImageData,
-    Mapl,
-    Model,
-    PermutedClusters,
-    QuadraticData,
-)
 from sim.settings.groups import Groups, Members, client_numbers
 from sim.settings.latency import PositionLatency
 from sim.settings.membership import Bootstrap
 from sim.settings.network import Network
 from sim.settings.sections import Sections
+from sim.settings.shared import cluster_misfits
 from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
 from sim.world.churn import ChurnEvent, validate_schedule
 
@@ -35,9 +27,9 @@ if TYPE_CHECKING:
 def misfits(sections: Sections) -> Iterator[SettingError]:
     """Everything in one section that contradicts another."""
     yield from _topology(sections)
-    yield from _data(sections)
+    yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
-    yield from _model(sections)
+    yield from model_misfits(sections.model, sections.data)
     yield from _client_numbers(sections)
     yield from _places(sections)
     yield from _starts(sections)
@@ -57,18 +49,6 @@ def unmet(learner: "type[Learner]", settings: Settings, sections: Sections) -> I
             name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
             yield SettingError(need.key, value, problem)
-
-
-def _groups(key: str, count: int | None, sizes: Sequence[int] | None, clients: int) -> Iterator[SettingError]:
-    """Clusters, given by `count` (named `key`) or by `sizes`, must hold the clients."""
-    if count is not None and count > clients:
-        yield SettingError(
-            key, count, f"more clusters than clients; must be at most clients.count = {clients}"
-        )
-    if sizes is not None and sum(sizes) != clients:
-        sizes_key = f"{key.rpartition('.')[0]}.sizes"
-        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
-        yield SettingError(sizes_key, sizes, problem)
 
 
 def _topology(sections: Sections) -> Iterator[SettingError]:
@@ -92,7 +72,7 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
                 "clients.topology.degree", degree, f"must be less than clients.count = {clients}"
             )
         case ClusterTopology(count=count, sizes=sizes):
-            yield from _groups("clients.topology.count", count, sizes, clients)
+            yield from cluster_misfits("clients.topology.count", count, sizes, clients)
         case EdgeList(file=file) if not os.path.isfile(
             file
         ):  # Path.is_file raises for a path that is too long
@@ -100,54 +80,13 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
             yield SettingError("clients.topology.file", file, problem)
 
 
-def _data(sections: Sections) -> Iterator[SettingError]:
-    clients, data = sections.clients.count, sections.data
-    if isinstance(data, QuadraticData):
-        yield from _groups("data.clusters", data.clusters, None, clients)
-        return
-    match data.partition:
-        case PermutedClusters() | DisjointClusters() | Mapl() as partition:
-            sizes = None if isinstance(partition, Mapl) else partition.sizes
-            yield from _groups("data.partition.clusters", partition.clusters, sizes, clients)
-            count = partition.clusters or len(sizes or ())
-            if not isinstance(partition, PermutedClusters) and count > data.classes:
-                problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
-                key = "data.partition.clusters" if partition.clusters else "data.partition.sizes"
-                yield SettingError(key, partition.clusters or sizes, problem)
-        case ClassesPerClient(classes=classes) if classes > data.classes:
-            problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
-            yield SettingError("data.partition.classes", classes, problem)
-
-
 def _augmentation(sections: Sections) -> Iterator[SettingError]:
-    name = sections.data.name
-    if sections.training.augmentation is not None and name in ("digits", "quadratic"):
+    if sections.training.augmentation is not None and not sections.data.is_images:
         problem = (
-            f'changes images, and a sample of data.name = "{name}" is none but a row of numbers; leave the '
-            'section out, or take another data set, such as "fashion-mnist"'
+            f'changes images, and a sample of data.name = "{sections.data.name}" is none but a row of '
+            f'numbers; leave the section out, or take another data set, such as "{IMAGE_DATASETS[0]}"'
         )
         yield SettingError("training.augmentation", None, problem)
-
-
-def _model(sections: Sections) -> Iterator[SettingError]:
-    quadratic, point = isinstance(sections.data, QuadraticData), sections.model.name == "point"
-    if quadratic and not point:
-        yield SettingError("model.name", sections.model.name, 'must be "point" for data.name = "quadratic"')
-    if point and isinstance(sections.data, ImageData):
-        problem = f'only for data.name = "quadratic", this is "{sections.data.name}"; must be one of '
-        yield SettingError(
-            "model.name", "point", problem + "logistic-regression, mlp, cnn, resnet9, decoupled"
-        )
-    yield from _backbones(sections.model, sections.data)
-
-
-def _backbones(model: Model, data: Data) -> Iterator[SettingError]:
-    """Only one backbone takes the digits, which are no images but 64 numbers."""
-    if not isinstance(model, Decoupled) or data.name != "digits":
-        return
-    if any(backbone not in ("small-mlp", "deep-mlp") for backbone in model.backbones):
-        problem = 'the inputs of data.name = "digits" are 64 numbers; allowed are small-mlp and deep-mlp'
-        yield SettingError("model.backbones", model.backbones, problem)
 
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:

@@ -34,9 +34,10 @@ from protocols.settings import (
     default,
     limited_duration,
 )
+from sim.learning.data import Data
+from sim.learning.models import Model
 from sim.settings.budget import Budget
 from sim.settings.churn import Churn, ChurnProcess
-from sim.settings.data import Data, Model
 from sim.settings.devices import Devices
 from sim.settings.network import Network
 from sim.settings.shared import Share, ShareBelowOne, kind_alone

@@ -1,8 +1,8 @@
 """What sections share: client lists, shares, and tables that may be written as a plain value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, NonNegativeInt, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
@@ -63,3 +63,23 @@ def constant(quantity: Any) -> Shorthand:
         return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}
 
     return Shorthand(expand, TypeAdapter(quantity).json_schema())
+
+
+def cluster_misfits(
+    key: str, count: int | None, sizes: Sequence[int] | None, clients: int
+) -> Iterator[SettingError]:
+    """Clusters, given by `count` (named `key`) or by `sizes` beside it, must hold the clients."""
+    if count is not None and count > clients:
+        problem = f"more clusters than clients; must be at most clients.count = {clients}"
+        yield SettingError(key, count, problem)
+    if sizes is not None and sum(sizes) != clients:
+        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
+        yield SettingError(".".join((*key.split(".")[:-1], "sizes")), sizes, problem)
+
+
+def tagged(union: Any) -> dict[str, Any]:
+    """The classes of a table that comes in several kinds, by the kind (or name) that a file states."""
+    if isinstance(union, type) and issubclass(union, Settings):
+        fields = union.model_fields
+        return dict.fromkeys(get_args(fields["kind" if "kind" in fields else "name"].annotation), union)
+    return {tag: kind for part in get_args(union) for tag, kind in tagged(part).items()}

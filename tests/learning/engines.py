@@ -13,8 +13,10 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
 from sim.learning.engine.operations import Gradient, Loss, Train
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.models import MODELS, architecture
+from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic
+from tests.learning.sections import architecture
+from tests.learning.sections import module as module_of
 
 CLASSES = 3
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -161,7 +163,7 @@ class Jobs:
 def plain_module(name: str, flat: Tensor) -> nn.Module:
     """The model as an ordinary module with the parameters `flat`."""
     with torch.random.fork_rng():
-        module = MODELS[name](SHAPES[name], CLASSES, **OPTIONS.get(name, {}))
+        module = module_of(name, OPTIONS.get(name, {}), SHAPES[name], CLASSES)
     nn.utils.vector_to_parameters(flat.clone(), module.parameters())
     return module
 

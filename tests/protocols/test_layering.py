@@ -103,14 +103,16 @@ def test_the_world_knows_nothing_of_learning() -> None:
     assert found(lambda path: outsiders(path, "sim.world", "actors", "numpy", "networkx"), "sim/world") == {}
 
 
-def test_learning_knows_only_the_worlds_random_numbers_and_what_methods_may_minimise() -> None:
+def test_learning_knows_only_random_numbers_settings_and_what_methods_may_minimise() -> None:
     own = (
         "sim.learning",
         "sim.world.random",
         "sim.errors",
         "sim.data_folder",
         "sim.input_file",
+        "sim.settings.shared",
         "protocols.objectives",
+        "protocols.settings",
     )
     assert (
         found(

@@ -1,6 +1,5 @@
 """What images and labels must be like before anything is computed with them; all else is refused in words."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +15,6 @@ class ImageKind:
     classes: int
     train: int
     test: int
-
-
-IMAGE_KINDS: Mapping[str, ImageKind] = {
-    "fashion-mnist": ImageKind((1, 28, 28), 10, 60_000, 10_000),
-    "mnist": ImageKind((1, 28, 28), 10, 60_000, 10_000),
-    "cifar-10": ImageKind((3, 32, 32), 10, 50_000, 10_000),
-    "cifar-100": ImageKind((3, 32, 32), 100, 50_000, 10_000),
-}
 
 
 def require_images(file: InputFile, images: object, kind: ImageKind) -> np.ndarray:

@@ -34,24 +34,6 @@ def membership(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(k for k, size in enumerate(sizes) for _ in range(size))
 
 
-def cluster_sizes(clients: int, clusters: int | None, sizes: Sequence[int] | None) -> list[int]:
-    """Clients in each cluster, from either setting; raises UserError if they do not fit the clients."""
-    if (clusters is None) == (sizes is None):
-        raise UserError(
-            "data.partition: give exactly one of clusters (their number) and sizes (clients in each)"
-        )
-    if sizes is not None:
-        if sum(sizes) != clients or min(sizes) < 1:
-            raise UserError(
-                f"data.partition.sizes = {list(sizes)}: must be >= 1 and sum to clients.count = {clients}"
-            )
-        return list(sizes)
-    assert clusters is not None
-    if not 1 <= clusters <= clients:
-        raise UserError(f"data.partition.clusters = {clusters}: allowed are 1 to clients.count = {clients}")
-    return even_sizes(clients, clusters)
-
-
 def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
     """For each class, the indices of its samples, ascending."""
     return [np.flatnonzero(labels == label) for label in range(classes)]

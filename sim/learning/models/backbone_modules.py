@@ -1,16 +1,16 @@
-"""Backbones of decoupled models (input -> z [B, d_z]), and which client gets which."""
+"""The modules of backbones: input -> z [B, d_z]."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
 from sim.learning import vision
-from sim.learning.batch_norm import BatchNorm, replace_batch_norms
-from sim.learning.refusals import image_shape, require
-from sim.world.random import stream
+from sim.learning.models.backbones import ANY_SHAPE, BACKBONES
+from sim.learning.models.batch_norm import BatchNorm, replace_batch_norms
+from sim.learning.models.inputs import require_images
 
 Shape = tuple[int, ...]
 
@@ -36,7 +36,7 @@ def _deep_mlp(input_shape: Shape, features: int) -> nn.Module:
 
 def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
     """A 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
-    channels, height, width = _images("small-cnn", input_shape)
+    channels, height, width = input_shape
     pooled = (height + 1) // 2 // 2 * ((width + 1) // 2 // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 16, 5, stride=2, padding=2),
@@ -66,7 +66,7 @@ class _GlobalMean(nn.Module):
 
 def _deep_cnn(input_shape: Shape, features: int) -> nn.Module:
     """Five 3x3 convolutions with batch norm."""
-    channels, _, _ = _images("deep-cnn", input_shape)
+    channels = input_shape[0]
     return nn.Sequential(
         *_conv(channels, 16, stride=2),
         *_conv(16, 32, stride=2),
@@ -100,7 +100,7 @@ class _Residual(nn.Module):
 
 def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
     """A convolution and two residual blocks, all with batch norm."""
-    channels, _, _ = _images("small-resnet", input_shape)
+    channels = input_shape[0]
     return nn.Sequential(
         *_conv(channels, 16, stride=2),
         _Residual(16, 32, 2),
@@ -115,7 +115,7 @@ def _alexnet(input_shape: Shape, features: int) -> nn.Module:
 
     torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code has a small one as well.
     """
-    channels, height, width = _images("alexnet", input_shape, smallest=16)
+    channels, height, width = input_shape
 
     def last(size: int) -> int:
         """Of the last feature maps: behind a stride of 2 and two poolings."""
@@ -137,17 +137,12 @@ def _alexnet(input_shape: Shape, features: int) -> nn.Module:
 
 def _of_torchvision(name: str) -> Callable[[Shape, int], nn.Module]:
     def build(input_shape: Shape, features: int) -> nn.Module:
-        channels, _, _ = _images(name, input_shape, smallest=28)
-        return replace_batch_norms(vision.network(name, channels, features))
+        return replace_batch_norms(vision.network(name, input_shape[0], features))
 
     return build
 
 
-def _images(name: str, input_shape: Shape, smallest: int = 8) -> tuple[int, int, int]:
-    return image_shape(f'model.backbones: "{name}"', input_shape, smallest, 'only "small-mlp" and "deep-mlp"')
-
-
-BACKBONES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
+MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "small-mlp": _small_mlp,
     "deep-mlp": _deep_mlp,
     "small-cnn": _small_cnn,
@@ -156,39 +151,13 @@ BACKBONES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "alexnet": _alexnet,
     **{name: _of_torchvision(name) for name in vision.NETWORKS},
 }
-"""(input shape, d_z) -> module. The small ones are ours, for quick experiments; the others are MAPL's."""
+"""(input shape, d_z) -> module, of each row of `sim.learning.models.backbones.BACKBONES`."""
 
 
 def backbone_module(name: str, input_shape: Shape, features: int) -> nn.Module:
-    """A backbone from inputs of this shape to `features` numbers.
-
-    UserError for an unknown one, and for one that does not take such inputs.
-    """
-    require(name in BACKBONES, f'model.backbones: "{name}" is unknown; allowed: {", ".join(BACKBONES)}')
-    return BACKBONES[name](input_shape, features)
-
-
-def client_backbones(
-    assign: str, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
-) -> list[str]:
-    """The backbone of each of `count` clients.
-
-    assign: "in-turn": client i has number i mod len(backbones). "random": each draws its own, from a stream
-    of its own. "by-speed": the slowest clients have the first backbone, the fastest the last, each backbone
-    the same number of clients but for rounding; `speeds` [count], larger is faster, is used for this alone.
-    ValueError for another `assign`.
-    """
-    kinds = len(backbones)
-    if assign == "in-turn":
-        return [backbones[client % kinds] for client in range(count)]
-    if assign == "random":
-        return [backbones[int(stream(seed, "backbone", client).integers(kinds))] for client in range(count)]
-    if assign != "by-speed":
-        raise ValueError(f'backbones are assigned "in-turn", "random" or "by-speed", not {assign!r}')
-    if len(speeds) != count:
-        raise ValueError(f"{len(speeds)} speeds for {count} clients")
-    slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
-    chosen = [""] * count
-    for rank, client in enumerate(slowest_first):
-        chosen[client] = backbones[rank * kinds // count]
-    return chosen
+    """A backbone from inputs of this shape to `features` numbers; UserError where it does not take them."""
+    smallest_image = BACKBONES[name]
+    if smallest_image is not None:
+        others = " and ".join(f'"{other}"' for other in ANY_SHAPE)
+        require_images(f'model.backbones: "{name}"', input_shape, smallest_image, f"only {others}")
+    return MODULES[name](input_shape, features)

@@ -1,8 +1,4 @@
-"""Decoupled models: a backbone of any kind, a head on its features, and the parts that methods add to them.
-
-Mukherjee et al. (MAPL, "Model Agnostic Peer-to-peer Learning", section 4.1, appendix A.1) and its baselines
-exchange heads, prototypes or features between clients whose backbones differ.
-"""
+"""The module of decoupled models."""
 
 from __future__ import annotations
 
@@ -13,22 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from protocols.objectives import Embedding
-from sim.learning.backbones import backbone_module
-from sim.learning.batch_norm import BatchNorm
-from sim.learning.refusals import require
-
-PARTS: Mapping[str, str] = {
-    "projection": "projects features for contrastive losses: Linear, BatchNorm, ReLU, Linear",
-    "head_anchor": "a copy of somebody's head, as a vector",
-    "class_means": "one vector per class, as it came from others",
-    "prototypes": "one vector per class, trained with the model",
-}
-"""The parts that a model may have besides backbone and head, in their order."""
+from sim.learning.models.batch_norm import BatchNorm
 
 _ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")
 
 
-class Decoupled(nn.Module):
+class DecoupledModule(nn.Module):
     """Backbone -> z [B, d_z]; scores = head(relu(z)) [B, K]; projection of z -> p [B, d_z], if it has one.
 
     Parameters lie in the order backbone, projection, head.weight [K, d_z], head.bias [K], head_anchor
@@ -84,25 +70,3 @@ class Decoupled(nn.Module):
         if not embed:
             return scores
         return Embedding(z, None if self.projection is None else self.projection(z), scores)
-
-
-def decoupled(
-    input_shape: tuple[int, ...],
-    classes: int,
-    backbone: str = "small-mlp",
-    features: int = 64,
-    projection_hidden: int = 128,
-    parts: Sequence[str] = (),
-) -> nn.Module:
-    """A `Decoupled` model with a backbone of `sim.learning.backbones.BACKBONES` and some of PARTS.
-
-    UserError for unknown names, and for a backbone that does not take the data's inputs.
-    """
-    unknown = [part for part in parts if part not in PARTS]
-    require(not unknown, f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
-    require(
-        features >= 1 and projection_hidden >= 1,
-        f"model.features = {features}, model.projection_hidden = {projection_hidden}: must be at least 1",
-    )
-    module = backbone_module(backbone, input_shape, features)
-    return Decoupled(module, classes, features, projection_hidden, parts)
