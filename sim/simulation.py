@@ -13,14 +13,18 @@ from sim.clients import ChurnCounts, Client, Window, observed, weights_of, with_
 from sim.divergence import Divergence
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
+from sim.learning.metrics import METRICS
+from sim.learning.metrics import NAMES as EVALUATED
 from sim.milestones import Milestones
-from sim.results.metrics import ALL, OWN_METRICS, Metrics
+from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.scenario import Scenario
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.clock import VirtualLoop
 from sim.world.membership import Membership
 from sim.world.network import SimulatedNetwork
+
+_OWN_NAMES = OWN_METRICS | EVALUATED | {metrics[0].name + ALONE for metrics in METRICS.values()}
 
 
 class Simulation:
@@ -261,7 +265,7 @@ class Simulation:
         def observe(name: str, value: float) -> None:
             if name == "iterations":
                 self._milestones.reported(value)
-            elif name in OWN_METRICS:
+            elif name in _OWN_NAMES:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
                     f"my_{name}"
@@ -319,7 +323,9 @@ class Simulation:
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self.trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            measured = measure_models(clients[0].compute.kernel, rows, self.engine.data.test, numbers)
+            measured = measure_models(
+                self.scenario.data.task, clients[0].compute.kernel, rows, self.engine.data.test, numbers
+            )
             names = [client.name for client in clients]
             self.divergence.look(now, names, rows, measured, self.engine.data.test.counts[numbers] > 0)
             for name, values in measured.items():
@@ -339,7 +345,7 @@ class Simulation:
     @property
     def measure(self) -> str:
         """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
-        return "distance" if self.scenario.data.name == "quadratic" else "accuracy"
+        return METRICS[self.scenario.data.task][0].name
 
     @property
     def clients_up(self) -> list[Client]:
