@@ -18,7 +18,7 @@ from sim.settings.network import Network
 from sim.settings.sections import Sections
 from sim.settings.shared import cluster_misfits
 from sim.settings.topology import ClusterTopology, EdgeList, KRegular, Ring, SmallWorld
-from sim.world.churn import ChurnEvent, validate_schedule
+from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 
 if TYPE_CHECKING:
     from protocols.learner import Learner
@@ -192,11 +192,8 @@ def _churn(sections: Sections) -> Iterator[SettingError]:
     events = [ChurnEvent(entry.at, entry.event, entry.clients or (), entry.state) for _, entry in named]
     try:
         validate_schedule(events, sections.clients.count)
-    except ValueError as error:
-        # "churn[2]: client 0 cannot ...": the place is written like any other key of a scenario.
-        place, _, problem = str(error).partition(": ")
-        index = int(place.removeprefix("churn[").removesuffix("]"))
-        yield SettingError(f"churn.{index}.event", sections.churn[index].event, problem)
+    except ImpossibleEvent as error:
+        yield SettingError(f"churn.{error.place}.event", sections.churn[error.place].event, error.problem)
         return
     late = {client for event in events if event.kind == "join" for client in event.clients}
     if len(late) == sections.clients.count:

@@ -20,7 +20,7 @@ from sim.settings.churn import (
     TraceChurn,
     WeibullLength,
 )
-from sim.world.churn import ChurnEvent, absent_at_start, possible_for, validate_schedule
+from sim.world.churn import ChurnEvent, ImpossibleEvent, absent_at_start, possible_for, validate_schedule
 from sim.world.churn_processes import (
     Deal,
     Session,
@@ -58,8 +58,8 @@ def churn_schedule(
         events += found.events
     try:
         validate_schedule(events, count)
-    except ValueError as error:
-        raise UserError(f"churn: {str(error).partition(': ')[2]}") from None
+    except ImpossibleEvent as error:
+        raise UserError(f"churn: {error.problem}") from None
     unused = {client for found in deals for client in found.unused}
     absent = tuple(sorted({*absent_at_start(events), *unused}))
     if len(absent) == count:
