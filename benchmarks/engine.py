@@ -20,9 +20,10 @@ from benchmarks.measuring import (
     table,
     times,
 )
+from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.draws import Draw, TrainJob
-from sim.learning.models import MODELS, architecture
+from sim.learning.engine.sampler import BatchSampler, TrainJob
+from sim.learning.models import MODELS, ModelSection
 from sim.learning.objectives import cross_entropy
 
 SECONDS = 0.5  # least length of one full measurement
@@ -51,6 +52,15 @@ class Model:
     on_cpu: tuple[int, ...]
     on_cuda: tuple[int, ...] = (1, 10, 100, 1_000)
 
+    @property
+    def section(self) -> ModelSection:
+        """The model with its default settings."""
+        return MODELS[self.name].model_validate({"name": self.name})
+
+    def architecture(self) -> Architecture:
+        """The model as a function of one vector."""
+        return self.section.architecture(self.input_shape, CLASSES)
+
     def samples(self, clients: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and labels of all clients, one client after the other."""
         generator = torch.Generator().manual_seed(clients)
@@ -71,7 +81,7 @@ VMAP_MAX = 10  # clients with convolutional models, on a CPU: vmap takes three t
 def plain_loop(model: Model, clients: int, device: torch.device = CPU) -> Callable[[], int]:
     """A round of plain PyTorch; returns the steps taken."""
     x, y = (part.split(SAMPLES) for part in model.samples(clients, device))
-    modules = [MODELS[model.name](model.input_shape, CLASSES).to(device) for _ in range(clients)]
+    modules = [model.section.module(model.input_shape, CLASSES).to(device) for _ in range(clients)]
     optimizers = [torch.optim.SGD(module.parameters(), lr=LEARNING_RATE) for module in modules]
 
     def train_all() -> int:
@@ -112,8 +122,8 @@ def with_engine(
 ) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
     engine = new_engine(model, clients, way, device, precision)
-    built = architecture(model.name, {}, model.input_shape, CLASSES)
-    draw = Draw(engine.data.train, batch_size, "shuffled")
+    built = model.architecture()
+    draw = BatchSampler(engine.data.train, batch_size, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
     keys = [engine.draw_key(client, "train") for client in range(clients)]
     params = [engine.vector(built.initial(torch.Generator().manual_seed(0)))] * clients
@@ -145,7 +155,7 @@ def measure(effort: Effort, say: Say) -> str:
     """The section on the engine, in Markdown."""
     rows = []
     for model in MODELS_MEASURED:
-        built = architecture(model.name, {}, model.input_shape, CLASSES)
+        built = model.architecture()
         for clients in effort.sizes(*(model.on_cuda if effort.device.type == "cuda" else model.on_cpu)):
             way = new_engine(model, clients, "auto", effort.device).kernel(built, cross_entropy).way
             rates = interleaved(

@@ -6,11 +6,10 @@ from statistics import median
 
 import torch
 
-from benchmarks.engine import CLASSES, MODELS_MEASURED, SAMPLES, Model, with_engine
+from benchmarks.engine import MODELS_MEASURED, SAMPLES, Model, with_engine
 from benchmarks.measuring import Effort, Say, interleaved, per_second, steps_per_second, table
 from protocols.cobo import CoBoSettings, pair_probability
 from sim.learning.engine.precision import tensor_cores
-from sim.learning.models import architecture
 
 SECONDS = 1.0  # least length of one full measurement
 _, MLP, CNN, RESNET = MODELS_MEASURED
@@ -26,9 +25,7 @@ TEXT = """\
 The engine as in its own section, in training steps per second, and in floating-point operations (those of
 the products and convolutions of the forward and backward pass, as torch counts them) beside what one large
 product of two matrices reaches in the same turns: *of the peak*. What is not in that share is memory traffic,
-small or oddly shaped products, and all that is no product at all. On a CPU wide convolutions of 3x3 are
-computed by Winograd's method, with less than half of the operations that are counted for them: there the
-share says how fast the work is done, and not how busy the hardware is; it can be above 100 %."""
+small or oddly shaped products, and all that is no product at all."""
 
 PROJECTION = """\
 CoBo's cross-device experiment (`scenarios/cobo_cross_device.toml`: {clients} clients, ResNet-9, batches of
@@ -85,7 +82,7 @@ def large_product(device: torch.device, precision: str) -> Callable[[], int]:
 
 def flops_per_sample(model: Model) -> int:
     """Floating-point operations of a training step, per sample."""
-    return architecture(model.name, {}, model.input_shape, CLASSES).training_flops_per_sample
+    return model.architecture().training_flops_per_sample
 
 
 def pair_gradients(clients: int, iterations: int) -> float:

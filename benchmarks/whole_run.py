@@ -16,9 +16,10 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from sim.learning.datasets import Dataset, load_dataset
+from sim.learning.data import DATASETS, Dataset
+from sim.learning.data.digits import Digits
 from sim.learning.evaluation import measure_models
-from sim.learning.models import architecture
+from sim.learning.models import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
 from sim.run.building import build
 from sim.run.simulation import Simulation
@@ -125,9 +126,11 @@ def scenario(model: str, clients: int, periods: int, *, deferred: bool = True, s
         return load_scenario(path)
 
 
-def repeated(clients: int, *args: Any, **options: Any) -> Dataset:
+DIGITS = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"})
+
+
+def repeated(dataset: Dataset, clients: int) -> Dataset:
     """A data set with so many copies of each training sample that there are SAMPLES for each client."""
-    dataset = load_dataset(*args, **options)
     copies = -(-clients * SAMPLES // len(dataset.train_y))
     x, y = (part.repeat(copies, *[1] * (part.dim() - 1)) for part in (dataset.train_x, dataset.train_y))
     return dataclasses.replace(dataset, train_x=x, train_y=y)
@@ -149,7 +152,12 @@ class Stopwatch:
 
 def built(chosen: Scenario) -> Simulation:
     """The simulation, ready to run."""
-    with patch("sim.run.learning.load_dataset", partial(repeated, chosen.clients.count)):
+    load = Digits.load
+
+    def load_repeated(data: Digits, clients: int, *args: Any, **options: Any) -> Dataset:
+        return repeated(load(data, clients, *args, **options), clients)
+
+    with patch.object(Digits, "load", load_repeated):
         return build(chosen, device="cpu")
 
 
@@ -171,10 +179,11 @@ def timed(simulation: Simulation) -> Run:
 
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
-    dataset = repeated(clients, "digits")
+    dataset = repeated(DIGITS.load(clients, 0, None, download=False), clients)
     x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
-    network = architecture(model, {}, tuple(dataset.train_x.shape[1:]), dataset.classes)
+    section = MODEL_KINDS[model].model_validate({"name": model})
+    network = section.architecture(dataset.input_shape, DIGITS.classes)
     one = network.unflatten(network.initial(torch.Generator().manual_seed(0)))
     params = {name: value.expand(clients, *value.shape).clone() for name, value in one.items()}
 

@@ -244,12 +244,12 @@ def _listing(what: Listing) -> dict[str, str]:
                 f"there is no scenario in {Path('scenarios').absolute()}, nor beside coterie's source"
             )
         return found
+    from sim.learning.data import Data
+    from sim.learning.models import Model
+    from sim.learning.partitions import PartitionKind
     from sim.scenario.refusals import kinds_of
-    from sim.settings import data as settings_data
 
-    if what is Listing.datasets:
-        return dict(settings_data.DATASETS)
-    return kinds_of(settings_data.Model if what is Listing.models else settings_data.Partition)
+    return kinds_of({Listing.datasets: Data, Listing.models: Model, Listing.partitions: PartitionKind}[what])
 
 
 def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any], quiet: bool) -> None:

@@ -3,7 +3,7 @@
 The engine keeps a client's parameters as one vector of P float32 numbers and trains many clients in one
 `torch.func.vmap` call. Modules are therefore built on the meta device, where they hold shapes but no
 numbers, and a vector's values are put in their place. That works only for modules without state of their own:
-batch norms are `sim.learning.batch_norm.BatchNorm`, whose running statistics are parameters as well.
+batch norms are `sim.learning.models.batch_norm.BatchNorm`, whose running statistics are parameters as well.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Architecture:
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
-                "(batch norms? use GroupNorm, or sim.learning.batch_norm.replace_batch_norms)"
+                "(batch norms? use GroupNorm, or sim.learning.models.batch_norm.replace_batch_norms)"
             )
         untrained = set()
         for path, part in module.named_modules():
@@ -121,6 +121,14 @@ class Architecture:
         """The columns of `untrained` in the flat vector, int64."""
         spans = [torch.arange(part.offset, part.offset + part.numel) for part in self.untrained]
         return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64)
+
+    def set_untrained(self, flat: Tensor, values: Tensor | None) -> None:
+        """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
+        if values is None:
+            return
+        if self.untrained_columns.device != flat.device:
+            self.untrained_columns = self.untrained_columns.to(flat.device)
+        flat.index_copy_(1, self.untrained_columns, values)
 
     def part(self, name: str) -> slice:
         """Where a part lies in the flat vector: a parameter, or all below a dotted prefix such as "backbone".

@@ -68,23 +68,23 @@ class Augmentation:
         """
         if x.dim() != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 2:
             raise ValueError(f"images are [M, 1 or 3, 2 or more, 2 or more], not {list(x.shape)}")
-        drawn = draw(self, keys, (x.shape[2], x.shape[3]))
+        changes = draw_changes(self, keys, (x.shape[2], x.shape[3]))
         at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
         if len(x) <= at_once:
-            return self._changed(x, drawn)
+            return self._changed(x, changes)
         changed = torch.empty_like(x)
         for first in range(0, len(x), at_once):
             rows = slice(first, first + at_once)
-            changed[rows] = self._changed(x[rows], drawn[rows])
+            changed[rows] = self._changed(x[rows], changes[rows])
         return changed
 
-    def _changed(self, x: Tensor, drawn: Drawn) -> Tensor:
-        mean, std = (torch.tensor(own, device=x.device).view(-1, 1, 1) for own in (self.mean, self.std))
-        return apply(drawn, x, mean, std).sub_(mean).div_(std)
+    def _changed(self, x: Tensor, changes: ImageChanges) -> Tensor:
+        mean, std = (torch.tensor(each, device=x.device).view(-1, 1, 1) for each in (self.mean, self.std))
+        return apply(changes, x, mean, std).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ImageChanges:
     """What happens to each of M images; arrays of length M.
 
     top, left, height, width: the crop, in pixels. jittered: whether colours are jittered. factors [M, 4]: of
@@ -105,8 +105,8 @@ class Drawn:
     sigma: np.ndarray
     flipped: np.ndarray
 
-    def __getitem__(self, rows: slice | np.ndarray) -> Drawn:
-        return Drawn(*[getattr(self, field.name)[rows] for field in fields(self)])
+    def __getitem__(self, rows: slice | np.ndarray) -> ImageChanges:
+        return ImageChanges(*[getattr(self, field.name)[rows] for field in fields(self)])
 
 
 # Drawing --------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def image_keys(keys: np.ndarray, steps: np.ndarray, batch_size: int, views: int)
     return splitmix64_array(of_steps[:, None], images.reshape(1, -1))
 
 
-def draw(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> Drawn:
+def draw_changes(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) -> ImageChanges:
     """What happens to images with these keys, uint64 [M], of this height and width."""
     bits = splitmix64_array(keys[:, None], np.arange(_NUMBERS, dtype=np.uint64))
     uniform = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # in [0, 1)
@@ -133,7 +133,7 @@ def draw(augmentation: Augmentation, keys: np.ndarray, size: tuple[int, int]) ->
     low, high = np.maximum(0, 1 - strength), 1 + strength
     low[3], high[3] = -strength[3], strength[3]
     order = (24 * rest[5]).astype(np.int64)
-    return Drawn(
+    return ImageChanges(
         top=top,
         left=left,
         height=height,
@@ -182,28 +182,28 @@ def _whole(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]
 # Changing -------------------------------------------------------------------------------------------------
 
 
-def apply(drawn: Drawn, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
-    """Images x [M, C, H, W] after what was drawn, as pixels in [0, 1], a new tensor.
+def apply(changes: ImageChanges, x: Tensor, mean: float | Tensor = 0.0, std: float | Tensor = 1.0) -> Tensor:
+    """Images x [M, C, H, W] with these changes, as pixels in [0, 1], a new tensor.
 
     x = (pixel - mean) / std; mean and std broadcast to [C, H, W].
     """
     # In the order of the hue's place among the blends: then each step concerns a slice, and happens in place.
-    place = np.where(drawn.jittered, drawn.hue_place, 4)
+    place = np.where(changes.jittered, changes.hue_place, 4)
     order = np.argsort(place, kind="stable")
-    place, drawn = place[order], drawn[order]
-    rows = _crop_matrices(drawn.top, drawn.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
+    place, changes = place[order], changes[order]
+    rows = _crop_matrices(changes.top, changes.height, np.zeros(len(x), dtype=bool), x.shape[2], x.device)
     # Blur and changes of colour commute with a flip, which costs nothing here.
-    columns = _crop_matrices(drawn.left, drawn.width, drawn.flipped, x.shape[3], x.device)
+    columns = _crop_matrices(changes.left, changes.width, changes.flipped, x.shape[3], x.device)
     image = _resampled(x.index_select(0, _to(order, x.device)), rows, columns)
     image.mul_(std).add_(mean).clamp_(0, 1)  # rounding alone leads out of the range
-    _jitter(image, drawn, place)
+    _jitter(image, changes, place)
     if x.shape[1] == 3:
-        gray = _to(np.flatnonzero(drawn.grayscale), x.device)
+        gray = _to(np.flatnonzero(changes.grayscale), x.device)
         image.index_copy_(0, gray, _gray(image.index_select(0, gray)).expand(-1, 3, -1, -1))
-    blurred = np.flatnonzero(drawn.sigma)
+    blurred = np.flatnonzero(changes.sigma)
     if blurred.size:
         chosen = _to(blurred, x.device)
-        sigma = _to(drawn.sigma[blurred].astype(np.float32), x.device)
+        sigma = _to(changes.sigma[blurred].astype(np.float32), x.device)
         down, across = (_blur_matrices(sigma, side) for side in x.shape[2:])
         image.index_copy_(0, chosen, _resampled(image.index_select(0, chosen), down, across))
     return image.index_select(0, _to(np.argsort(order), x.device))
@@ -261,36 +261,36 @@ def _neighbours(side: int, device: torch.device) -> Tensor:
     return torch.from_numpy(counts).to(device)
 
 
-def _jitter(image: Tensor, drawn: Drawn, place: np.ndarray) -> None:
+def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
     """Jitter colours in place; `place` [M], ascending: blends before the hue, 4 where nothing is jittered."""
     upto = np.searchsorted(place, [0, 1, 2, 3], side="right").tolist()  # images with at most so many before
     jittered, channels = upto[3], image.shape[1]
     if not jittered:
         return
-    matrix, to_mean = (_to(own, image.device) for own in _blends(drawn[:jittered], channels))
+    matrix, to_mean = (_to(part, image.device) for part in _blends(changes[:jittered], channels))
     for turn in range(3):
         rows = slice(upto[turn], jittered)
         _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
     if channels == 3:
-        _turn_hue(image[:jittered], _to(drawn.factors[:jittered, 3].astype(np.float32), image.device))
+        _turn_hue(image[:jittered], _to(changes.factors[:jittered, 3].astype(np.float32), image.device))
     for turn in range(3):
         rows = slice(upto[turn])
         _blend(image[rows], matrix[rows, turn], to_mean[rows, turn])
 
 
-def _blends(drawn: Drawn, channels: int) -> tuple[np.ndarray, np.ndarray]:
+def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
 
     Each is factor * pixel + (1 - factor) * something: black (brightness), the image's mean gray (contrast),
     the pixel's gray (saturation).
     """
     gray = np.array(_GRAY if channels == 3 else (1.0,))
-    factor = np.take_along_axis(drawn.factors, drawn.blends, axis=1)
+    factor = np.take_along_axis(changes.factors, changes.blends, axis=1)
     if channels == 1:
-        factor[drawn.blends == _SATURATION] = 1
-    to_gray = np.where(drawn.blends == _SATURATION, 1 - factor, 0)[..., None, None] * gray
+        factor[changes.blends == _SATURATION] = 1
+    to_gray = np.where(changes.blends == _SATURATION, 1 - factor, 0)[..., None, None] * gray
     matrix = factor[..., None, None] * np.eye(channels) + to_gray
-    to_mean = np.where(drawn.blends == _CONTRAST, 1 - factor, 0)[..., None] * gray
+    to_mean = np.where(changes.blends == _CONTRAST, 1 - factor, 0)[..., None] * gray
     return matrix.astype(np.float32), to_mean.astype(np.float32)
 
 

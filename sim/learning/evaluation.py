@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.samples import Subset
-from sim.learning.objectives import quadratic
+from sim.learning.metrics import METRICS, ParameterMetric, SampleMetric
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
@@ -20,15 +19,31 @@ _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs
 
 
 @torch.no_grad()
-def accuracy_and_loss(
-    kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy and mean cross-entropy [N] of each client's model `rows[n]` on its own samples in `subset`.
+def measure_models(
+    task: str, kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """The METRICS of a task, [N] each, of each client's model `rows[n]`, on its own samples in `subset`."""
+    metrics = METRICS[task]
+    found = _means(
+        [metric for metric in metrics if isinstance(metric, SampleMetric)], kernel, rows, subset, clients
+    )
+    for metric in metrics:
+        if isinstance(metric, ParameterMetric):
+            found[metric.name] = metric.of_models(rows, subset, clients)
+    return found
 
-    A client without samples gets nan. So does the accuracy of one whose loss is not finite: which class is
-    the largest of numbers that are none says nothing of what was learned.
+
+def _means(
+    metrics: Sequence[SampleMetric], kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Means over each client's samples.
+
+    A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
+    largest of numbers that are none says nothing of what was learned.
     """
-    accuracy, loss = np.full(len(clients), np.nan), np.full(len(clients), np.nan)
+    found = {metric.name: np.full(len(clients), np.nan) for metric in metrics}
+    if not metrics:
+        return found
     numbers = np.asarray(clients, dtype=np.int64)
     counts = subset.counts[numbers]
     for count in np.unique(counts[counts > 0]).tolist():
@@ -38,10 +53,14 @@ def accuracy_and_loss(
             block = same[first : first + at_once]
             models = rows[torch.from_numpy(block).to(rows.device)]
             spans = [np.arange(start, min(start + samples, count)) for start in range(0, count, samples)]
-            correct, entropy = _sums(kernel, models, subset, numbers[block], spans)
-            accuracy[block], loss[block] = correct / count, entropy / count
-    accuracy[~np.isfinite(loss)] = np.nan
-    return accuracy, loss
+            for metric, total in zip(
+                metrics, _sums(metrics, kernel, models, subset, numbers[block], spans), strict=True
+            ):
+                found[metric.name][block] = total / count
+    for name, values in found.items():
+        if name != "loss":
+            values[~np.isfinite(found["loss"])] = np.nan
+    return found
 
 
 def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: int) -> tuple[int, int]:
@@ -55,26 +74,21 @@ def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: i
 
 
 def _sums(
-    kernel: Kernel, models: Tensor, subset: Subset, clients: np.ndarray, spans: Sequence[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Right answers and summed cross-entropy [N] of models [N, P] on the same spans of N clients' samples."""
-    correct, entropy = np.zeros(len(clients)), np.zeros(len(clients))
+    metrics: Sequence[SampleMetric],
+    kernel: Kernel,
+    models: Tensor,
+    subset: Subset,
+    clients: np.ndarray,
+    spans: Sequence[np.ndarray],
+) -> list[np.ndarray]:
+    """The sum [N] of each metric, of models [N, P] on the same spans of N clients' samples."""
+    sums = [np.zeros(len(clients)) for _ in metrics]
     for span in spans:
         x, y = subset.of_each(clients, span)
         scores = kernel.outputs(models, x).transpose(1, 2)  # [N, classes, B]
-        best = scores.max(dim=1).indices  # argmax takes five times as long on a CPU
-        correct += (best == y).sum(dim=1).double().cpu().numpy()
-        losses = functional.cross_entropy(scores, y, reduction="none")
-        entropy += losses.sum(dim=1).double().cpu().numpy()
-    return correct, entropy
-
-
-@torch.no_grad()
-def distance_to_optimum(rows: Tensor, subset: Subset, clients: Sequence[int]) -> np.ndarray:
-    """||x - mu|| [N] of quadratic clients, whose single test row is (a, mu)."""
-    numbers = np.asarray(clients, dtype=np.int64)
-    x, _ = subset.gather(numbers, np.zeros((len(numbers), 1), dtype=np.int64))
-    return (rows - x[:, 0, 1:]).norm(dim=1).double().cpu().numpy()
+        for metric, total in zip(metrics, sums, strict=True):
+            total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
+    return sums
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:
@@ -84,13 +98,3 @@ def finite_rows(rows: Tensor) -> np.ndarray:
     if len(doubtful):  # the sum of large numbers may be infinite, too
         finite[doubtful] = torch.isfinite(rows[doubtful]).all(dim=1)
     return finite.cpu().numpy()
-
-
-def measure_models(
-    kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
-) -> dict[str, np.ndarray]:
-    """What models are judged by, [N] each: accuracy and loss, or the distance to a quadratic's optimum."""
-    if kernel.objective is quadratic:
-        return {"distance": distance_to_optimum(rows, subset, clients)}
-    accuracy, loss = accuracy_and_loss(kernel, rows, subset, clients)
-    return {"accuracy": accuracy, "loss": loss}

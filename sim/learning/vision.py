@@ -17,12 +17,6 @@ from torch import nn
 
 _REGISTRATIONS = "torchvision._meta_registrations"
 _CONNECT_TIMEOUT_S = 20.0
-_CLASSES = {
-    "mnist": "MNIST",
-    "fashion-mnist": "FashionMNIST",
-    "cifar-10": "CIFAR10",
-    "cifar-100": "CIFAR100",
-}
 
 
 def import_torchvision() -> ModuleType:
@@ -34,13 +28,8 @@ def import_torchvision() -> ModuleType:
         return importlib.import_module("torchvision")
 
 
-def dataset_class(name: str) -> type:
-    """torchvision's class for our data set `name`."""
-    return getattr(import_torchvision().datasets, _CLASSES[name])
-
-
-def download(name: str, folder: Path) -> None:
-    """Put the data set `name` into `folder`, in torchvision's layout, with its checksums verified.
+def download(dataset_class: str, folder: Path) -> None:
+    """Put a data set of torchvision.datasets into `folder`, in its layout, with its checksums verified.
 
     Raises OSError or RuntimeError (torchvision's words) when the network or the folder does not let it.
     """
@@ -49,7 +38,7 @@ def download(name: str, folder: Path) -> None:
         _CONNECT_TIMEOUT_S
     )  # behind a firewall that swallows packets urllib waits for ever
     try:
-        dataset_class(name)(root=str(folder), download=True)
+        getattr(import_torchvision().datasets, dataset_class)(root=str(folder), download=True)
     finally:
         socket.setdefaulttimeout(before)
 

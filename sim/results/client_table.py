@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.results import table, text
+from sim.results import blocks, text
+from sim.results.blocks import Cell, Table
 from sim.results.metrics import ALONE
 from sim.results.population import Happening
-from sim.results.table import Cell
 from sim.results.view import RunView
 
 Column = tuple[str, Sequence[str | Cell]]
 
 
-def clients(view: RunView) -> str:
+def clients(view: RunView) -> Table:
     """One row per client, with the columns that this run has; those that fare worst come first."""
     order = view.worst_first
     columns: list[Column] = [("client", list(view.clients))]
@@ -22,19 +22,19 @@ def clients(view: RunView) -> str:
         last = {happening.client: happening for happening in view.happenings if happening.event != "stop"}
         columns.append(("last event", [_last_event(last.get(client)) for client in range(len(view.clients))]))
     if view.clusters is not None:
-        columns.append(("cluster", [table.number(int(cluster)) for cluster in view.clusters]))
+        columns.append(("cluster", [blocks.number(int(cluster)) for cluster in view.clusters]))
     columns += _results(view) + _work(view)
     rows: list[list[str | Cell]] = [[values[client] for _, values in columns] for client in order]
     how = "" if view.measure is None else "the worst first"
-    return table.table([name for name, _ in columns], rows, "clients", how)
+    return Table([name for name, _ in columns], rows, "clients", how)
 
 
-def help_table(view: RunView) -> str:
+def help_table(view: RunView) -> Table:
     """What each client reached with its peers and alone, the least helped first."""
     assert view.measure is not None
     is_share = view.measure[0].is_share
-    readable = table.share if is_share else table.number
-    difference = table.points if is_share else table.number
+    readable = blocks.share if is_share else blocks.number
+    difference = blocks.points if is_share else blocks.number
     rows: list[list[str | Cell]] = [
         [
             view.clients[gain.client],
@@ -45,14 +45,14 @@ def help_table(view: RunView) -> str:
         for gain in view.gains
     ]
     heads = ["client", "with peers", "alone", "better by (points)" if is_share else "better by"]
-    return table.table(heads, rows, "clients", "the least helped first")
+    return Table(heads, rows, "clients", "the least helped first")
 
 
 def _results(view: RunView) -> list[Column]:
     if view.measure is None:
         return []
     measure = view.measure[0]
-    readable = table.share if measure.is_share else table.number
+    readable = blocks.share if measure.is_share else blocks.number
     last = view.last(measure.name)
     assert last is not None
     diverged = set(view.get("non_finite", "at_end") or ())
@@ -75,19 +75,19 @@ def _work(view: RunView) -> list[Column]:
     """How much each client did, and how fast its device is."""
     columns: list[Column] = []
     if view.iterations is not None:
-        columns.append(("iterations", [table.number(int(count)) for count in view.iterations]))
+        columns.append(("iterations", [blocks.number(int(count)) for count in view.iterations]))
     steps, busy_s, up_s = view.last("training_steps"), view.busy_s, view.up_s
     if steps is not None:
-        columns.append(("steps", [table.number(int(count)) for count in np.nan_to_num(steps)]))
-        columns.append(("steps/s", [table.number(value) for value in _ratio(steps, up_s)]))
+        columns.append(("steps", [blocks.number(int(count)) for count in np.nan_to_num(steps)]))
+        columns.append(("steps/s", [blocks.number(value) for value in _ratio(steps, up_s)]))
     for name, head in (("gradients", "gradients"), ("samples_seen", "samples seen")):
         if (counts := view.last(name)) is not None and counts.any():
-            columns.append((head, [table.number(int(count)) for count in np.nan_to_num(counts)]))
+            columns.append((head, [blocks.number(int(count)) for count in np.nan_to_num(counts)]))
     if (step_s := view.device_s_per_step) is not None:
-        columns.append(("device time per step", [table.seconds(value) for value in _known(step_s)]))
+        columns.append(("device time per step", [blocks.seconds(value) for value in _known(step_s)]))
     if busy_s is not None:
-        columns.append(("up", [table.seconds(value) for value in up_s.tolist()]))
-        columns.append(("training", [table.share(value) for value in _ratio(busy_s, up_s)]))
+        columns.append(("up", [blocks.seconds(value) for value in up_s.tolist()]))
+        columns.append(("training", [blocks.share(value) for value in _ratio(busy_s, up_s)]))
     return columns
 
 

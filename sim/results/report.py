@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,21 @@ import plotly.graph_objects as go
 
 from sim.results import outcome, text
 from sim.results.bars import SLOW, bytes_by_type, gains, least_px, work_done
+from sim.results.blocks import (
+    Block,
+    Cell,
+    Code,
+    Heading,
+    Legend,
+    Numbers,
+    Paragraph,
+    Picture,
+    Section,
+    SideBySide,
+    Table,
+    seconds,
+    share,
+)
 from sim.results.client_table import clients, help_table
 from sim.results.figures import (
     MOST_MOVE_LINES,
@@ -21,10 +35,9 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
-from sim.results.page import document, key, picture, section, side_by_side
+from sim.results.page import document
 from sim.results.population import ARRIVALS, Happening, Population
 from sim.results.store import RunDirectory
-from sim.results.table import Cell, plain_table, seconds, share, table
 from sim.results.timeline import clients_shown, timeline
 from sim.results.view import RunView
 
@@ -41,57 +54,32 @@ def write_report(directory: RunDirectory) -> Path:
     The same directory always gives the same page.
     """
     view = RunView(directory)
-    parts = (_progress, _help, _graph, _timeline, _moves, _traffic, _clients, _details, _scenario)
     with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
-        body = _head(view) + "".join(part(view) for part in parts)
-    return directory.write_report(document(str(view.get("scenario")), body))
+        sections = [section for part in _PARTS if (section := part(view)) is not None]
+        return directory.write_report(document(_head(view), sections))
 
 
-def _head(view: RunView) -> str:
-    facts = [
-        f"protocol <b>{escape(outcome.protocol(view.summary))}</b>",
-        f"seed <b>{escape(str(view.get('seed')))}</b>",
-        f"<b>{text.duration(view.end_s)}</b> of virtual time",
-        f"computed in <b>{text.duration(view.get('wall_seconds'))}</b>",
-        f"trace <code>{escape(str(view.get('trace_hash')))}</code>",
-    ]
-    question = f'<p class="question">{escape(view.question)}</p>' if view.question else ""
-    tiles = "".join(
-        f'<div class="tile"><div class="label">{label}</div><div class="value">{value}</div>'
-        f'<div class="note">{note}</div></div>'
-        for label, value, note in _tiles(view)
-    )
-    return (
-        f"<header><h1>{escape(str(view.get('scenario')))}</h1>{question}{_overrides(view)}"
-        f'<p class="facts">{" · ".join(facts)}</p></header>{_warnings(view)}<div class="tiles">{tiles}</div>'
-    )
-
-
-def _overrides(view: RunView) -> str:
-    """What was stated beside the file: what its comment says holds without."""
-    overrides = view.get("overrides") or []
-    if not overrides:
-        return ""
-    options = [str(each) if str(each).startswith("--unset ") else f"--set {each}" for each in overrides]
-    stated = " ".join(f"<code>{escape(option)}</code>" for option in options)
-    means = "The text above is about the file as it is; this run is" if view.question else "The file was run"
-    told = "".join(f"; {escape(str(notice))}" for notice in view.get("notices") or ())
-    return f'<p class="overrides">{means} with {stated}{told}</p>'
-
-
-def _warnings(view: RunView) -> str:
-    warnings = ""
-    if (after := outcome.interrupted(view.summary)) is not None:
-        warnings += f'<p class="warning">Interrupted {after} of virtual time.</p>'
-    for line in outcome.headlines(view.summary):
-        warnings += f'<p class="warning"><b>{escape(line[0].upper() + line[1:])}.</b></p>'
+def _head(view: RunView) -> dict[str, Any]:
+    """What `templates/report.html` says before the sections."""
+    overrides = map(str, view.get("overrides") or ())
     failures = view.get("failures") or []
-    if failures:
-        items = "".join(f"<li>{escape(str(failure))}</li>" for failure in failures[:MOST_FAILURES])
-        count = len(failures)
-        more = f"<p>The first {MOST_FAILURES} of {count:,} failures.</p>" if count > MOST_FAILURES else ""
-        warnings += f'<div class="warning"><p>Clients failed:</p><ul>{items}</ul>{more}</div>'
-    return warnings
+    return {
+        "scenario": str(view.get("scenario")),
+        "question": view.question,
+        # What was stated beside the file: what its comment says holds without.
+        "overrides": [each if each.startswith("--unset ") else f"--set {each}" for each in overrides],
+        "notices": view.get("notices") or (),
+        "protocol": outcome.protocol(view.summary),
+        "seed": view.get("seed"),
+        "virtual": text.duration(view.end_s),
+        "wall": text.duration(view.get("wall_seconds")),
+        "trace": view.get("trace_hash"),
+        "interrupted": outcome.interrupted(view.summary),
+        "headlines": [line[0].upper() + line[1:] for line in outcome.headlines(view.summary)],
+        "failures": failures[:MOST_FAILURES],
+        "failure_count": len(failures),
+        "tiles": _tiles(view),
+    }
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
@@ -131,31 +119,33 @@ def _arrivals_and_departures(view: RunView) -> str:
     return ", ".join([f"{initial} at the start", *outcome.moves(view.summary)])
 
 
-def _progress(view: RunView) -> str:
+def _progress(view: RunView) -> Section:
     if view.measure is None:
-        return section("Progress", "<p>Nothing was evaluated in this run.</p>")
+        return Section("Progress", [Paragraph("Nothing was evaluated in this run.")])
     measure = view.measure[0]
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
     if 0 < len(view.moves) <= MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({_UP}) and departures ({_DOWN})."
-    pictures = [
-        picture(progress_over_time(view), "progress-over-time"),
-        picture(progress_over_bytes(view), "progress-over-bytes"),
-    ]
-    return section(measure.label.capitalize(), f"<p>{lead}</p>{side_by_side(pictures)}")
+    figures = {
+        "progress-over-time": progress_over_time(view),
+        "progress-over-bytes": progress_over_bytes(view),
+    }
+    pictures = [[Picture(name, figure)] for name, figure in figures.items() if figure is not None]
+    return Section(measure.label.capitalize(), [Paragraph(lead), SideBySide(pictures)])
 
 
-def _help(view: RunView) -> str:
+def _help(view: RunView) -> Section | None:
     """By how much, and for whom, help helped; needs run.compare_alone."""
     if not view.gains:
-        return ""
+        return None
     lead = (
         "Each client that was up at the end beside the same client alone: as many steps, from the same "
         f"start, on its own data only. Better with peers: {_help_note(view)}."
     )
-    bars = gains(view)
-    content = f"<p>{lead}</p>{picture(bars, 'gains', least_px=least_px(bars))}{help_table(view)}"
-    return section("With peers and alone", content)
+    blocks: list[Block] = [Paragraph(lead)]
+    if (bars := gains(view)) is not None:
+        blocks.append(Picture("gains", bars, least_px(bars)))
+    return Section("With peers and alone", [*blocks, help_table(view)])
 
 
 def _help_note(view: RunView) -> str:
@@ -168,10 +158,10 @@ def _help_note(view: RunView) -> str:
     return f"{better:,} of {len(differences):,} clients; {by} on average"
 
 
-def _graph(view: RunView) -> str:
-    figure = learned_graph(view)
+def _graph(view: RunView) -> Section:
+    title, figure = "Collaboration graph", learned_graph(view)
     if figure is None:
-        return section("Collaboration graph", "<p>This protocol learned no collaboration graph.</p>")
+        return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
     lead = "Row i, column j: the weight that client i gives to client j. "
     lead += "Grey: the client itself, or a client that is not up."
     if len(view.clients) > len(figure.data[0].x):
@@ -179,40 +169,43 @@ def _graph(view: RunView) -> str:
     if view.clusters is not None:
         lead += " Clients are ordered by their true cluster"
         lead += ", which the outlines mark." if figure.layout.shapes else "."
-    content = f"<p>{lead}</p>{picture(figure, 'learned-graph', least_px=_LEAST_HEAT_MAP_PX)}"
+    blocks: list[Block] = [Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
     over_time = weights_over_time(view)
     if over_time is not None:
-        content += "<h3>Mean weight inside and across the true clusters</h3>"
-        content += picture(over_time, "weights-over-time")
-    return section("Collaboration graph", content)
+        blocks += [
+            Heading("Mean weight inside and across the true clusters"),
+            Picture("weights-over-time", over_time),
+        ]
+    return Section(title, blocks)
 
 
-def _timeline(view: RunView) -> str:
-    figure = timeline(view)
+def _timeline(view: RunView) -> Section:
+    title, figure = "Timeline", timeline(view)
     if figure is None:
-        return section("Timeline", "<p>No device was used in this run.</p>")
+        return Section(title, [Paragraph("No device was used in this run.")])
     lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
     shown = len(clients_shown(view))
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
-    shown_figure = picture(figure, "timeline", least_px=_LEAST_TIMELINE_PX)
-    content = f"<p>{lead}</p>{key(figure)}{shown_figure}"
+    blocks: list[Block] = [Paragraph(lead), Legend(figure), Picture("timeline", figure, _LEAST_TIMELINE_PX)]
     bars = work_done(view)
     if bars is not None:
         lead = "The fewest first."
         if view.device_s_per_step is not None:
             lead += f" Slow is a device that takes more than {SLOW:g} times the median one's time for a step."
-        content += (
-            f"<h3>Iterations done</h3><p>{lead}</p>{picture(bars, 'work-done', least_px=least_px(bars))}"
-        )
-    return section("Timeline", content)
+        blocks += [
+            Heading("Iterations done"),
+            Paragraph(lead),
+            Picture("work-done", bars, least_px(bars)),
+        ]
+    return Section(title, blocks)
 
 
-def _moves(view: RunView) -> str:
+def _moves(view: RunView) -> Section | None:
     """What each arrival and departure meant for those concerned."""
     if not view.moves:
-        return ""
-    content = picture(clients_up(view), "clients-up")
+        return None
+    blocks: list[Block] = [Picture("clients-up", clients_up(view))]
     if view.measure is not None and view.measure[0].is_share:
         population = Population(view.measure[1], view.moves)
         rows: list[list[str | Cell]] = []
@@ -228,8 +221,8 @@ def _moves(view: RunView) -> str:
         if view.get("population", "newcomers") and view.get("population", "went_before") is not None:
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
-        content += f"<p>{lead}</p>{table(heads, rows, 'arrivals and departures')}"
-    return section("Arrivals and departures", content)
+        blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
+    return Section("Arrivals and departures", blocks)
 
 
 def _newcomer(population: Population, move: Happening) -> list[Cell]:
@@ -247,30 +240,25 @@ def _reached(after_s: float | None) -> Cell:
     return Cell("not reached", math.inf) if after_s is None else seconds(after_s)
 
 
-def _traffic(view: RunView) -> str:
-    parts: list[tuple[str, go.Figure | None, str, str]] = [
-        ("Bytes by message type", bytes_by_type(view), "bytes-by-type", "No message was sent."),
-        (
-            "Staleness of the models used",
-            staleness(view),
-            "staleness",
-            "No peer's model was used, so none was stale.",
-        ),
+def _traffic(view: RunView) -> Section:
+    by_type, ages = bytes_by_type(view), staleness(view)
+    nothing = "No peer's model was used, so none was stale."
+    columns = [
+        _titled("Bytes by message type", "bytes-by-type", by_type, "No message was sent."),
+        _titled("Staleness of the models used", "staleness", ages, nothing),
     ]
-    return section(
-        "Communication",
-        side_by_side(
-            f"<h3>{title}</h3>{picture(figure, name) if figure is not None else f'<p>{otherwise}</p>'}"
-            for title, figure, name, otherwise in parts
-        ),
-    )
+    return Section("Communication", [SideBySide(columns)])
 
 
-def _clients(view: RunView) -> str:
-    return section("Clients", clients(view))
+def _titled(title: str, name: str, figure: go.Figure | None, otherwise: str) -> list[Block]:
+    return [Heading(title), Paragraph(otherwise) if figure is None else Picture(name, figure)]
 
 
-def _details(view: RunView) -> str:
+def _clients(view: RunView) -> Section:
+    return Section("Clients", [clients(view)])
+
+
+def _details(view: RunView) -> Section:
     """All of the summary's groups of numbers; a group in which nothing is known is left out."""
     by_group: list[tuple[str, Callable[[Any], str]]] = [
         ("clients", text.number),
@@ -300,25 +288,40 @@ def _details(view: RunView) -> str:
         numbers = view.get(group) or {}
         if all(value is None for value in numbers.values()):
             continue
-        rows = [[_words(key), by_key.get(key, readable)(value)] for key, value in numbers.items()]
-        lists.append(f"<div><h3>{_words(group).capitalize()}</h3>{plain_table(rows)}</div>")
-    content = f'<div class="lists">{"".join(lists)}</div>'
+        rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in numbers.items()]
+        lists.append((_words(group).capitalize(), rows))
+    blocks: list[Block] = [Numbers(lists)]
     threshold = view.get("graph", "edge_threshold")
     if threshold is not None:
-        content += f"<p>An edge is a weight of more than {threshold:g} times the largest possible one.</p>"
-    return section("All numbers", content)
+        blocks.append(
+            Paragraph(f"An edge is a weight of more than {threshold:g} times the largest possible one.")
+        )
+    return Section("All numbers", blocks)
 
 
 def _words(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _scenario(view: RunView) -> str:
+def _scenario(view: RunView) -> Section | None:
     if not view.scenario_text:
-        return ""
-    code = f"<pre>{escape(view.scenario_text)}</pre>"
-    return section("Scenario", f"<details><summary>scenario.toml, as resolved</summary>{code}</details>")
+        return None
+    return Section("Scenario", [Code("scenario.toml, as resolved", view.scenario_text)])
 
 
 def _ratio(value: float | None, digits: int = 3) -> str:
     return text.NOTHING if value is None else f"{value:.{digits}f}"
+
+
+_PARTS: tuple[Callable[[RunView], Section | None], ...] = (
+    _progress,
+    _help,
+    _graph,
+    _timeline,
+    _moves,
+    _traffic,
+    _clients,
+    _details,
+    _scenario,
+)
+"""The sections of the page, in order; None is left out. A picture is a figure and its name in one of them."""

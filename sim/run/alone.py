@@ -26,7 +26,9 @@ def train_alone(simulation: Simulation) -> dict[str, float]:
     for clients in with_same_model(client for client in simulation.clients if client.name in trained):
         rows = engine.rows([trained[client.name] for client in clients])
         kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
-        values = measure_models(kernel, rows, ran.data.test, numbers)[simulation.observer.measure].tolist()
+        values = measure_models(simulation.scenario.data.task, kernel, rows, ran.data.test, numbers)[
+            simulation.observer.measure
+        ].tolist()
         reached |= zip([client.name for client in clients], values, strict=True)
     return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
 

@@ -17,7 +17,6 @@ from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
-from sim.learning.engine.compiled import require_compiler
 from sim.learning.engine.memory import explained
 from sim.run.budget import BudgetedCompute
 from sim.run.clients import Client
@@ -45,10 +44,8 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
     """
     device = choose_device("auto")
     require_precision(scenario, device)
-    if scenario.engine.way == "compiled":
-        require_compiler(device)
     # Nothing is computed: which device there is and how fast it is does not matter any more.
-    way = "auto" if scenario.engine.way in ("fastest", "compiled") else scenario.engine.way
+    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
     settled = with_engine(scenario, way=way, precision="float32", threads=1)
     simulation = build(settled, data_dir, "cpu", download=False)
     with closing(simulation):

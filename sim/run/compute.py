@@ -15,11 +15,11 @@ from protocols import learner, vectors
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.class_means import ClassMeans
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Factor, Scalar, Vector
 from sim.learning.engine.operations import Gradient, Loss
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import Objective
 from sim.world.devices import CostModel, Device
 
@@ -94,11 +94,11 @@ class DeviceCompute(learner.Compute):
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
         self.kernel = engine.kernel(settings.architecture, settings.objective)
-        self._train = engine.training(self.kernel, settings.optimizer, self._draw())
+        self._train = engine.training(self.kernel, settings.optimizer, self._sampler())
         self._losses: dict[str, Loss] = {}
-        self._gradient = engine.intern(Gradient(self.kernel, self._draw()))
+        self._gradient = engine.intern(Gradient(self.kernel, self._sampler()))
         self._keys = {purpose: engine.draw_key(client, purpose) for purpose in ("train", "gradient", "loss")}
-        self._drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
+        self._batches_drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
         self._state: Vector | None = None
         self._steps_done = 0
         self._taken: list[_Steps] = []
@@ -120,12 +120,12 @@ class DeviceCompute(learner.Compute):
     @property
     def training_steps(self) -> int:
         """Training steps so far, over all lives of the client."""
-        return self._drawn["train"]
+        return self._batches_drawn["train"]
 
     @property
     def gradients(self) -> int:
         """Gradients so far, over all lives of the client; those of training steps do not count."""
-        return self._drawn["gradient"]
+        return self._batches_drawn["gradient"]
 
     @property
     def samples_per_step(self) -> int:
@@ -165,7 +165,7 @@ class DeviceCompute(learner.Compute):
             for first in range(0, taken.steps, _STEPS_AT_ONCE):
                 steps = min(_STEPS_AT_ONCE, taken.steps - first)
                 job = TrainJob(self.client, self._keys["train"], drawn, steps, taken.learning_rate, done, ())
-                operation = engine.training(kernel, self.settings.optimizer, self._draw())
+                operation = engine.training(kernel, self.settings.optimizer, self._sampler())
                 params, state = engine.train(operation, params, job, state=state)
                 drawn, done = drawn + steps, done + steps
         return params
@@ -210,7 +210,7 @@ class DeviceCompute(learner.Compute):
 
     async def loss(self, of: vectors.Vector, on: str) -> vectors.Scalar:
         operation = self._loss(on)
-        await self._take_time(operation.draw.batch_size, training=False)
+        await self._take_time(operation.sampler.batch_size, training=False)
         job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
         return self.engine.loss(operation, cast(Vector, of), job)
 
@@ -281,25 +281,25 @@ class DeviceCompute(learner.Compute):
             last.steps += steps
 
     def _advance(self, purpose: str, batches: int) -> int:
-        first = self._drawn[purpose]
-        self._drawn[purpose] = first + batches
+        first = self._batches_drawn[purpose]
+        self._batches_drawn[purpose] = first + batches
         return first
 
-    def _draw(self) -> Draw:
+    def _sampler(self) -> BatchSampler:
         """Of what is trained on."""
         settings = self.settings
         train = self.engine.data.train
-        return Draw(train, self.batch_size, settings.sampling, settings.augmentation, settings.views)
+        return BatchSampler(train, self.batch_size, settings.sampling, settings.augmentation, settings.views)
 
     def _loss(self, on: str) -> Loss:
         operation = self._losses.get(on)
         if operation is None:
-            operation = self._losses[on] = self.engine.intern(Loss(self.kernel, self._loss_draw(on)))
+            operation = self._losses[on] = self.engine.intern(Loss(self.kernel, self._loss_sampler(on)))
         return operation
 
-    def _loss_draw(self, on: str) -> Draw:
+    def _loss_sampler(self, on: str) -> BatchSampler:
         if on == "batch":
-            return replace(self._draw(), augmentation=None)
+            return replace(self._sampler(), augmentation=None)
         if on not in ("train", "validation"):
             raise ValueError(f'a loss is taken on "batch", "train" or "validation", not {on!r}')
         subset = self.engine.data.subset(on)
@@ -308,7 +308,7 @@ class DeviceCompute(learner.Compute):
             raise ValueError(
                 f"client {self.client} holds back no samples for validation; set data.validation_share"
             )
-        return Draw(subset, count, "all", views=self.settings.views)
+        return BatchSampler(subset, count, "all", views=self.settings.views)
 
 
 def _factor(strength: float | vectors.Scalar) -> Factor:

@@ -10,8 +10,9 @@ import torch
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.choice import fastest_threads, fastest_way, training_step
-from sim.learning.engine.draws import Draw
-from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.sampler import BatchSampler
+from sim.learning.engine.ways import choose_way
 from sim.run.compute import LearningSettings
 from sim.run.learning import Learning
 from sim.scenario.scenario import Scenario
@@ -51,7 +52,7 @@ def _way(scenario: Scenario, learning: Learning, settings: LearningSettings) -> 
         settings.architecture,
         settings.objective,
         settings.optimizer,
-        _draw(learning, settings),
+        _sampler(learning, settings),
         scenario.clients.count,
         scenario.engine.precision,
     )
@@ -61,12 +62,12 @@ def _training_step(
     scenario: Scenario, learning: Learning, settings: LearningSettings, way: str
 ) -> Callable[[], object]:
     kernel = Kernel(settings.architecture, settings.objective, way, scenario.engine.precision)
-    return training_step(kernel, settings.optimizer, _draw(learning, settings), scenario.clients.count)
+    return training_step(kernel, settings.optimizer, _sampler(learning, settings), scenario.clients.count)
 
 
-def _draw(learning: Learning, settings: LearningSettings) -> Draw:
+def _sampler(learning: Learning, settings: LearningSettings) -> BatchSampler:
     """Batches like those that clients with these settings train on."""
-    return Draw(
+    return BatchSampler(
         learning.data.train, settings.batch_size, settings.sampling, settings.augmentation, settings.views
     )
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from sim.errors import UserError
+from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
-from sim.learning.backbones import client_backbones
-from sim.learning.datasets import Dataset, load_dataset
-from sim.learning.dealing import Labels
+from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
-from sim.learning.models import architecture
+from sim.learning.models import Decoupled, require_fit
+from sim.learning.models.backbones import client_backbones
 from sim.learning.objectives import OBJECTIVES
-from sim.learning.partitions import PARTITIONS, Partition
 from sim.run.compute import LearningSettings
 from sim.run.memory import require_room
 from sim.scenario.protocol_checks import objective_of
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
-from sim.settings.data import Decoupled, ImageData, QuadraticData
 
 
 @dataclass(frozen=True)
@@ -59,10 +54,11 @@ def load_learning(
     scenario: Scenario, data_dir: Path | None, device: torch.device, *, download: bool = True
 ) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
-    dataset = _dataset(scenario, data_dir, download=download)
+    seed, count = scenario.run.seed, scenario.clients.count
+    dataset = scenario.data.load(count, seed, data_dir, download=download)
     settings = _settings(scenario, dataset, data_dir)
     require_room(scenario, settings, device)
-    partition, validation = _partition(scenario, dataset)
+    partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
     data = ClientData(
@@ -81,7 +77,7 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
     training, protocol = scenario.training, scenario.protocol
     own_objective = objective_of(protocol.learner, protocol.settings)
     objective, views = (
-        (OBJECTIVES[dataset.task], 1) if own_objective is None else (own_objective, own_objective.views)
+        (OBJECTIVES[scenario.data.task], 1) if own_objective is None else (own_objective, own_objective.views)
     )
     augmentation = _augmentation(scenario, dataset)
     optimizer = Optimizer(
@@ -94,11 +90,14 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
         training.epsilon,
     )
 
-    def settings(model: Mapping[str, Any]) -> LearningSettings:
+    model, shape, classes = scenario.model, dataset.input_shape, scenario.data.classes
+    require_fit(model, shape)
+
+    def settings(architecture: Architecture) -> LearningSettings:
         return LearningSettings(
-            architecture(scenario.model.name, model, dataset.input_shape, dataset.classes),
+            architecture,
             objective,
-            dataset.classes,
+            classes,
             optimizer,
             training.learning_rate,
             training.batch_size,
@@ -107,8 +106,6 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
             views,
         )
 
-    model = scenario.model
-    options = model.model_dump(exclude={"name", "initialisation", "backbones", "assign"})
     parts = protocol.learner.parts
     if not isinstance(model, Decoupled):
         if parts is not None:
@@ -116,10 +113,12 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
                 f'model.name = "{model.name}": protocol.name = "{protocol.name}" exchanges parts of '
                 'models, for which it must be "decoupled"'
             )
-        return (settings(options),) * scenario.clients.count
-    options["parts"] = parts or ()
+        return (settings(model.architecture(shape, classes)),) * scenario.clients.count
     each = _backbones(scenario, model, data_dir)
-    kinds = {backbone: settings(options | {"backbone": backbone}) for backbone in dict.fromkeys(each)}
+    kinds = {
+        backbone: settings(model.architecture(shape, classes, backbone, parts or ()))
+        for backbone in dict.fromkeys(each)
+    }
     if len(kinds) > 1 and not protocol.learner.heterogeneous:
         raise UserError(
             f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole '
@@ -148,30 +147,3 @@ def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
     assert dataset.scaling is not None, "refused by the checks of the scenario"
     mean, std = dataset.scaling
     return Augmentation(**chosen.model_dump(), mean=mean, std=std)
-
-
-def _dataset(scenario: Scenario, data_dir: Path | None, *, download: bool) -> Dataset:
-    if isinstance(scenario.data, QuadraticData):
-        options = scenario.data.model_dump(exclude={"name"})
-        options |= {"clients": scenario.clients.count, "seed": scenario.run.seed}
-        return load_dataset("quadratic", options=options)
-    return load_dataset(scenario.data.name, data_dir, download=download)
-
-
-def _partition(scenario: Scenario, dataset: Dataset) -> tuple[Partition, Sequence[np.ndarray]]:
-    """Everybody's training and test rows, and the validation rows held back from the former."""
-    seed, count = scenario.run.seed, scenario.clients.count
-    if dataset.partition is not None:
-        partition = dataset.partition
-    else:
-        assert isinstance(scenario.data, ImageData)
-        labels = Labels(dataset.train_y.numpy(), dataset.test_y.numpy(), dataset.classes)
-        options = scenario.data.partition.model_dump(exclude={"kind"})
-        partition = PARTITIONS[scenario.data.partition.kind](labels, count, seed, **options)
-    validation: Sequence[np.ndarray] = [np.empty(0, dtype=np.int64)] * count
-    if isinstance(scenario.data, ImageData):
-        if scenario.data.test_samples is not None:
-            partition = partition.cap_test(scenario.data.test_samples, seed)
-        if scenario.data.validation_share:
-            partition, validation = partition.hold_back(scenario.data.validation_share, seed)
-    return partition, validation

@@ -9,12 +9,16 @@ from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
 from sim.learning.evaluation import measure_models
-from sim.results.metrics import ALL, OWN_METRICS, Metrics
+from sim.learning.metrics import METRICS
+from sim.learning.metrics import NAMES as EVALUATED
+from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.run.clients import Client, Window, observed, weights_of, with_same_model
 from sim.run.divergence import Divergence
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
+
+_OWN_NAMES = OWN_METRICS | EVALUATED | {metrics[0].name + ALONE for metrics in METRICS.values()}
 
 
 class Observer:
@@ -59,7 +63,7 @@ class Observer:
         def observe(name: str, value: float) -> None:
             if name == "iterations":
                 self._reported(value)
-            elif name in OWN_METRICS:
+            elif name in _OWN_NAMES:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
                     f"my_{name}"
@@ -117,7 +121,9 @@ class Observer:
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            measured = measure_models(clients[0].compute.kernel, rows, self._engine.data.test, numbers)
+            measured = measure_models(
+                self._scenario.data.task, clients[0].compute.kernel, rows, self._engine.data.test, numbers
+            )
             names = [client.name for client in clients]
             self.divergence.look(now, names, rows, measured, self._engine.data.test.counts[numbers] > 0)
             for name, values in measured.items():
@@ -131,4 +137,4 @@ class Observer:
     @property
     def measure(self) -> str:
         """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
-        return "distance" if self._scenario.data.name == "quadratic" else "accuracy"
+        return METRICS[self._scenario.data.task][0].name

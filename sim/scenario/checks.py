@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING
 from actors.message import describe
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
+from sim.learning.data import IMAGE_DATASETS
+from sim.learning.models import model_misfits
 from sim.scenario.protocol_checks import defined, requirements_of
 from sim.scenario.sections import Sections
-from sim.settings.data import (
-    ClassesPerClient,
-    Data,
-    Decoupled,
-    DisjointClusters,
-    ImageData,
-    Mapl,
-    Model,
-    PermutedClusters,
-    QuadraticData,
-)
 from sim.settings.groups import client_numbers
-from sim.settings.shared import cluster_misfits
-from sim.world.churn import ChurnEvent, validate_schedule
+from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
@@ -32,9 +22,9 @@ if TYPE_CHECKING:
 def misfits(sections: Sections) -> Iterator[SettingError]:
     """Everything in one section that contradicts another."""
     yield from _topology(sections)
-    yield from _data(sections)
+    yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
-    yield from _model(sections)
+    yield from model_misfits(sections.model, sections.data)
     yield from _client_numbers(sections)
     yield from _places(sections)
     yield from _starts(sections)
@@ -69,54 +59,13 @@ def _topology(sections: Sections) -> Iterator[SettingError]:
         yield SettingError(key, misfit.value, misfit.problem)
 
 
-def _data(sections: Sections) -> Iterator[SettingError]:
-    clients, data = sections.clients.count, sections.data
-    if isinstance(data, QuadraticData):
-        yield from cluster_misfits("data.clusters", data.clusters, None, clients)
-        return
-    match data.partition:
-        case PermutedClusters() | DisjointClusters() | Mapl() as partition:
-            sizes = None if isinstance(partition, Mapl) else partition.sizes
-            yield from cluster_misfits("data.partition.clusters", partition.clusters, sizes, clients)
-            count = partition.clusters or len(sizes or ())
-            if not isinstance(partition, PermutedClusters) and count > data.classes:
-                problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
-                key = "data.partition.clusters" if partition.clusters else "data.partition.sizes"
-                yield SettingError(key, partition.clusters or sizes, problem)
-        case ClassesPerClient(classes=classes) if classes > data.classes:
-            problem = f'must be at most the number of classes of "{data.name}", {data.classes}'
-            yield SettingError("data.partition.classes", classes, problem)
-
-
 def _augmentation(sections: Sections) -> Iterator[SettingError]:
-    name = sections.data.name
-    if sections.training.augmentation is not None and name in ("digits", "quadratic"):
+    if sections.training.augmentation is not None and not sections.data.is_images:
         problem = (
-            f'changes images, and a sample of data.name = "{name}" is none but a row of numbers; leave the '
-            'section out, or take another data set, such as "fashion-mnist"'
+            f'changes images, and a sample of data.name = "{sections.data.name}" is none but a row of '
+            f'numbers; leave the section out, or take another data set, such as "{IMAGE_DATASETS[0]}"'
         )
         yield SettingError("training.augmentation", None, problem)
-
-
-def _model(sections: Sections) -> Iterator[SettingError]:
-    quadratic, point = isinstance(sections.data, QuadraticData), sections.model.name == "point"
-    if quadratic and not point:
-        yield SettingError("model.name", sections.model.name, 'must be "point" for data.name = "quadratic"')
-    if point and isinstance(sections.data, ImageData):
-        problem = f'only for data.name = "quadratic", this is "{sections.data.name}"; must be one of '
-        yield SettingError(
-            "model.name", "point", problem + "logistic-regression, mlp, cnn, resnet9, decoupled"
-        )
-    yield from _backbones(sections.model, sections.data)
-
-
-def _backbones(model: Model, data: Data) -> Iterator[SettingError]:
-    """Only one backbone takes the digits, which are no images but 64 numbers."""
-    if not isinstance(model, Decoupled) or data.name != "digits":
-        return
-    if any(backbone not in ("small-mlp", "deep-mlp") for backbone in model.backbones):
-        problem = 'the inputs of data.name = "digits" are 64 numbers; allowed are small-mlp and deep-mlp'
-        yield SettingError("model.backbones", model.backbones, problem)
 
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:
@@ -178,11 +127,8 @@ def _churn(sections: Sections) -> Iterator[SettingError]:
     events = [ChurnEvent(entry.at, entry.event, entry.clients or (), entry.state) for _, entry in named]
     try:
         validate_schedule(events, sections.clients.count)
-    except ValueError as error:
-        # "churn[2]: client 0 cannot ...": the place is written like any other key of a scenario.
-        place, _, problem = str(error).partition(": ")
-        index = int(place.removeprefix("churn[").removesuffix("]"))
-        yield SettingError(f"churn.{index}.event", sections.churn[index].event, problem)
+    except ImpossibleEvent as error:
+        yield SettingError(f"churn.{error.place}.event", sections.churn[error.place].event, error.problem)
         return
     late = {client for event in events if event.kind == "join" for client in event.clients}
     if len(late) == sections.clients.count:

@@ -12,7 +12,6 @@ from typing import Any
 from actors.units import DURATION
 from protocols.settings import SettingError, Settings
 from sim.scenario.sections import Sections
-from sim.settings.data import QuadraticData
 from sim.world.churn_processes import PoissonChurn
 from sim.world.distributions import RandomQuantity
 from sim.world.loss import BurstyLoss
@@ -24,12 +23,10 @@ _EVALUATIONS_MAX = 10**8  # a millisecond each, at least: a day
 _MODELS_EVALUATED_MAX = 10**10  # in all of them: a row of the results each
 # What is made before the run begins.
 _ARRIVALS_MAX = 10**6
-_NUMBERS_MAX = 3 * 10**8  # of the rows of quadratic data: 8 GB while they are made
 
 
 def limits(sections: Sections, protocol: Settings) -> Iterator[SettingError]:
     """What would come to too much, with these settings of the protocol."""
-    yield from _quadratic(sections)
     yield from _arrivals(sections)
     run_s = _run_s(sections)
     if run_s is None:
@@ -126,18 +123,3 @@ def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
     for key, back in (*returns, *((f"churn_process.{i}", p) for i, p in enumerate(sections.churn_process))):
         if back.state == "stale":
             yield f"{key}.backup_every", back.backup_every, "backups"
-
-
-def _quadratic(sections: Sections) -> Iterator[SettingError]:
-    data = sections.data
-    if not isinstance(data, QuadraticData):
-        return
-    numbers = sections.clients.count * data.samples * (data.dimension + 1)
-    if numbers > _NUMBERS_MAX:
-        yield SettingError(
-            "data.dimension",
-            data.dimension,
-            f"{sections.clients.count:,} clients with {data.samples:,} rows of {data.dimension + 1:,} "
-            f"numbers make {numbers:,}, which do not fit in memory; must be at most {_NUMBERS_MAX:,}: use "
-            "fewer data.samples or clients",
-        )

@@ -49,13 +49,15 @@ def _described(key: str, schema: Schema, definitions: Schema) -> Iterator[str]:
     several = kinds(schema, definitions)
     if several:
         discriminator = "kind" if "kind" in next(iter(several.values()))["properties"] else "name"
-        by_table: dict[str, tuple[Schema, list[str]]] = {}
+        by_keys: dict[str, list[str]] = {}
         for tag, table in several.items():
-            by_table.setdefault(json.dumps(table), (table, []))[1].append(tag)
-        for table, tags in by_table.values():
-            named = " or ".join(f'`{discriminator} = "{tag}"`' for tag in tags)
-            yield f"**`{key}`** with {named}: {table['description']}\n"
-            yield from _keys(key, table, definitions, leave_out=discriminator)
+            keys = {name: field for name, field in table["properties"].items() if name != discriminator}
+            by_keys.setdefault(json.dumps([keys, table.get("required")]), []).append(tag)
+        for tags in by_keys.values():
+            for tag in tags:
+                stated, meaning = f'`{discriminator} = "{tag}"`', several[tag]["description"]
+                yield f"**`{key}`** with {stated}: {meaning}\n"
+            yield from _keys(key, several[tags[0]], definitions, leave_out=discriminator)
     for table in tables(schema, definitions):
         yield f"{table['description']}\n" if "." not in key else f"**`{key}`**: {table['description']}\n"
         yield from _keys(key, table, definitions)

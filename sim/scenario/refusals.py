@@ -174,11 +174,11 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
             allowed = f"must be one of {', '.join(tags)}{nearest(tag, tags)}"
             return SettingError(f"{key}.{_discriminator(place.here)}", tag, allowed)
         case "literal_error":
-            words = [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")]
+            words = _allowed_words(place)
             return SettingError(key, value, f"must be one of {', '.join(words)}{nearest(value, words)}")
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
-    return SettingError(key, value, _plain(details["msg"]))
+    return SettingError(key, value, _rule(details))
 
 
 def _without_length(message: str, value: Any) -> str:
@@ -188,24 +188,45 @@ def _without_length(message: str, value: Any) -> str:
     )
 
 
-def _plain(message: str) -> str:
-    """Pydantic's sentence in the words of a scenario file."""
-    for pydantic_words, ours in (
-        ("a valid integer", "a whole number"),
-        ("a valid number", "a number"),
-        ("a valid string", "text"),
-        ("a valid boolean", "true or false"),
-        ("a valid tuple", "a list"),
-        ("Input should ", "must "),
-        ("String should ", "must "),
-        ("Tuple should ", "must "),
-        ("have at least 1 item after validation, not 0", "not be empty"),
-        ("greater than or equal to", "at least"),
-        ("less than or equal to", "at most"),
-        ("greater than", "more than"),
-    ):
-        message = message.replace(pydantic_words, ours)
-    return message
+_RULES = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number, got a number with a fractional part",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "too_short": "must have at least {min_length} item{s} after validation, not {actual_length}",
+    "too_long": "must have at most {max_length} item{s} after validation, not {actual_length}",
+    "string_too_short": "must have at least {min_length} character{s}",
+    "string_too_long": "must have at most {max_length} character{s}",
+}
+"""What is allowed, by pydantic's type of an error, in the words of a scenario file."""
+
+
+def _rule(details: ErrorDetails) -> str:
+    """What is allowed instead; pydantic's own sentence where there is none of ours."""
+    context = dict(details.get("ctx", {}))
+    if details["type"] == "too_short" and (context["min_length"], context["actual_length"]) == (1, 0):
+        return "must not be empty"
+    count = context.get("min_length", context.get("max_length"))
+    numbers = {
+        name: int(number) if isinstance(number, float) and number.is_integer() else number
+        for name, number in context.items()
+    }
+    rule = _RULES.get(details["type"])
+    return details["msg"] if rule is None else rule.format(s="" if count == 1 else "s", **numbers)
+
+
+def _allowed_words(place: _Place) -> list[str]:
+    """The words that the key, or the list that the item is in, allows."""
+    key = next(part for part in reversed(place.path) if isinstance(part, str))
+    return _words(keys_of(place.around)[key].annotation)
 
 
 def _wanted(place: _Place) -> str:

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 
 from protocols.settings import SettingError, Settings
 from sim.errors import UserError
+from sim.learning.data import Data
+from sim.learning.models import Model
 from sim.scenario.checks import misfits, unmet
 from sim.scenario.limits import limits
 from sim.scenario.overrides import apply, fit_to, overlap
@@ -32,7 +34,6 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
 from sim.scenario.sources import Source, digest_of, sources_of
-from sim.settings.data import Data, Model
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:

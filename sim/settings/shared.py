@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, NonNegativeInt, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
@@ -77,3 +77,11 @@ def cluster_misfits(
     if sizes is not None and sum(sizes) != clients:
         problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
         yield SettingError(".".join((*key.split(".")[:-1], "sizes")), sizes, problem)
+
+
+def tagged(union: Any) -> dict[str, Any]:
+    """The classes of a table that comes in several kinds, by the kind (or name) that a file states."""
+    if isinstance(union, type) and issubclass(union, Settings):
+        fields = union.model_fields
+        return dict.fromkeys(get_args(fields["kind" if "kind" in fields else "name"].annotation), union)
+    return {tag: kind for part in get_args(union) for tag, kind in tagged(part).items()}

@@ -90,10 +90,18 @@ def possible_for(
     return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
 
 
-def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
-    """Raise ValueError for the first event, in time, that is impossible among `count` clients.
+class ImpossibleEvent(ValueError):
+    """The event at `place` of a schedule cannot happen: `problem` says why, and what could."""
 
-    The message names the event by its place in `events`, the client, what it is at that time and what is
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(f"churn[{place}]: {problem}")
+        self.place, self.problem = place, problem
+
+
+def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
+    """Raise ImpossibleEvent for the first event, in time, that is impossible among `count` clients.
+
+    It names the event by its place in `events`, the client, what it is at that time and what is
     allowed. Two events of one client at the same time are refused: which comes first would be an accident. So
     are two intervals between backups: a client makes them at the same pace over all its lives.
     """
@@ -101,23 +109,25 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
     changed_s: dict[int, float] = {}
     backups_s: dict[int, float] = {}
     for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
-        where, when = f"churn[{place}]", f"at {event.time_s:g} s"
+        when = f"at {event.time_s:g} s"
         for client in event.clients:
             if not 0 <= client < count:
-                raise ValueError(f"{where}: there is no client {client}; allowed: 0 to {count - 1}")
+                raise ImpossibleEvent(place, f"there is no client {client}; allowed: 0 to {count - 1}")
             if changed_s.get(client) == event.time_s:
-                raise ValueError(f"{where}: client {client} has two events {when}; allowed: one at a time")
+                raise ImpossibleEvent(place, f"client {client} has two events {when}; allowed: one at a time")
             before = presence.get(client, "up")
             if event.kind not in _NEXT[before]:
-                raise ValueError(
-                    f"{where}: client {client} cannot {event.kind} {when}: "
-                    f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}"
+                raise ImpossibleEvent(
+                    place,
+                    f"client {client} cannot {event.kind} {when}: "
+                    f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}",
                 )
             every_s = event.backup_every_s
             if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
-                raise ValueError(
-                    f"{where}: client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
-                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both"
+                raise ImpossibleEvent(
+                    place,
+                    f"client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
+                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both",
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s

@@ -181,11 +181,6 @@ class Device:
         """Seconds that the device was down, until now."""
         return self._down_s + self._present_s(DOWN)
 
-    @property
-    def timeline_resolution_s(self) -> float:
-        """Pauses up to so many seconds may be missing in `intervals()`; 0 while it is exact."""
-        return self._timeline.resolution_s
-
     def intervals(self) -> list[tuple[float, float, State]]:
         """The busy and down stretches until now as (start_s, end_s, state), in order; the rest is waiting."""
         now_s = self._loop.time()

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.operations import Gradient, Loss, Train
-from sim.learning.models import MODELS, architecture
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic
+from tests.learning.sections import architecture
+from tests.learning.sections import module as module_of
 
 CLASSES = 3
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -116,12 +118,12 @@ class Jobs:
         flat = self.architecture.initial(generator(seed))
         return self.engine.vector(flat + 0.1 * torch.randn(flat.shape, generator=generator(seed)))
 
-    def draw(self, client: int) -> Draw:
+    def sampler(self, client: int) -> BatchSampler:
         train = self.engine.data.train
-        return Draw(train, min(self.batch_size, int(train.counts[client])), "shuffled")
+        return BatchSampler(train, min(self.batch_size, int(train.counts[client])), "shuffled")
 
     def operation(self, client: int) -> Train:
-        return self.engine.training(self.kernel, self.optimizer, self.draw(client))
+        return self.engine.training(self.kernel, self.optimizer, self.sampler(client))
 
     def train(
         self,
@@ -143,16 +145,16 @@ class Jobs:
 
     def gradient(self, client: int, at: Vector, step: int = 0) -> Vector:
         job = SampleJob(client, self.engine.draw_key(client, "train"), step)
-        return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.draw(client))), at, job)
+        return self.engine.gradient(self.engine.intern(Gradient(self.kernel, self.sampler(client))), at, job)
 
     def loss(self, client: int, of: Vector, role: str | None = None, step: int = 0) -> Any:
         """On a batch, or on all samples of a role."""
-        draw = self.draw(client)
+        sampler = self.sampler(client)
         if role is not None:
             subset = self.engine.data.subset(role)
-            draw = Draw(subset, int(subset.counts[client]), "all")
+            sampler = BatchSampler(subset, int(subset.counts[client]), "all")
         job = SampleJob(client, self.engine.draw_key(client, "train"), step)
-        return self.engine.loss(self.engine.intern(Loss(self.kernel, draw)), of, job)
+        return self.engine.loss(self.engine.intern(Loss(self.kernel, sampler)), of, job)
 
 
 # --- plain PyTorch ---
@@ -161,7 +163,7 @@ class Jobs:
 def plain_module(name: str, flat: Tensor) -> nn.Module:
     """The model as an ordinary module with the parameters `flat`."""
     with torch.random.fork_rng():
-        module = MODELS[name](SHAPES[name], CLASSES, **OPTIONS.get(name, {}))
+        module = module_of(name, OPTIONS.get(name, {}), SHAPES[name], CLASSES)
     nn.utils.vector_to_parameters(flat.clone(), module.parameters())
     return module
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sim.kernel.clock import run_virtual
 from sim.learning import augmentation as module
-from sim.learning.augmentation import Augmentation, Drawn, apply, draw, image_keys, kernel_size
+from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
 from sim.run.compute import DeviceCompute, LearningSettings
@@ -46,7 +46,7 @@ def pixels(count: int = 96, channels: int = 3, height: int = 32, width: int = 32
     return image
 
 
-def of_torchvision(image: Tensor, drawn: Drawn) -> Tensor:
+def of_torchvision(image: Tensor, drawn: ImageChanges) -> Tensor:
     """What torchvision makes of one image [C, H, W]; `drawn` is about it alone."""
     import_torchvision()
     from torchvision.transforms.v2 import functional as f
@@ -67,7 +67,7 @@ def of_torchvision(image: Tensor, drawn: Drawn) -> Tensor:
 
 
 def assert_as_torchvision(augmentation: Augmentation, x: Tensor, tolerance: float) -> None:
-    drawn = draw(augmentation, some_keys(len(x)), (x.shape[2], x.shape[3]))
+    drawn = draw_changes(augmentation, some_keys(len(x)), (x.shape[2], x.shape[3]))
     expected = [of_torchvision(x[n], drawn[n : n + 1]) for n in range(len(x))]
     assert not torch.allclose(torch.stack(expected), x, atol=1e-3), "something is done"
     torch.testing.assert_close(apply(drawn, x), torch.stack(expected), rtol=0, atol=tolerance)
@@ -99,7 +99,7 @@ def test_all_together_are_torchvisions(augmentation: Augmentation, shape: tuple[
 @pytest.mark.parametrize("operation", ["saturation", "hue", "grayscale"])
 def test_one_channel_has_no_colours_to_change(operation: str) -> None:
     x = pixels(channels=1)
-    assert torch.equal(apply(draw(ALONE[operation], some_keys(len(x)), (32, 32)), x), x)
+    assert torch.equal(apply(draw_changes(ALONE[operation], some_keys(len(x)), (32, 32)), x), x)
 
 
 def test_without_any_change_images_stay_exactly_as_they_are() -> None:
@@ -126,7 +126,7 @@ def test_what_is_no_image_is_refused() -> None:
 
 def test_drawn_numbers_have_their_ranges_and_frequencies() -> None:
     count = 20_000
-    drawn = draw(Augmentation(), some_keys(count), (32, 32))
+    drawn = draw_changes(Augmentation(), some_keys(count), (32, 32))
     for values, probability in [
         (drawn.jittered, 0.8),
         (drawn.grayscale, 0.2),
@@ -149,14 +149,14 @@ def assert_uniform(values: np.ndarray, low: float, high: float) -> None:
 
 
 def test_factors_are_not_negative() -> None:
-    drawn = draw(replace(IDENTITY, jitter=(2.0, 2.0, 2.0, 0.5)), some_keys(5000), (32, 32))
+    drawn = draw_changes(replace(IDENTITY, jitter=(2.0, 2.0, 2.0, 0.5)), some_keys(5000), (32, 32))
     for which in range(3):
         assert_uniform(drawn.factors[:, which], 0.0, 3.0)
 
 
 @pytest.mark.parametrize("size", [(32, 32), (28, 40)])
 def test_crops_lie_within_the_image_and_have_the_areas_and_ratios(size: tuple[int, int]) -> None:
-    drawn = draw(Augmentation(), some_keys(20_000), size)
+    drawn = draw_changes(Augmentation(), some_keys(20_000), size)
     assert drawn.top.min() == drawn.left.min() == 0
     assert (drawn.top + drawn.height).max() == size[0]
     assert (drawn.left + drawn.width).max() == size[1]
@@ -173,9 +173,9 @@ def test_crops_lie_within_the_image_and_have_the_areas_and_ratios(size: tuple[in
 
 
 def test_where_no_rectangle_fits_the_middle_is_taken_at_the_nearest_ratio() -> None:
-    wide = draw(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (10, 40))
+    wide = draw_changes(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (10, 40))
     assert (wide.top[0], wide.left[0], wide.height[0], wide.width[0]) == (0, 10, 10, 20)
-    tall = draw(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (40, 10))
+    tall = draw_changes(replace(IDENTITY, crop_ratio=(0.5, 2.0)), some_keys(3), (40, 10))
     assert (tall.top[0], tall.left[0], tall.height[0], tall.width[0]) == (10, 0, 20, 10)
 
 
@@ -211,7 +211,7 @@ def image_data(counts: list[int] = COUNTS) -> ClientData:
     return client_data(counts, shape=SHAPES["cnn"], validation=[2] * len(counts))
 
 
-def samples(draw: Draw, engine: Engine, client: int, step: int) -> tuple[Tensor, Tensor]:
+def samples(draw: BatchSampler, engine: Engine, client: int, step: int) -> tuple[Tensor, Tensor]:
     """One client's batch number `step`, for training."""
     job = SampleJob(client, engine.draw_key(client, "train"), step)
     x, y = draw.samples(draw.batches([job], 0, 1), 0, 1)
@@ -222,7 +222,7 @@ def trained(way: str, clients: list[int], *, deferred: bool, augmentation: Augme
     """Three steps of each client with two views of each sample, submitted together: [clients, P]."""
     engine = new_engine(image_data(), way=way, deferred=deferred)
     model = small("cnn")
-    draw = Draw(engine.data.train, BATCH, "shuffled", augmentation, views=2)
+    draw = BatchSampler(engine.data.train, BATCH, "shuffled", augmentation, views=2)
     operation = engine.training(engine.kernel(model, cross_entropy), Optimizer(), draw)
     start = engine.vector(model.initial(torch.Generator().manual_seed(0)))
     jobs = [TrainJob(n, engine.draw_key(n, "train"), 5, 3, 0.1, 0, ()) for n in clients]
@@ -242,7 +242,7 @@ def test_training_is_on_the_same_images_together_and_alone_and_in_every_way() ->
 
 def test_a_step_is_one_on_what_the_draw_makes_of_its_batch() -> None:
     engine = new_engine(image_data())
-    draw = Draw(engine.data.train, BATCH, "shuffled", STRONG, views=2)
+    draw = BatchSampler(engine.data.train, BATCH, "shuffled", STRONG, views=2)
     model, objective = small("cnn"), cross_entropy
     start = model.initial(torch.Generator().manual_seed(0))
     expected = start.clone()
@@ -257,20 +257,20 @@ def test_a_step_is_one_on_what_the_draw_makes_of_its_batch() -> None:
 
 def test_views_follow_each_other_and_differ_only_by_augmentation() -> None:
     engine = new_engine(image_data())
-    plain, y = samples(Draw(engine.data.train, BATCH, "shuffled"), engine, 1, 3)
-    equal, labels = samples(Draw(engine.data.train, BATCH, "shuffled", views=2), engine, 1, 3)
+    plain, y = samples(BatchSampler(engine.data.train, BATCH, "shuffled"), engine, 1, 3)
+    equal, labels = samples(BatchSampler(engine.data.train, BATCH, "shuffled", views=2), engine, 1, 3)
     assert torch.equal(equal, torch.cat([plain, plain]))
     assert torch.equal(labels, torch.cat([y, y]))
-    both, labels = samples(Draw(engine.data.train, BATCH, "shuffled", STRONG, 2), engine, 1, 3)
+    both, labels = samples(BatchSampler(engine.data.train, BATCH, "shuffled", STRONG, 2), engine, 1, 3)
     assert torch.equal(labels, torch.cat([y, y]))
-    one = samples(Draw(engine.data.train, BATCH, "shuffled", STRONG), engine, 1, 3)[0]
+    one = samples(BatchSampler(engine.data.train, BATCH, "shuffled", STRONG), engine, 1, 3)[0]
     torch.testing.assert_close(both[:BATCH], one, rtol=0, atol=TOLERANCE_OF_ALL)
     assert (both[:BATCH] - both[BATCH:]).abs().amax(dim=(1, 2, 3)).min() > 0.01
 
 
 def test_the_same_sample_is_changed_differently_in_another_step_and_of_another_client() -> None:
     engine = new_engine(image_data([BATCH, BATCH]))  # a batch is all that a client has, in order
-    draw = Draw(engine.data.train, BATCH, "all", STRONG)
+    draw = BatchSampler(engine.data.train, BATCH, "all", STRONG)
     first, later = (samples(draw, engine, 0, step)[0] for step in (0, 1))
     assert (first - later).abs().amax(dim=(1, 2, 3)).min() > 0.01
     mine, yours = (image_keys(np.array([engine.draw_key(n, "train")]), np.zeros(1), 4, 1) for n in (0, 1))
@@ -279,7 +279,7 @@ def test_the_same_sample_is_changed_differently_in_another_step_and_of_another_c
 
 def test_a_call_takes_half_as_many_clients_with_two_views() -> None:
     train = image_data().train
-    one, two = (Draw(train, 64, "shuffled", views=views).rows_at_once(0) for views in (1, 2))
+    one, two = (BatchSampler(train, 64, "shuffled", views=views).rows_at_once(0) for views in (1, 2))
     assert two == pytest.approx(one / 2, abs=1)
 
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.operations import Gradient
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.models.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
     CLASSES,
@@ -194,7 +194,7 @@ def test_plain_descent_moves_the_statistics(way: str, count: int) -> None:
     expected = flat.clone()
     gradient, untrained = kernel.training_gradients(flat, x, y)
     expected -= 0.1 * gradient
-    kernel.settle(expected, untrained)
+    architecture.set_untrained(expected, untrained)
     kernel.descend(flat, x, y, rate)
     torch.testing.assert_close(flat, expected)
 
@@ -273,11 +273,11 @@ class Trainer:
     def __init__(self, engine: Engine, optimizer: Optimizer, size: int) -> None:
         self.engine, self.optimizer, self.architecture = engine, optimizer, model()
         self.kernel = engine.kernel(self.architecture, cross_entropy)
-        self.draw = Draw(engine.data.train, size, "all")
+        self.sampler = BatchSampler(engine.data.train, size, "all")
 
     def train(self, client: int, start: Tensor, steps: int, pulls: Any = ()) -> Callable[[], Tensor]:
         """From the vector `start`; a deferred reading of the result."""
-        operation = self.engine.training(self.kernel, self.optimizer, self.draw)
+        operation = self.engine.training(self.kernel, self.optimizer, self.sampler)
         strengths = tuple(strength for strength, _ in pulls)
         job = TrainJob(client, self.engine.draw_key(client, "train"), 0, steps, 0.05, 0, strengths)
         anchors = [self.engine.vector(anchor) for _, anchor in pulls]
@@ -314,7 +314,7 @@ def test_a_gradient_is_zero_in_the_statistics() -> None:
     data = client_data([6, 6], shape=SHAPE)
     engine = new_engine(data)
     trainer = Trainer(engine, Optimizer(), 6)
-    operation = engine.intern(Gradient(trainer.kernel, trainer.draw))
+    operation = engine.intern(Gradient(trainer.kernel, trainer.sampler))
     start = starts(trainer.architecture, 1)[0]
     gradient = engine.gradient(operation, engine.vector(start), SampleJob(1, 5, 0)).tensor()
     columns = trainer.architecture.untrained_columns

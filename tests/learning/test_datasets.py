@@ -13,16 +13,12 @@ import pytest
 import torch
 
 from sim.errors import UserError
+from sim.files.data_folder import FOLDER_VARIABLE
 from sim.learning import vision
-from sim.learning.data_files import FOLDER_VARIABLE, read_images
-from sim.learning.datasets import (
-    Dataset,
-    channel_statistics,
-    digits,
-    load_dataset,
-    quadratic,
-)
-from sim.learning.image_checks import IMAGE_KINDS
+from sim.learning.data import DATASETS, IMAGE_DATASETS, Dataset
+from sim.learning.data.images import ImageData, channel_statistics
+from sim.learning.partitions import Partition
+from tests.learning.sections import digits, load_images, quadratic, read_images
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8)
@@ -84,9 +80,7 @@ def test_digits_are_split_the_same_way_always() -> None:
     for name in ("train_x", "train_y", "test_x", "test_y"):
         assert torch.equal(getattr(first, name), getattr(second, name))
     assert (first.train_x.shape, first.test_x.shape) == ((1438, 64), (359, 64))
-    assert (first.input_shape, first.classes, first.task) == ((64,), 10, "classification")
-    assert np.array_equal(first.labels.train, first.train_y.numpy())
-    assert np.array_equal(first.labels.test, first.test_y.numpy())
+    assert first.input_shape == DATASETS["digits"].input_shape == (64,)
 
 
 def test_digits_are_standardised_and_stratified() -> None:
@@ -115,35 +109,35 @@ def test_digits_keep_their_images() -> None:
 # Quadratic ------------------------------------------------------------------------------------------------
 
 
-def rows_of(data: Dataset, client: int) -> torch.Tensor:
-    assert data.partition is not None
-    return data.train_x[torch.from_numpy(data.partition.train[client])]
+def rows_of(made: tuple[Dataset, Partition], client: int) -> torch.Tensor:
+    data, partition = made
+    return data.train_x[torch.from_numpy(partition.train[client])]
 
 
 def test_quadratic_clients_share_the_optimum_of_their_cluster() -> None:
-    data = quadratic(
+    made = quadratic(
         clients=7, clusters=3, seed=1, dimension=5, curvatures=(1.0, 0.8), distance=2.0, samples=64
     )
-    assert data.partition is not None
-    assert data.partition.clusters == (0, 0, 0, 1, 1, 2, 2)
+    data, partition = made
+    assert partition.clusters == (0, 0, 0, 1, 1, 2, 2)
     assert data.test_x[:, 0].tolist() == pytest.approx([1.0, 0.8, 1.0, 1.0, 0.8, 1.0, 0.8])
     centres = data.test_x[:, 1:]
     torch.testing.assert_close(centres.norm(dim=1), torch.full((7,), 2.0))
     assert torch.equal(centres[0], centres[2])
     assert not torch.equal(centres[2], centres[3])
     for client in range(7):
-        rows = rows_of(data, client)
+        rows = rows_of(made, client)
         assert rows.shape == (64, 6)
         assert (rows[:, 0] == data.test_x[client, 0]).all()
         torch.testing.assert_close(rows[:, 1:].mean(dim=0), centres[client], rtol=0, atol=1e-6)
-    assert (data.classes, data.task, data.input_shape) == (0, "quadratic", (6,))
+    assert data.input_shape == (6,)
 
 
 def test_quadratic_gradient_noise_has_the_stated_deviation_whatever_the_curvature() -> None:
-    data = quadratic(clients=2, clusters=1, seed=1, curvatures=(4.0, 0.5), noise=0.1, samples=2000)
+    made = quadratic(clients=2, clusters=1, seed=1, curvatures=(4.0, 0.5), noise=0.1, samples=2000)
     for client in range(2):
-        rows = rows_of(data, client)
-        gradient_at_optimum = rows[:, :1] * (data.test_x[client, 1:] - rows[:, 1:])
+        rows = rows_of(made, client)
+        gradient_at_optimum = rows[:, :1] * (made[0].test_x[client, 1:] - rows[:, 1:])
         assert gradient_at_optimum.std().item() == pytest.approx(0.1, rel=0.02)
 
 
@@ -151,20 +145,6 @@ def test_adding_a_quadratic_client_changes_no_noise() -> None:
     few = quadratic(clients=4, clusters=1, seed=3, samples=10)
     many = quadratic(clients=5, clusters=1, seed=3, samples=10)
     assert all(torch.equal(rows_of(few, i), rows_of(many, i)) for i in range(4))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clusters": 5}, r"data.clusters = 5: allowed are 1 to clients.count = 4"),
-        ({"samples": 3}, "data.samples = 3: rows come in pairs"),
-        ({"curvatures": (1.0, 0.0)}, r"data.curvatures = \[1.0, 0.0\]"),
-        ({"noise": -1.0}, "data.noise = -1.0"),
-    ],
-)
-def test_senseless_quadratics_are_refused(options: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_dataset("quadratic", None, {"clients": 4, "clusters": 2, "seed": 0, **options})
 
 
 # Files ----------------------------------------------------------------------------------------------------
@@ -225,12 +205,12 @@ def test_cifar_100_as_arrays(tmp_path: Path) -> None:
 def test_images_are_normalised_per_channel_by_the_training_part(tmp_path: Path) -> None:
     files = {"data_batch_1": slice(0, 10), "test_batch": slice(10, 12)}
     put_cifar(tmp_path / "cifar-10-batches-py", files, b"labels")
-    data = load_dataset("cifar-10", tmp_path)
+    data = load_images("cifar-10", tmp_path)
     pixels = torch.from_numpy(COLOUR).float() / 255
     std, mean = torch.std_mean(pixels[:10], dim=(0, 2, 3), correction=0, keepdim=True)
     torch.testing.assert_close(data.train_x, (pixels[:10] - mean) / std)
     torch.testing.assert_close(data.test_x, (pixels[10:] - mean) / std)
-    assert (data.input_shape, data.classes) == ((3, 32, 32), 10)
+    assert data.input_shape == DATASETS["cifar-10"].input_shape == (3, 32, 32)
 
 
 def test_channel_statistics_are_numpys() -> None:
@@ -256,7 +236,7 @@ def test_the_named_folder_comes_before_the_environment_and_that_before_the_defau
 
 def test_missing_files_name_every_folder_looked_at(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refusal:
-        load_dataset("cifar-100", tmp_path)
+        load_images("cifar-100", tmp_path)
     message = str(refusal.value)
     assert 'data.name = "cifar-100"' in message
     assert "no route to host" in message
@@ -285,7 +265,7 @@ def test_a_missing_set_is_downloaded_into_the_folder(tmp_path: Path, monkeypatch
         read_images("fashion-mnist", tmp_path, download=False)
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12
     assert len(read_images("fashion-mnist", tmp_path).train_y) == 12
-    assert asked == [("fashion-mnist", tmp_path)]
+    assert asked == [("FashionMNIST", tmp_path)]
 
 
 def test_a_folder_that_was_named_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,13 +293,6 @@ def test_a_pickle_that_wants_to_run_code_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_unknown_names_and_settings_are_refused() -> None:
-    with pytest.raises(UserError, match=r'data\.name = "imagenet": unknown; allowed: digits, fashion-mnist'):
-        load_dataset("imagenet")
-    with pytest.raises(UserError, match=r'data\.noise: not a setting of data\.name = "digits"'):
-        load_dataset("digits", None, {"noise": 1.0})
-
-
 # The real files -------------------------------------------------------------------------------------------
 
 
@@ -343,7 +316,7 @@ def test_real_cifar_10(real_data: Path, tmp_path: Path) -> None:
 
 
 def test_real_cifar_100(real_data: Path) -> None:
-    data = load_dataset("cifar-100", real_data)
+    data = load_images("cifar-100", real_data)
     assert data.train_y.bincount().tolist() == [50] * 100
     assert data.test_y.bincount().tolist() == [20] * 100
     assert data.train_x.shape == (5000, 3, 32, 32)
@@ -355,6 +328,7 @@ def test_real_cifar_100(real_data: Path) -> None:
 def test_torchvision_imports_beside_a_cpu_torch() -> None:
     torchvision = vision.import_torchvision()
     assert vision.import_torchvision() is torchvision
-    names = [vision.dataset_class(kind).__name__ for kind in IMAGE_KINDS]
-    assert names == ["FashionMNIST", "MNIST", "CIFAR10", "CIFAR100"]
+    for kind in map(DATASETS.__getitem__, IMAGE_DATASETS):
+        assert issubclass(kind, ImageData)
+        assert hasattr(torchvision.datasets, kind.torchvision)
     assert torchvision.models.resnet18(num_classes=3).fc.out_features == 3

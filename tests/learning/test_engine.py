@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from protocols.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Engine, Optimizer, Vector, checksums, draws
+from sim.learning.engine import Engine, Optimizer, Vector, checksums, sampler
 from sim.learning.engine.batches import draw_batches
-from sim.learning.engine.draws import TrainJob
-from sim.learning.engine.kernels import Kernel, choose_way
-from sim.learning.models import MODELS, architecture
+from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.sampler import TrainJob
+from sim.learning.engine.ways import choose_way
+from sim.learning.models import MODELS
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy
 from tests.learning.engines import (
     MODELS_AND_WAYS,
@@ -33,6 +34,7 @@ from tests.learning.engines import (
     small,
     torch_optimizer,
 )
+from tests.learning.sections import architecture
 
 COUNTS = [9, 6, 3, 11, 1]  # clients 2 and 4 have fewer samples than a batch
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
@@ -399,7 +401,7 @@ def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> N
         return trained, [float(loss) for loss in losses], gradients.numpy(), engine.statistics.batches
 
     whole = run()
-    monkeypatch.setattr(draws, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(sampler, "_CHUNK_BYTES", 1)
     cut = run()
     assert_close(cut[0], whole[0])
     np.testing.assert_allclose(cut[1], whole[1], rtol=1e-6)

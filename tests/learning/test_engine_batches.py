@@ -13,8 +13,8 @@ from scipy.stats import chisquare
 
 from sim.kernel.random import key
 from sim.learning.engine import samples
-from sim.learning.engine.batches import draw_batches, permute, shuffled_batches_of_one, sorted_permutations
-from sim.learning.engine.draws import Draw, SampleJob
+from sim.learning.engine.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
+from sim.learning.engine.sampler import BatchSampler, SampleJob
 from tests.learning.engines import client_data
 
 Permutations = Callable[[int, np.ndarray], np.ndarray]
@@ -152,7 +152,7 @@ def test_ragged_clients_get_their_own_samples_and_labels() -> None:
     """Rows are addressed by (client, position); neighbours of other sizes must not shift them."""
     data = client_data([5, 3, 9], label_maps=[[0, 1, 2], [1, 2, 0], [2, 1, 0]])
     subset = data.train
-    draw = Draw(subset, 3, "shuffled")
+    draw = BatchSampler(subset, 3, "shuffled")
     batches = draw.batches([SampleJob(client, key(1, client), 4) for client in (2, 0, 1)], skip=0, steps=2)
     assert batches.clients.tolist() == [2, 0, 1]
     assert batches.first is not None
@@ -177,7 +177,7 @@ def test_ragged_clients_get_their_own_samples_and_labels() -> None:
 def test_one_client_alone_draws_what_it_draws_among_others(count: int, batch_size: int) -> None:
     together = draw(KEYS[:3], [5, 3, 0], [count, count, 40], 7, batch_size, "shuffled")
     for client, first in enumerate([5, 3]):
-        alone = shuffled_batches_of_one(int(KEYS[client]), first, count, 7, batch_size)
+        alone = draw_batches_alone(int(KEYS[client]), first, count, 7, batch_size)
         assert alone.shape == (1, 7, batch_size)
         assert np.array_equal(alone[0], together[client])
 
@@ -194,7 +194,7 @@ def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
     for limit_bytes in (0, 2**20):
         monkeypatch.setattr(samples, "_STACKED_BYTES", limit_bytes)
         subset = client_data(counts, label_maps=maps).train
-        draw = Draw(subset, 3, sampling, views=views)
+        draw = BatchSampler(subset, 3, sampling, views=views)
         batches = draw.batches(jobs, skip=2, steps=2)
         whole = counts == [3, 3, 3] and sampling != "replacement"
         assert (subset.stacked is not None) == (limit_bytes > 0 and counts != [3, 4, 3])

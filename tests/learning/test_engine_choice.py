@@ -11,12 +11,12 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Optimizer, choice
 from sim.learning.engine.choice import CLIENTS_MAX, fastest_threads, fastest_way, usable_cores
-from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
 
-TIMES = {"dense": 5.0, "vmap": 3.0, "loop": 4.0, "compiled": 2.0}
-SLOW_AT_FIRST = {"vmap": 2.5, "compiled": 1e5}
+TIMES = {"dense": 5.0, "vmap": 3.0, "loop": 4.0}
+SLOW_AT_FIRST = {"vmap": 2.5}
 
 
 class Stopwatch:
@@ -44,7 +44,6 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
     stopwatch = Stopwatch()
     monkeypatch.setattr(choice, "_remembered", {})
     monkeypatch.setattr(choice, "time", stopwatch)
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: "a compiler")
     for method in ("gradients", "descend"):
         monkeypatch.setattr(Kernel, method, lambda *arguments: stopwatch.step(*arguments))
     return stopwatch
@@ -52,8 +51,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
 
 def fastest(model: str = "mlp", clients: int = 3, batch_size: int = 4, precision: str = "float32") -> str:
     data = client_data([6] * clients, shape=SHAPES[model])
-    draw = Draw(data.train, batch_size, "shuffled")
-    return fastest_way(small(model), objective_of(model), Optimizer(), draw, clients, precision)
+    sampler = BatchSampler(data.train, batch_size, "shuffled")
+    return fastest_way(small(model), objective_of(model), Optimizer(), sampler, clients, precision)
 
 
 def test_the_way_of_the_least_time_is_taken(watch: Stopwatch) -> None:
@@ -104,37 +103,14 @@ def test_a_way_without_room_is_not_taken(watch: Stopwatch) -> None:
         fastest(clients=2)
 
 
-def test_compiling_does_not_count(watch: Stopwatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: None)
-    assert fastest() == "compiled"
-    assert [way for way, _ in watch.calls].count("compiled") == 5, "one to compile, one to warm up, and three"
-    assert fastest("decoupled") == "compiled"
-
-
-def test_compiling_is_tried_only_where_it_may_gain(watch: Stopwatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: None)
-    assert fastest(clients=1) == fastest("cnn") == fastest("resnet9") == "vmap"
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: "a compiler")
-    assert fastest() == "vmap"
-    assert "compiled" not in {way for way, _ in watch.calls}
-
-
-@pytest.mark.parametrize("error", [UserError("torch.compile fails"), torch.OutOfMemoryError("CUDA")])
-def test_compiling_may_fail(watch: Stopwatch, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: None)
-    watch.fails = {"compiled": error}
-    assert fastest() == "vmap"
-
-
 @pytest.mark.parametrize("model", SHAPES)
 @pytest.mark.parametrize("optimizer", [Optimizer(), Optimizer("adam")], ids=str)
 def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For real, but for compiling; it leaves the global random numbers alone."""
+    """For real; it leaves the global random numbers alone."""
     monkeypatch.setattr(choice, "_remembered", {})
-    monkeypatch.setattr(choice, "missing_compiler", lambda device: "a compiler")
     before = torch.random.get_rng_state()
-    draw = Draw(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
-    way = fastest_way(small(model), objective_of(model), optimizer, draw, 2)
+    sampler = BatchSampler(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
+    way = fastest_way(small(model), objective_of(model), optimizer, sampler, 2)
     assert (model, way) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
 

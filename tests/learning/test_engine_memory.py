@@ -14,9 +14,9 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.arena import Arena
-from sim.learning.engine.draws import Draw
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.sampler import BatchSampler
 from tests.learning.engines import Jobs, client_data, new_engine
 
 CLIENTS = 7
@@ -179,7 +179,7 @@ def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.Monk
 
 
 def test_calls_on_cuda_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = Draw(client_data().train, 4, "shuffled")
+    draw = BatchSampler(client_data().train, 4, "shuffled")
     row_bytes = 4 * 16 + 8 * 1_000  # a batch of four samples; parameters and gradient
     assert draw.rows_at_once(1_000) == 16 * 2**20 // row_bytes
     monkeypatch.setattr(draw.subset, "x", SimpleNamespace(device=torch.device("cuda")))

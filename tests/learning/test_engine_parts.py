@@ -11,11 +11,11 @@ import torch
 from protocols.vectors import mix
 from sim.kernel.clock import run_virtual
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.models import architecture
 from sim.learning.objectives import cross_entropy
 from sim.run.compute import DeviceCompute, LearningSettings
 from sim.world.devices import CostModel, Device
 from tests.learning.engines import CLASSES, Jobs, client_data, generator, new_engine, own_samples
+from tests.learning.sections import architecture
 
 WIDTH = 6
 OPTIONS = {"backbone": "small-mlp", "features": 5, "projection_hidden": 4, "parts": ("prototypes",)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from torch import Tensor
 from sim.learning import evaluation
 from sim.learning.engine import ClientData
 from sim.learning.engine.kernels import Kernel
-from sim.learning.evaluation import accuracy_and_loss, distance_to_optimum, finite_rows
+from sim.learning.engine.samples import Subset
+from sim.learning.evaluation import finite_rows, measure_models
+from sim.learning.metrics.distance import DistanceToOptimum
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
     CLASSES,
@@ -28,6 +31,13 @@ from tests.learning.engines import (
 
 TEST_COUNTS = [7, 4, 0, 7, 1]
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
+
+
+def accuracy_and_loss(
+    kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    measured = measure_models("classification", kernel, rows, subset, clients)
+    return measured["accuracy"], measured["loss"]
 
 
 def data_for(model: str) -> ClientData:
@@ -176,7 +186,7 @@ def test_distance_to_the_optimum() -> None:
         label_maps=None,
     )
     rows = torch.tensor([[4.0, 5.0], [3.0, 1.0], [0.0, -3.0]])
-    assert distance_to_optimum(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
+    assert DistanceToOptimum().of_models(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
 
 
 @pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])

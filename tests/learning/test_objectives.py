@@ -5,8 +5,8 @@ import math
 import torch
 from torch.func import grad, vmap
 
-from sim.learning.models import architecture
 from sim.learning.objectives import OBJECTIVES, cross_entropy, quadratic
+from tests.learning.sections import architecture
 
 
 def test_objectives_are_found_by_task() -> None:

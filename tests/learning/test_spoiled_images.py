@@ -14,8 +14,10 @@ import pytest
 
 from sim.errors import UserError
 from sim.files import input_file
-from sim.learning import image_checks, vision
-from sim.learning.data_files import read_images
+from sim.learning import vision
+from sim.learning.data.image_checks import ImageKind
+from sim.learning.data.mnist import Mnist
+from tests.learning.sections import read_images
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (6, 28, 28), dtype=np.uint8)
@@ -182,8 +184,8 @@ def test_a_small_file_that_becomes_large_is_refused(
 
 
 def test_a_whole_set_whose_parts_are_swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = image_checks.ImageKind((1, 28, 28), 10, train=3, test=6)
-    monkeypatch.setitem(image_checks.IMAGE_KINDS, "mnist", small)  # type: ignore[arg-type]
+    small = ImageKind((1, 28, 28), 10, train=3, test=6)
+    monkeypatch.setattr(Mnist, "kind", small)
     mnist(tmp_path)
     with pytest.raises(UserError, match="6 training and 3 test images, the other way around"):
         read_images("mnist", tmp_path)

@@ -349,7 +349,7 @@ def test_overrides_stand_beside_the_comment_and_are_escaped(tmp_path):
     run.write_summary({**run.summary(), "overrides": ["network.loss=0.2", 'run.name="<i>"', "run.seed=7"]})
     heading = words(write_report(run).read_text()).split("</header>")[0]
     assert "<code>--set network.loss=0.2</code>" in heading
-    assert "<code>--set run.name=&quot;&lt;i&gt;&quot;</code>" in heading
+    assert "<code>--set run.name=&#34;&lt;i&gt;&#34;</code>" in heading
     assert "about the file as it is" in heading
 
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from sim.results.page import document
+from sim.results.report import write_report
 from sim.results.style import DARK, LIGHT, colour
+from tests.results.synthetic import write_run
 
 SCHEMES = {"light": LIGHT, "dark": DARK}
 
@@ -62,8 +63,8 @@ def test_what_lies_behind_the_timeline_is_the_colour_of_down():
     assert all(scheme["down"] == scheme["page"] for scheme in SCHEMES.values())
 
 
-def test_both_schemes_are_in_the_page_and_every_colour_that_is_used_has_a_value():
-    page = document("title", "")
+def test_both_schemes_are_in_the_page_and_every_colour_that_is_used_has_a_value(tmp_path):
+    page = write_report(write_run(tmp_path, evaluations=1, steps=2)).read_text()
     assert LIGHT.keys() == DARK.keys()
     light, dark = page.split("@media (prefers-color-scheme: dark)")[:2]
     assert all(f"--{name}: {value};" in light for name, value in LIGHT.items())

@@ -2,16 +2,17 @@ import re
 
 import pytest
 
-from sim.results import table
-from sim.results.table import MOST_OPEN_ROWS, Cell
+from sim.results import blocks
+from sim.results.blocks import MOST_OPEN_ROWS, Cell, Numbers, Table
+from sim.results.page import rendered
 
 
 def test_numbers_carry_the_values_by_which_they_are_sorted():
     rows = [
-        ["a<b>", table.seconds(90.0), table.share(None)],
-        ["c", Cell("never", float("inf")), table.share(0.5)],
+        ["a<b>", blocks.seconds(90.0), blocks.share(None)],
+        ["c", Cell("never", float("inf")), blocks.share(0.5)],
     ]
-    page = table.table(["<name>", "time", "share"], rows, "things")
+    page = rendered(Table(["<name>", "time", "share"], rows, "things"))
     assert "<button>&lt;name&gt;</button>" in page
     assert "<td>a&lt;b&gt;</td><td class=number data-v=90>1\N{NO-BREAK SPACE}min\N{NO-BREAK SPACE}30" in page
     assert "<td class=number>\N{EN DASH}</td>" in page, "what is unknown has no value"
@@ -20,7 +21,7 @@ def test_numbers_carry_the_values_by_which_they_are_sorted():
 
 @pytest.mark.parametrize("count", [1, MOST_OPEN_ROWS, MOST_OPEN_ROWS + 1, 300])
 def test_long_tables_are_closed_and_can_be_searched(count):
-    page = table.table(["name"], [[f"row {number}"] for number in range(count)], "rows", "in order")
+    page = rendered(Table(["name"], [[f"row {number}"] for number in range(count)], "rows", "in order"))
     assert page.startswith("<details open>") == (count <= MOST_OPEN_ROWS)
     assert f"Table of the {count:,} rows, in order" in page
     assert ('<input type="search"' in page) == (count >= 10)
@@ -28,11 +29,11 @@ def test_long_tables_are_closed_and_can_be_searched(count):
 
 
 def test_what_is_left_out_of_an_enormous_table_is_said(monkeypatch):
-    monkeypatch.setattr(table, "MOST_ROWS", 20)
-    page = table.table(["name"], [[f"row {number}"] for number in range(1234)], "rows")
+    monkeypatch.setattr(blocks, "MOST_ROWS", 20)
+    page = rendered(Table(["name"], [[f"row {number}"] for number in range(1234)], "rows"))
     assert len(re.findall("<td>row", page)) == 20
     assert "The first 20 of 1,234 rows." in page
 
 
 def test_plain_tables_are_escaped():
-    assert "<td>&lt;i&gt;</td><td class=number>&amp;</td>" in table.plain_table([["<i>", "&"]])
+    assert "<td>&lt;i&gt;</td><td class=number>&amp;</td>" in rendered(Numbers([("", [("<i>", "&")])]))

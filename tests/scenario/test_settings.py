@@ -16,11 +16,11 @@ from protocols.settings import (
     Size,
     default,
 )
+from sim.learning.partitions.mapl import MaplClusters
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import EvaluateEvery, Run
-from sim.settings.data import Dirichlet, ImageData, Mapl
 from sim.world.distributions import Constant, LogNormal
 from sim.world.topology import Complete
 from tests.world.quantities import constant
@@ -124,16 +124,10 @@ def test_shorthands_stand_for_tables() -> None:
     assert isinstance(Network.model_validate({"latency": table, **links}).latency, LogNormal)
 
 
-def test_image_data_knows_its_number_of_classes() -> None:
-    partition = Dirichlet(kind="dirichlet", alpha=0.5)
-    assert ImageData(name="cifar-100", partition=partition).classes == 100
-    assert ImageData(name="digits", partition=partition).classes == 10
-
-
 def test_the_smaller_amount_matters_only_where_amounts_differ() -> None:
-    assert Mapl(kind="mapl", scenario=1, images_per_class=50).images_per_class == 50
+    assert MaplClusters(kind="mapl", scenario=1, images_per_class=50).images_per_class == 50
     with pytest.raises(ValidationError, match="at most images_per_class"):
-        Mapl(kind="mapl", scenario=3, images_per_class=50)
+        MaplClusters(kind="mapl", scenario=3, images_per_class=50)
 
 
 def test_devices_need_exactly_one_cost() -> None:

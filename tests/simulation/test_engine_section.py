@@ -15,7 +15,6 @@ import torch
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.choice import usable_cores
-from sim.learning.engine.compiled import missing_compiler
 from sim.learning.engine.kernels import Kernel
 from sim.results.store import RunDirectory
 from sim.run import engine as engine_of
@@ -44,8 +43,7 @@ def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch:
     assert second.directory.name == first.directory.name
 
 
-def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.learning.engine.choice.missing_compiler", lambda device: "a compiler")
+def test_a_real_measurement(tmp_path: Path) -> None:
     assert run(tmp_path, QUADRATIC, FASTEST).summary["engine"]["ways"][0] in ("vmap", "loop")
 
 
@@ -138,40 +136,6 @@ def test_a_run_is_the_same_on_any_number_of_cores(tmp_path: Path) -> None:
         [directory] = (tmp_path / cores).iterdir()
         hashes.add(RunDirectory.load(directory).summary()["trace_hash"])
     assert len(hashes) == 1
-
-
-COMPILED = "engine.way=compiled"
-
-
-def test_compiling_needs_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda command: None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    scenario = load(tmp_path, DIGITS, COMPILED)
-    for attempt in (check, build, lambda asked: run_scenario(asked, out=tmp_path / "runs")):
-        with pytest.raises(UserError, match=r'engine\.way = "compiled": .*needs a C\+\+ compiler'):
-            attempt(scenario)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_failing_compiler_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: torch.Tensor) -> None:
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr("sim.learning.engine.compiled.missing_compiler", lambda device: None)
-    monkeypatch.setattr(torch, "compile", lambda graph, **options: fail)
-    with pytest.raises(UserError, match=r"torch.compile fails for logistic-regression.*no luck"):
-        run(tmp_path, DIGITS, COMPILED)
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(missing_compiler(torch.device("cpu")) is not None, reason="there is no C++ compiler")
-def test_a_compiled_run_is_named_and_repeatable(tmp_path: Path) -> None:
-    first, second = (run(tmp_path, DIGITS, COMPILED).summary for _ in range(2))
-    assert first["engine"]["ways"] == ["compiled"]
-    assert first["trace_hash"] == second["trace_hash"]
-    batched = run(tmp_path, DIGITS, "engine.way=vmap").summary
-    assert first["accuracy"]["mean"] == pytest.approx(batched["accuracy"]["mean"], abs=0.02)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")

@@ -64,7 +64,7 @@ def draw_batches(
     return drawn
 
 
-def shuffled_batches_of_one(key: int, first_step: int, count: int, steps: int, batch_size: int) -> np.ndarray:
+def draw_batches_alone(key: int, first_step: int, count: int, steps: int, batch_size: int) -> np.ndarray:
     """As `draw_batches` for one client, "shuffled": [1, steps, batch_size]. It remembers epochs' orders."""
     if not batch_size < count <= max(_SORTED_MAX, 4 * batch_size):
         keys, first, counts = np.array([key], np.uint64), np.array([first_step]), np.array([count])

@@ -10,13 +10,12 @@ from collections.abc import Callable, Hashable, Iterable
 import numpy as np
 import torch
 
-from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine.compiled import missing_compiler
-from sim.learning.engine.draws import Draw
-from sim.learning.engine.kernels import Kernel, possible_ways
+from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.sampler import BatchSampler
+from sim.learning.engine.ways import possible_ways
 from sim.learning.objectives import Objective
 
 CLIENTS_MAX = 32
@@ -33,31 +32,28 @@ def fastest_way(
     architecture: Architecture,
     objective: Objective,
     optimizer: Optimizer,
-    draw: Draw,
+    sampler: BatchSampler,
     clients: int,
     precision: str = "float32",
 ) -> str:
-    """The way of `sim.learning.engine.kernels` that does a training step of a batch in the least time.
+    """The way of `sim.learning.engine.ways` that does a training step of a batch in the least time.
 
-    The batch is like those of a run with so many `clients` that draw their samples by `draw`. Each way that
-    the model allows is measured once per process for what its speed depends on, and the fastest remembered.
-    Compiling is left out of the measured time, and tried only where it may gain something (`_worth_trying`).
+    The batch is like those of a run with so many `clients` whose batches `sampler` draws. Each way that the
+    model allows is measured once per process for what its speed depends on, and the fastest remembered.
     UserError if no way fits in memory.
     """
-    clients = _clients_measured(clients, draw, architecture)
-    device = draw.subset.x.device
+    clients = _clients_measured(clients, sampler, architecture)
+    device = sampler.subset.x.device
     identity = (
         (architecture.key, objective, optimizer.is_plain, precision),
-        (clients, draw.views * draw.batch_size, tuple(draw.subset.x.shape[1:])),
+        (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
         (device, torch.get_num_threads()),
     )
     if identity not in _remembered:
         seconds = {}
         for way in possible_ways(architecture, objective):
-            if way == "compiled" and not _worth_trying(architecture, clients, device):
-                continue
-            step = training_step(Kernel(architecture, objective, way, precision), optimizer, draw, clients)
-            seconds[way] = math.inf if way == "compiled" and not _compiles(step) else _seconds(step, device)
+            step = training_step(Kernel(architecture, objective, way, precision), optimizer, sampler, clients)
+            seconds[way] = _seconds(step, device)
         fastest = min(seconds, key=seconds.__getitem__)
         if seconds[fastest] == math.inf:
             raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
@@ -93,43 +89,22 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
     return threads
 
 
-def _worth_trying(architecture: Architecture, clients: int, device: torch.device) -> bool:
-    """Whether to try compiling, which takes tens of seconds.
-
-    Not without a compiler. A single client's steps are never compiled, and convolutions take a CPU minutes to
-    compile, to be no faster than in a loop (measured).
-    """
-    slow = device.type == "cpu" and architecture.has_convolution
-    return clients > 1 and not slow and missing_compiler(device) is None
+def _clients_measured(clients: int, sampler: BatchSampler, architecture: Architecture) -> int:
+    return min(clients, CLIENTS_MAX, sampler.rows_at_once(architecture.numel))
 
 
-def _compiles(step: Callable[[], object]) -> bool:
-    """Whether the compiler takes the step; it is compiled then."""
-    try:
-        step()
-    except UserError:
-        return False
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    return True
-
-
-def _clients_measured(clients: int, draw: Draw, architecture: Architecture) -> int:
-    return min(clients, CLIENTS_MAX, draw.rows_at_once(architecture.numel))
-
-
-def training_step(kernel: Kernel, optimizer: Optimizer, draw: Draw, clients: int) -> Callable[[], object]:
+def training_step(
+    kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, clients: int
+) -> Callable[[], object]:
     """What a training step of so many clients, or as many as are measured, costs.
 
     Left out is what all ways share: the augmentation and the optimizer's part.
     """
-    clients = _clients_measured(clients, draw, kernel.architecture)
-    subset, device = draw.subset, draw.subset.x.device
+    clients = _clients_measured(clients, sampler, kernel.architecture)
+    subset, device = sampler.subset, sampler.subset.x.device
     numbers = np.arange(clients)
     # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
-    positions = np.tile(np.arange(draw.batch_size), draw.views) % subset.counts[numbers][:, None]
+    positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
     x, y = subset.gather(numbers, positions)
     initial = kernel.architecture.initial(torch.Generator().manual_seed(0))
     flat = initial.to(device).repeat(clients, 1)

@@ -38,9 +38,9 @@ class ClassMeans(Operation):
         return self.classes * self.features
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        return (torch.stack([self._of_one(node) for node in nodes]),)
+        return (torch.stack([self._class_means(node) for node in nodes]),)
 
-    def _of_one(self, node: Node) -> Tensor:
+    def _class_means(self, node: Node) -> Tensor:
         client = np.array([node.payload])
         atom = node.inputs[0]
         flat = atom.arena.data[atom.row]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
+from sim.learning.engine.way import Way
 from sim.learning.objectives import Objective, cross_entropy
 
 
@@ -30,7 +31,7 @@ class Layer:
 Parts = list[tuple[Tensor, Tensor]]
 
 
-class DenseChain:
+class DenseChain(Way):
     """Linear layers with a ReLU between each two, behind a flattening of the input.
 
     flat: parameters [N, P]; x: samples [N, B, ...]; y: classes [N, B]; row n of each belongs to client n. For
@@ -40,35 +41,30 @@ class DenseChain:
     and `dtype=` below, which do nothing otherwise.
     """
 
-    def __init__(self, layers: tuple[Layer, ...]) -> None:
-        self.layers = layers
+    def __init__(self, architecture: Architecture, objective: Objective) -> None:
+        super().__init__(architecture, objective)
+        offsets = {part.name: part.offset for part in architecture.slices}
+        self.layers = tuple(
+            Layer(part.in_features, part.out_features, offsets[f"{name}.weight"], offsets[f"{name}.bias"])
+            for name, part in architecture.module.named_children()
+            if isinstance(part, nn.Linear)
+        )
         self._minus_one = torch.full((1, 1, 1), -1.0)
 
-    @staticmethod
-    def of(architecture: Architecture, objective: Objective) -> DenseChain | None:
-        """The chain that this architecture is, under cross-entropy; None for all others."""
+    @classmethod
+    def suits(cls, architecture: Architecture, objective: Objective) -> bool:
         module = architecture.module
         if objective is not cross_entropy or not isinstance(module, nn.Sequential):
-            return None
+            return False
         flatten, *others = module.children()
         linear, relus = others[::2], others[1::2]
-        if (
-            type(flatten) is not nn.Flatten
-            or (flatten.start_dim, flatten.end_dim) != (1, -1)
-            or len(linear) != len(relus) + 1
-            or any(type(part) is not nn.Linear or part.bias is None for part in linear)
-            or any(type(part) is not nn.ReLU for part in relus)
-        ):
-            return None
-        offsets = {part.name: part.offset for part in architecture.slices}
-        layers = []
-        for place, part in enumerate(linear):
-            assert isinstance(part, nn.Linear)
-            name = f"{1 + 2 * place}"
-            layers.append(
-                Layer(part.in_features, part.out_features, offsets[f"{name}.weight"], offsets[f"{name}.bias"])
-            )
-        return DenseChain(tuple(layers))
+        return (
+            type(flatten) is nn.Flatten
+            and (flatten.start_dim, flatten.end_dim) == (1, -1)
+            and len(linear) == len(relus) + 1
+            and all(type(part) is nn.Linear and part.bias is not None for part in linear)
+            and all(type(part) is nn.ReLU for part in relus)
+        )
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Class scores [N, B, K]."""
@@ -89,10 +85,7 @@ class DenseChain:
         return gradient, None
 
     def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
-        """One step of plain SGD, in place, without ever making the gradient one vector.
-
-        rate: one for all, or [N, 1].
-        """
+        """Without ever making the gradient one vector."""
         parts, batch = self._parts(flat), -float(y.shape[1])
         # In float32 in both cases: a client's numbers do not depend on the others' rates.
         factor = float(np.float32(rate) / np.float32(batch)) if isinstance(rate, float) else rate / batch

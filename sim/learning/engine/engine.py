@@ -16,9 +16,8 @@ from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.class_means import ClassMeans
-from sim.learning.engine.draws import Draw, SampleJob, TrainJob
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
-from sim.learning.engine.kernels import Kernel, choose_way
+from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
 from sim.learning.engine.operations import (
     Clip,
@@ -32,7 +31,9 @@ from sim.learning.engine.operations import (
 )
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
+from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
+from sim.learning.engine.ways import choose_way
 from sim.learning.objectives import Objective
 
 Interned = TypeVar("Interned", bound=Hashable)
@@ -66,8 +67,8 @@ class Engine:
     """Deferred, batched computation for all clients of a run.
 
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
-    all pending nodes that somebody still holds, level by level, one call per group. `way` is one of
-    `sim.learning.engine.kernels.WAYS`; with `deferred=False` each job is computed as soon as it is submitted.
+    all pending nodes that somebody still holds, level by level, one call per group. `way` is "auto" or one of
+    `sim.learning.engine.ways.WAYS`; with `deferred=False` each job is computed as soon as it is submitted.
     `precision`: see `Kernel`.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
@@ -167,10 +168,10 @@ class Engine:
         """The first equal object seen, so that nodes of a group share one operation."""
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
-    def training(self, kernel: Kernel, optimizer: Optimizer, draw: Draw) -> Train:
-        """The operation that trains on batches of `draw`."""
+    def training(self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler) -> Train:
+        """The operation that trains on batches of `sampler`."""
         arena = self._arena(kernel.architecture.numel)
-        return self.intern(Train(kernel, optimizer, draw, arena, self._scalars))
+        return self.intern(Train(kernel, optimizer, sampler, arena, self._scalars))
 
     def train(
         self,
@@ -194,8 +195,8 @@ class Engine:
         terms = start.shortened(START_TERMS_MAX)
         factors, inputs = tuple(terms.values()), tuple(terms)
         if slots:
-            own = self._zeros(slots * width) if state is None else self._input(state, slots * width)
-            inputs = (*inputs, own)
+            previous = self._zeros(slots * width) if state is None else self._input(state, slots * width)
+            inputs = (*inputs, previous)
         if anchors:
             inputs = (*inputs, *[self._input(anchor, width) for anchor in anchors])
         if anchors or Coefficient in map(type, factors):

@@ -340,8 +340,8 @@ def _accumulate(terms: dict[Atom, Factor], addends: Terms, factor: float) -> boo
 
     Atoms that cancel are dropped: this is what makes `params + (trained - params)` exact.
     """
-    for atom, own in addends.items():
-        addend = own * factor if type(own) is float else _scale(own, factor)
+    for atom, added in addends.items():
+        addend = added * factor if type(added) is float else _scale(added, factor)
         present = terms.get(atom)
         if present is None:
             if addend != 0.0:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor, to_device
-from sim.learning.engine.draws import Draw, TrainJob
 from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.sampler import BatchSampler, TrainJob
 
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
@@ -166,18 +166,18 @@ class Train(Operation):
 
     kernel: Kernel
     optimizer: Optimizer
-    draw: Draw
+    sampler: BatchSampler
     arena: Arena
     scalars: Arena
 
     @property
     def subject(self) -> str:
-        return f"a training step of {_model(self.kernel, self.draw)}"
+        return f"a training step of {_model(self.kernel, self.sampler)}"
 
     def rows_at_once(self) -> int:
         if self.kernel.way == "loop":
             return 1  # all steps of a client before the next one: what it needs stays in the cache
-        return self.draw.rows_at_once(self.kernel.architecture.numel)
+        return self.sampler.rows_at_once(self.kernel.architecture.numel)
 
     def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
         if len(nodes) == 1:
@@ -236,8 +236,8 @@ class Train(Operation):
             while steps[active - 1] <= step:
                 active -= 1
             if step % _STEPS_DRAWN == 0:
-                batches = self.draw.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
-            x, y = self.draw.samples(batches, step % _STEPS_DRAWN, active)
+                batches = self.sampler.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
+            x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
             now = _first(params, active)
             if done is None:
                 self.kernel.descend(now, x, y, _first(rate, active))
@@ -245,20 +245,24 @@ class Train(Operation):
             gradient, untrained = self.kernel.training_gradients(now, x, y)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
-            its_state = None if state is None else _first(state, active)
-            its_rate = _first(rate, active)
-            assert isinstance(its_rate, Tensor)
-            self.optimizer.apply(now, gradient, its_state, _first(done, active) + step, its_rate)
-            self.kernel.settle(now, untrained)
+            assert isinstance(rate, Tensor)
+            self.optimizer.apply(
+                now,
+                gradient,
+                None if state is None else _first(state, active),
+                _first(done, active) + step,
+                _first(rate, active),
+            )
+            self.kernel.architecture.set_untrained(now, untrained)
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
-        if all([own == (1.0,) for own in starts]):
+        if all([factors == (1.0,) for factors in starts]):
             return gather_inputs(nodes, 0)
         return weighted_sum(self.arena, self.scalars, _first_rows(nodes, starts), starts)
 
     def _state(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
-        atoms = [node.inputs[len(own)] for node, own in zip(nodes, starts, strict=True)]
+        atoms = [node.inputs[len(factors)] for node, factors in zip(nodes, starts, strict=True)]
         return atoms[0].arena.gather([atom.row for atom in atoms])
 
     def _pull(
@@ -269,8 +273,8 @@ class Train(Operation):
         if not any(factors):
             return None
         rows: list[int] = []
-        for node, strengths, own in zip(nodes, factors, starts, strict=True):
-            first = len(own) + (1 if self.optimizer.slots else 0)
+        for node, strengths, start in zip(nodes, factors, starts, strict=True):
+            first = len(start) + (1 if self.optimizer.slots else 0)
             rows += [atom.row for atom in node.inputs[first : first + len(strengths)]]
         anchor = weighted_sum(self.arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
@@ -279,7 +283,9 @@ class Train(Operation):
 
 def _first_rows(nodes: list[Node], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
     """Of each node, the rows of as many inputs as it has factors; in one list."""
-    return [atom.row for node, own in zip(nodes, factors, strict=True) for atom in node.inputs[: len(own)]]
+    return [
+        atom.row for node, terms in zip(nodes, factors, strict=True) for atom in node.inputs[: len(terms)]
+    ]
 
 
 def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
@@ -296,42 +302,42 @@ def _first(values: T, count: int) -> T:
 
 
 @dataclass(frozen=True)
-class _OnOneBatch(Operation):
+class _BatchOperation(Operation):
     """Something about the parameters and one batch of each client."""
 
     kernel: Kernel
-    draw: Draw
+    sampler: BatchSampler
 
     @property
     def subject(self) -> str:
-        return f"a {type(self).__name__.lower()} of {_model(self.kernel, self.draw)}"
+        return f"a {type(self).__name__.lower()} of {_model(self.kernel, self.sampler)}"
 
     def rows_at_once(self) -> int:
-        return self.draw.rows_at_once(self.kernel.architecture.numel)
+        return self.sampler.rows_at_once(self.kernel.architecture.numel)
 
     def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [N, P], samples [N, views * B, ...] and targets [N, views * B]."""
         jobs = [node.payload for node in nodes]
-        return gather_inputs(nodes, 0), *self.draw.samples(self.draw.batches(jobs, 0, 1), 0, len(jobs))
+        return gather_inputs(nodes, 0), *self.sampler.samples(self.sampler.batches(jobs, 0, 1), 0, len(jobs))
 
 
-class Gradient(_OnOneBatch):
+class Gradient(_BatchOperation):
     """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         return (self.kernel.gradients(*self.inputs(nodes)),)
 
 
-class Loss(_OnOneBatch):
+class Loss(_BatchOperation):
     """Mean loss over one batch (which may be a client's whole subset), as a scalar [N, 1]."""
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         return (self.kernel.losses(*self.inputs(nodes))[:, None],)
 
 
-def _model(kernel: Kernel, draw: Draw) -> str:
+def _model(kernel: Kernel, sampler: BatchSampler) -> str:
     architecture = kernel.architecture
-    return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {draw.batch_size:,} samples"
+    return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
 
 
 def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:

@@ -4,6 +4,8 @@ Every section is frozen and refuses unknown keys. After validation quantities ar
 """
 
 from protocols.settings import Settings
+from sim.learning.data import Data
+from sim.learning.models import Model
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -13,7 +15,6 @@ from sim.scenario.sections.protocol import ProtocolChoice
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
-from sim.settings.data import Data, Model
 from sim.world.churn_processes import ChurnProcess
 
 

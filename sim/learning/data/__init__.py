@@ -1,0 +1,30 @@
+"""The data sets: a class each, with its keys in the section `[data]`, its shapes, and how it is made.
+
+To add one: a file with its class, and the class in `Data`. Torch is imported by what makes tensors alone, so
+that a scenario is read and refused without it.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.learning.data.cifar import Cifar10, Cifar100
+from sim.learning.data.dataset import DataSection, Dataset, LabelledData
+from sim.learning.data.digits import Digits
+from sim.learning.data.images import ImageData
+from sim.learning.data.mnist import FashionMnist, Mnist
+from sim.learning.data.quadratic import QuadraticData
+from sim.settings.shared import tagged
+
+Data = Annotated[
+    Digits | FashionMnist | Mnist | Cifar10 | Cifar100 | QuadraticData, Field(discriminator="name")
+]
+
+DATASETS: Mapping[str, type[DataSection]] = tagged(Data)
+"""The class of each data set, by name."""
+
+IMAGE_DATASETS = tuple(name for name, kind in DATASETS.items() if issubclass(kind, ImageData))
+"""The names of those of images."""
+
+__all__ = ["DATASETS", "IMAGE_DATASETS", "Data", "DataSection", "Dataset", "LabelledData", "QuadraticData"]

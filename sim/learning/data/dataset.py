@@ -1,0 +1,104 @@
+"""What a data set is: a section of the scenario, which makes tensors, and who owns which of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from protocols.settings import Count, SettingError, Settings
+from sim.learning.partitions import Partition, PartitionKind
+from sim.learning.partitions.dealing import Labels
+from sim.settings.shared import ShareBelowOne
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows = tuple[np.ndarray, ...]
+"""Numbers of samples, int64, of each client."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """All samples of a data set, on the CPU.
+
+    train_x, test_x: float32 [n, *input_shape]; train_y, test_y: int64 [n]. scaling: mean and standard
+    deviation per channel of images [C, H, W], which hold (pixel - mean) / std with pixels in [0, 1]; None for
+    other data.
+    """
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.train_x.shape[1:])
+
+
+class DataSection(Settings):
+    """The section `[data]` with one data set: its keys, what is known of it before it is read, and itself."""
+
+    task: ClassVar[str]
+    """One of `sim.learning.tasks.TASKS`: what is minimised, and what models are judged by."""
+    classes: ClassVar[int]
+    """Number of classes K; 0 where samples have none."""
+    input_shape: ClassVar[tuple[int, ...] | None]
+    """Shape of one sample; None where the keys decide it."""
+
+    name: str
+    """The data set."""
+
+    @property
+    def is_images(self) -> bool:
+        """Whether a sample is an image [C, H, W]."""
+        return self.input_shape is not None and len(self.input_shape) == 3
+
+    @abstractmethod
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        """What does not fit so many clients; keys begin with `data`."""
+
+    @abstractmethod
+    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+        """The samples. Raises UserError, for missing or unreadable files say; see `data_folder`."""
+
+    @abstractmethod
+    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
+        """Who owns which training and test samples, and the rows that each holds back for validation."""
+
+
+class LabelledData(DataSection):
+    """Samples with class labels, which a partition shares out to the clients."""
+
+    task = "classification"
+
+    partition: PartitionKind
+    """Who gets which samples: a kind, or a table with its settings."""
+    test_samples: Count | None = None
+    """At most so many test samples per client."""
+    validation_share: ShareBelowOne = 0.0
+    """Share of each client's training samples that it holds back for its own validation."""
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        return self.partition.misfits(clients, self.classes, self.name)
+
+    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
+        labels = Labels(dataset.train_y.numpy(), dataset.test_y.numpy(), self.classes)
+        partition = self.partition.deal(labels, clients, seed)
+        if self.test_samples is not None:
+            partition = partition.cap_test(self.test_samples, seed)
+        if self.validation_share:
+            return partition.hold_back(self.validation_share, seed)
+        return partition, no_validation(clients)
+
+
+def no_validation(clients: int) -> Rows:
+    """No rows for anybody."""
+    return (np.empty(0, dtype=np.int64),) * clients

@@ -1,0 +1,40 @@
+"""The data set that is built in."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from sim.learning.data.dataset import Dataset, LabelledData
+
+
+class Digits(LabelledData):
+    """1,797 handwritten digits, 8x8 pixels as 64 numbers, 10 classes; built in."""
+
+    classes = 10
+    input_shape = (64,)
+
+    name: Literal["digits"]
+    """The data set."""
+
+    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+        """Those of scikit-learn.
+
+        A fixed fifth of every class is the test part, whatever the scenario's seed, so that runs of different
+        seeds are tested on the same samples. All pixels share one mean and one standard deviation.
+        """
+        import torch
+        from sklearn.datasets import load_digits  # takes a second to import, and only this data set needs it
+
+        bunch = load_digits()
+        pixels = torch.from_numpy(bunch.data / 16).float()
+        labels = torch.from_numpy(bunch.target.astype(np.int64))
+        rng = np.random.Generator(np.random.Philox(key=1797))
+        test = np.zeros(len(labels), dtype=bool)
+        for label in range(10):
+            members = rng.permutation(np.flatnonzero(bunch.target == label))
+            test[members[: round(len(members) / 5)]] = True
+        train = torch.from_numpy(~test)
+        std, mean = torch.std_mean(pixels[train], correction=0)
+        x = (pixels - mean) / std
+        return Dataset(x[train], labels[train], x[~train], labels[~train])

@@ -1,0 +1,159 @@
+"""Data sets of images: where their files lie below the data folder, and how they become tensors."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.files.data_folder import FOLDER_VARIABLE, data_folder
+from sim.files.input_file import InputFile
+from sim.learning.data.dataset import Dataset, LabelledData
+from sim.learning.data.image_checks import ImageKind, require_parts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DOWNLOAD_ERRORS = (OSError, RuntimeError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """Raw images uint8 [n, channels, height, width] and labels int64 [n]."""
+
+    train_x: np.ndarray
+    train_y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A folder with the files of a data set, any of which may be compressed as .gz or .xz."""
+
+    key: str
+    path: Path
+
+    def file(self, name: str) -> InputFile:
+        """The file called so, compressed or not."""
+        return InputFile(self.key, self.variant(name) or self.path / name)
+
+    def variant(self, name: str) -> Path | None:
+        """The path under which the file exists: as it is, with .gz, or with .xz."""
+        variants = (self.path / f"{name}{suffix}" for suffix in ("", ".gz", ".xz"))
+        return next((variant for variant in variants if os.path.exists(variant)), None)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One place below the data folder where a data set may lie: the files it must have, and their reader."""
+
+    folder: str
+    files: tuple[str, ...]
+    read: Callable[[ImageFolder, ImageKind], ImageArrays]
+
+
+class ImageData(LabelledData):
+    """Images with class labels, from files; normalised per channel by the training part's statistics."""
+
+    kind: ClassVar[ImageKind]
+    layouts: ClassVar[tuple[Layout, ...]]
+    torchvision: ClassVar[str]
+    """The class of torchvision.datasets that downloads it."""
+
+    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+        return normalised(self.read(data_dir, download=download))
+
+    def read(self, data_dir: Path | None, *, download: bool = True) -> ImageArrays:
+        """The files from `data_dir`, else from the folder in COTERIE_DATA, else from ./data.
+
+        A set that is missing is downloaded into that folder. Raises UserError when that is not possible or
+        not wanted, and for files that are damaged or not this data set's; the message says where the files
+        were looked for and what to put where, or which file has what that may not be there.
+        """
+        from sim.learning import vision
+
+        folder, chosen_by = data_folder(data_dir)
+        layout = self._find(folder)
+        failure = "nothing is downloaded here (coterie run downloads it)"
+        if layout is None and download:
+            try:
+                with _leaving_no_empty_folders(folder):
+                    vision.download(self.torchvision, folder)
+            except _DOWNLOAD_ERRORS as error:
+                failure = f"it could not be downloaded ({type(error).__name__}: {error})"
+            else:
+                layout = self._find(folder)
+                failure = "it was downloaded, but not found afterwards"
+        if layout is None:
+            looked_at = "\n".join(
+                f"  {folder / place.folder}: {', '.join(place.files)}" for place in self.layouts
+            )
+            raise UserError(
+                f'data.name = "{self.name}": files not found in {folder} ({chosen_by}), and {failure}.\n'
+                "Put the files of one of these lines there (each may be compressed as .gz or .xz), or name "
+                f"another folder by --data-dir or {FOLDER_VARIABLE}:\n{looked_at}"
+            )
+        found = ImageFolder(f'data.name = "{self.name}"', folder / layout.folder)
+        arrays = layout.read(found, self.kind)
+        require_parts(InputFile(found.key, found.path), arrays.train_x, arrays.test_x, self.kind)
+        return arrays
+
+    def _find(self, folder: Path) -> Layout | None:
+        for layout in self.layouts:
+            place = ImageFolder("", folder / layout.folder)
+            if all(place.variant(file) is not None for file in layout.files):
+                return layout
+        return None
+
+
+@contextmanager
+def _leaving_no_empty_folders(root: Path) -> Iterator[None]:
+    """Where this fails, folders at `root` that it made and left without a file are removed."""
+    before = {root, *root.rglob("*")} if root.is_dir() else set()
+    try:
+        yield
+    except BaseException:
+        for folder in sorted({root, *root.rglob("*")} - before, reverse=True):  # the deepest first
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        raise
+
+
+def normalised(arrays: ImageArrays) -> Dataset:
+    """Images as float32, each channel by the mean and standard deviation of the training part."""
+    import torch
+
+    mean, std = channel_statistics(arrays.train_x)
+    shape = (1, -1, 1, 1)
+
+    def scaled(images: np.ndarray) -> Tensor:
+        x = torch.from_numpy(images.astype(np.float32)).div_(255)
+        return x.sub_(torch.tensor(mean).float().view(shape)).div_(torch.tensor(std).float().view(shape))
+
+    return Dataset(
+        scaled(arrays.train_x),
+        torch.from_numpy(arrays.train_y),
+        scaled(arrays.test_x),
+        torch.from_numpy(arrays.test_y),
+        (tuple(mean.tolist()), tuple(std.tolist())),
+    )
+
+
+def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation per channel, float64 [C], of the pixels / 255 of images uint8 [n, C, H, W].
+
+    Counting the 256 possible values keeps both exact, at a fraction of the memory that floats would take.
+    """
+    counts = np.stack([np.bincount(channel.reshape(-1), minlength=256) for channel in images.swapaxes(0, 1)])
+    values = np.arange(256) / 255
+    pixels = counts.sum(axis=1)
+    mean = counts @ values / pixels
+    return mean, np.sqrt(counts @ values**2 / pixels - mean**2)

@@ -1,0 +1,21 @@
+"""What the observer evaluates, a class each.
+
+To add one: a file with its class, and an object of it in `METRICS`.
+"""
+
+from collections.abc import Mapping
+
+from sim.learning.metrics.accuracy import Accuracy
+from sim.learning.metrics.distance import DistanceToOptimum
+from sim.learning.metrics.loss import CrossEntropy
+from sim.learning.metrics.metric import Metric, ParameterMetric, SampleMetric
+
+METRICS: Mapping[str, tuple[Metric, ...]] = {
+    "classification": (Accuracy(), CrossEntropy()),
+    "quadratic": (DistanceToOptimum(),),
+}
+"""By the task of the data; the first is what models are judged by."""
+
+NAMES = frozenset(metric.name for metrics in METRICS.values() for metric in metrics)
+
+__all__ = ["METRICS", "NAMES", "Metric", "ParameterMetric", "SampleMetric"]

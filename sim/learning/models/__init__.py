@@ -1,0 +1,52 @@
+"""The models: a class each, with its keys in the section `[model]`, what it fits, and its module.
+
+To add one: a file with its class, and the class in `Model`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from protocols.settings import SettingError
+from sim.learning.data import DATASETS, DataSection
+from sim.learning.models.cnn import Cnn
+from sim.learning.models.decoupled import Decoupled
+from sim.learning.models.inputs import one_of, require_images
+from sim.learning.models.logistic_regression import LogisticRegression
+from sim.learning.models.mlp import Mlp
+from sim.learning.models.model import ModelSection
+from sim.learning.models.point import Point
+from sim.learning.models.resnet9 import ResNet9
+from sim.settings.shared import tagged
+
+Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Decoupled | Point, Field(discriminator="name")]
+
+MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
+"""The class of each model, by name."""
+
+
+def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingError]:
+    """What a model and the data that it is to learn from have against each other."""
+    if model.task == data.task:
+        yield from model.misfits(data)
+        return
+    fitting = [name for name, kind in MODELS.items() if kind.task == data.task]
+    problem = f'must be "{fitting[0]}" for data.name = "{data.name}"'
+    if len(fitting) > 1:
+        meant = " or ".join(f'"{name}"' for name, kind in DATASETS.items() if kind.task == model.task)
+        problem = f'only for data.name = {meant}, this is "{data.name}"; must be one of {", ".join(fitting)}'
+    yield SettingError("model.name", model.name, problem)
+
+
+def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
+    """UserError for a model of images where the samples are none, or too small."""
+    if model.smallest_image is not None:
+        others = [
+            name for name, kind in MODELS.items() if kind.task == model.task and not kind.smallest_image
+        ]
+        instead = f"model.name = {one_of(others)}"
+        require_images(f'model.name = "{model.name}"', input_shape, model.smallest_image, instead)
+
+
+__all__ = ["MODELS", "Decoupled", "Model", "ModelSection", "model_misfits", "require_fit"]

@@ -1,0 +1,53 @@
+"""Which backbones of decoupled models there are, and which client gets which."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from sim.kernel.random import stream
+
+# The small ones are ours, for quick experiments; the others are MAPL's.
+BACKBONES: Mapping[str, int | None] = {
+    "small-mlp": None,
+    "deep-mlp": None,
+    "small-cnn": 8,
+    "deep-cnn": 8,
+    "small-resnet": 8,
+    "alexnet": 16,
+    "resnet18": 28,
+    "shufflenet": 28,
+    "googlenet": 28,
+}
+"""The sides that images need at least; None for a backbone that takes samples of any shape."""
+
+ANY_SHAPE = tuple(name for name, smallest_image in BACKBONES.items() if smallest_image is None)
+
+if TYPE_CHECKING:
+    BackboneName = str
+else:
+    BackboneName = Literal[tuple(BACKBONES)]
+
+
+def client_backbones(
+    assign: str, backbones: Sequence[str], count: int, seed: int, speeds: Sequence[float]
+) -> list[str]:
+    """The backbone of each of `count` clients.
+
+    assign: "in-turn": client i has number i mod len(backbones). "random": each draws its own, from a stream
+    of its own. "by-speed": the slowest clients have the first backbone, the fastest the last, each backbone
+    the same number of clients but for rounding; `speeds` [count], larger is faster, is used for this alone.
+    ValueError for another `assign`.
+    """
+    kinds = len(backbones)
+    if assign == "in-turn":
+        return [backbones[client % kinds] for client in range(count)]
+    if assign == "random":
+        return [backbones[int(stream(seed, "backbone", client).integers(kinds))] for client in range(count)]
+    if assign != "by-speed":
+        raise ValueError(f'backbones are assigned "in-turn", "random" or "by-speed", not {assign!r}')
+    if len(speeds) != count:
+        raise ValueError(f"{len(speeds)} speeds for {count} clients")
+    slowest_first = sorted(range(count), key=lambda client: (speeds[client], client))
+    chosen = [""] * count
+    for rank, client in enumerate(slowest_first):
+        chosen[client] = backbones[rank * kinds // count]
+    return chosen

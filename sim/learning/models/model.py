@@ -1,0 +1,61 @@
+"""What a model is: a section of the scenario, which makes a module."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from protocols.settings import SettingError, Settings
+from sim.learning.data import DataSection
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sim.learning.architecture import Architecture
+
+
+class ModelSection(Settings):
+    """The section `[model]` with one model: its keys, what it can be trained on, and itself."""
+
+    task: ClassVar[str] = "classification"
+    """Of the data sets that it fits."""
+    smallest_image: ClassVar[int | None] = None
+    """Height and width that images need at least; None for a model that takes samples of any shape."""
+
+    initialisation: Literal["shared", "independent"] = "shared"
+    """Whether all clients start from the same parameters or each from its own."""
+    name: str
+
+    def misfits(self, data: DataSection) -> Iterator[SettingError]:
+        """What speaks against data of the model's task; keys begin with `model`."""
+        yield from ()
+
+    @abstractmethod
+    def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The module for samples of this shape; on the meta device it is ready to be an `Architecture`."""
+
+    def architecture(self, input_shape: tuple[int, ...], classes: int) -> Architecture:
+        """The model as a function of one vector; UserError if it does not take such samples."""
+        options = self.model_dump(exclude={"name", "initialisation"})
+        return self._as_architecture(lambda: self.module(input_shape, classes), options, input_shape, classes)
+
+    def _as_architecture(
+        self,
+        module: Callable[[], nn.Module],
+        options: dict[str, Any],
+        input_shape: tuple[int, ...],
+        classes: int,
+    ) -> Architecture:
+        """The module as a function of one vector; equal `options` make equal architectures."""
+        import torch
+
+        from sim.learning.architecture import Architecture
+
+        settings = [
+            f"{option}={value if isinstance(value, str | int) else list(value)}"
+            for option, value in options.items()
+        ]
+        key = f"{self.name}({', '.join(settings)}) {input_shape} -> {classes}"
+        with torch.device("meta"):
+            return Architecture(module(), key, input_shape)

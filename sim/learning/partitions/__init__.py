@@ -1,0 +1,31 @@
+"""Who owns which samples: a class for each kind of heterogeneity, with its keys in the scenario.
+
+To add one: a file with its class, and the class in `PartitionKind`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from sim.learning.partitions.classes_per_client import ClassesPerClient
+from sim.learning.partitions.dirichlet import Dirichlet
+from sim.learning.partitions.disjoint_clusters import DisjointClusters
+from sim.learning.partitions.iid import Iid
+from sim.learning.partitions.mapl import MaplClusters
+from sim.learning.partitions.partition import Partition, PartitionSection
+from sim.learning.partitions.permuted_clusters import PermutedClusters
+from sim.settings.shared import kind_alone, tagged
+
+PartitionKind = Annotated[
+    Annotated[
+        Iid | Dirichlet | ClassesPerClient | PermutedClusters | DisjointClusters | MaplClusters,
+        Field(discriminator="kind"),
+    ],
+    kind_alone("iid"),
+]
+
+PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)
+"""The class of each kind, by name."""
+
+__all__ = ["PARTITIONS", "Partition", "PartitionKind", "PartitionSection"]

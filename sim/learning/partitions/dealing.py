@@ -1,0 +1,91 @@
+"""What partitions are made of: sizes, clusters, and ways to deal out samples, each to one client at most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.kernel.random import stream
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels int64 [n] of a data set's train and test parts, each in 0 .. classes - 1."""
+
+    train: np.ndarray
+    test: np.ndarray
+    classes: int
+
+
+def even_sizes(total: int, parts: int) -> list[int]:
+    """`total` in `parts` whole numbers as equal as possible, the larger ones first."""
+    return [total // parts + (part < total % parts) for part in range(parts)]
+
+
+def cluster_members(sizes: Sequence[int]) -> list[range]:
+    """Consecutive numbers 0, 1, ... in blocks of these sizes."""
+    return [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def membership(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The cluster of each client, for clusters of these sizes in blocks: sizes 2, 1 give 0, 0, 1."""
+    return tuple(k for k, size in enumerate(sizes) for _ in range(size))
+
+
+def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
+    """For each class, the indices of its samples, ascending."""
+    return [np.flatnonzero(labels == label) for label in range(classes)]
+
+
+def check_enough(available: int, clients: int, samples_per_client: int) -> None:
+    """Raises UserError if the `available` samples are too few."""
+    if samples_per_client < 1 or clients * samples_per_client > available:
+        raise UserError(
+            f"data.partition.samples_per_client = {samples_per_client}: {clients} clients share {available} "
+            f"training samples, so allowed are 1 to {available // clients}"
+        )
+
+
+def check_nobody_empty(train: Sequence[np.ndarray]) -> None:
+    """Raises UserError naming the first client without samples."""
+    for i, rows in enumerate(train):
+        if len(rows) == 0:
+            raise UserError(
+                f"data.partition: no sample is left for client {i}; use fewer clients, or samples_per_client"
+            )
+
+
+def deal(rows: np.ndarray, clients: int, samples_per_client: int | None) -> tuple[np.ndarray, ...]:
+    """The shuffled `rows` in consecutive parts: of the given size, or everything in equal parts."""
+    if samples_per_client is None:
+        parts = np.array_split(rows, clients)
+        check_nobody_empty(parts)
+    else:
+        check_enough(len(rows), clients, samples_per_client)
+        parts = [rows[i * samples_per_client : (i + 1) * samples_per_client] for i in range(clients)]
+    return tuple(np.sort(part) for part in parts)
+
+
+class ClassPools:
+    """The training samples of each class in random order, to be taken from the front."""
+
+    def __init__(self, labels: Labels, seed: int) -> None:
+        self.rows = [
+            stream(seed, "partition", "class", label).permutation(rows)
+            for label, rows in enumerate(rows_by_class(labels.train, labels.classes))
+        ]
+        self.left = np.array([len(rows) for rows in self.rows])
+
+    def take(self, label: int, count: int) -> np.ndarray:
+        """The next `count` samples of the class; raises UserError if there are fewer."""
+        if count > self.left[label]:
+            raise UserError(
+                f"data.partition: class {label} has {len(self.rows[label])} training samples, of which "
+                f"{self.left[label]} are left where a client needs {count}; "
+                "use fewer clients, or fewer samples for each"
+            )
+        start = len(self.rows[label]) - self.left[label]
+        self.left[label] -= count
+        return self.rows[label][start : start + count]

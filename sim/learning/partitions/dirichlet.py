@@ -1,0 +1,101 @@
+"""Mixtures of classes drawn from a Dirichlet distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import PositiveFloat
+
+from protocols.settings import Count, Within
+from sim.errors import UserError
+from sim.kernel.random import stream
+from sim.learning.partitions.dealing import ClassPools, Labels, check_enough, rows_by_class
+from sim.learning.partitions.partition import Partition, Sampled
+
+_ATTEMPTS_MAX = 1000
+
+
+class Dirichlet(Sampled):
+    """Each client's mixture of classes is drawn from a Dirichlet distribution."""
+
+    kind: Literal["dirichlet"]
+    alpha: Annotated[PositiveFloat, Within(0.001, 1_000_000)]
+    """Concentration: small means few classes per client, large means iid."""
+    min_samples: Count = 2
+    """No client has fewer training samples."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Class mixes from a symmetric Dirichlet distribution; a smaller `alpha` sets clients further apart.
+
+        With `samples_per_client`, each client draws its mix of classes from Dir(alpha) over the classes (Hsu,
+        Qi and Brown 2019); where a class runs out, the rest is drawn from the others. Without, each class is
+        split over the clients by shares from Dir(alpha) over the clients (Yurochkin et al. 2019), and redrawn
+        until everyone has `min_samples`. The test samples of a client are as many as can have its train
+        samples' mix of classes.
+        """
+        pools = ClassPools(labels, seed)
+        if self.samples_per_client is None:
+            train = _split_classes(pools, clients, seed, self.alpha, self.min_samples)
+        else:
+            check_enough(len(labels.train), clients, self.samples_per_client)
+            train = tuple(
+                _draw_mix(pools, stream(seed, "partition", "mix", i), self.alpha, self.samples_per_client)
+                for i in range(clients)
+            )
+        by_class = rows_by_class(labels.test, labels.classes)
+        test = (
+            _test_like(by_class, labels.train[rows], stream(seed, "partition", "test", i))
+            for i, rows in enumerate(train)
+        )
+        return Partition(train, tuple(test))
+
+
+def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: int) -> np.ndarray:
+    mix = rng.dirichlet(np.full(len(pools.rows), alpha))
+    parts = []
+    while count:
+        weights = np.where(pools.left > 0, mix, 0.0)
+        if weights.sum() == 0:  # the client's own classes are all used up
+            weights = (pools.left > 0).astype(float)
+        drawn = np.minimum(rng.multinomial(count, weights / weights.sum()), pools.left)
+        parts += [pools.take(label, int(number)) for label, number in enumerate(drawn) if number]
+        count -= int(drawn.sum())
+    return np.sort(np.concatenate(parts))
+
+
+def _split_classes(
+    pools: ClassPools, clients: int, seed: int, alpha: float, min_samples: int
+) -> tuple[np.ndarray, ...]:
+    if clients * min_samples > sum(map(len, pools.rows)):
+        raise UserError(
+            f"data.partition.min_samples = {min_samples}: {clients} clients share "
+            f"{sum(map(len, pools.rows))} training samples, too few for so many each"
+        )
+    rng = stream(seed, "partition", "shares")
+    class_sizes = np.array([len(rows) for rows in pools.rows])
+    for _ in range(_ATTEMPTS_MAX):
+        shares = rng.dirichlet(np.full(clients, alpha), size=len(class_sizes))
+        ends = np.rint(np.cumsum(shares, axis=1) * class_sizes[:, None]).astype(int)
+        if np.diff(ends, axis=1, prepend=0).sum(axis=0).min() >= min_samples:
+            pieces = [np.split(rows, end[:-1]) for rows, end in zip(pools.rows, ends, strict=True)]
+            return tuple(np.sort(np.concatenate(part)) for part in zip(*pieces, strict=True))
+    raise UserError(
+        f"data.partition.alpha = {alpha}: each of {_ATTEMPTS_MAX} draws gave one of the "
+        f"{clients} clients fewer than min_samples = {min_samples}; "
+        "use a larger alpha, a smaller min_samples, or samples_per_client"
+    )
+
+
+def _test_like(
+    by_class: Sequence[np.ndarray], train_labels: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """As many of the test samples as can have the mix of classes in `train_labels`, up to rounding."""
+    train_counts = np.bincount(train_labels, minlength=len(by_class))
+    test_counts = np.array([len(rows) for rows in by_class])
+    mine = np.flatnonzero(train_counts)
+    scale = np.min(test_counts[mine] / train_counts[mine])
+    wanted = np.rint(train_counts * scale).astype(int)
+    drawn = [rng.permutation(by_class[label])[: wanted[label]] for label in mine.tolist()]
+    return np.sort(np.concatenate(drawn))

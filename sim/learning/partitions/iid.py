@@ -1,0 +1,27 @@
+"""Every client from the same distribution."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from sim.kernel.random import stream
+from sim.learning.partitions.dealing import Labels, deal
+from sim.learning.partitions.partition import Partition, Sampled
+
+
+class Iid(Sampled):
+    """Every client draws from the same distribution."""
+
+    kind: Literal["iid"]
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Uniformly at random: `samples_per_client` each, or equal parts; tested on everything."""
+        return deal_at_random(labels, clients, seed, self.samples_per_client)
+
+
+def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
+    """The training samples shuffled and dealt; everybody is tested on all test samples."""
+    rows = stream(seed, "partition", "rows").permutation(len(labels.train))
+    return Partition(deal(rows, clients, samples_per_client), (np.arange(len(labels.test)),) * clients)

@@ -1,0 +1,115 @@
+"""What a partition is, and what all kinds of them have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pydantic import model_validator
+
+from protocols.settings import Count, SettingError, Settings
+from sim.errors import UserError
+from sim.kernel.random import stream
+from sim.learning.partitions.dealing import Labels, even_sizes
+from sim.settings.shared import cluster_misfits, exactly_one
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What each client owns, by client number.
+
+    train, test: indices int64 into the data set's parts. clusters: each client's true cluster, None where
+    none is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None where all see
+    the data set's own.
+    """
+
+    train: tuple[np.ndarray, ...]
+    test: tuple[np.ndarray, ...]
+    clusters: tuple[int, ...] | None = None
+    label_maps: tuple[np.ndarray, ...] | None = None
+
+    def cap_test(self, limit: int, seed: int) -> Partition:
+        """The same with at most `limit` test samples per client, drawn at random."""
+        drawn = (
+            rows
+            if len(rows) <= limit
+            else np.sort(stream(seed, "partition", "cap-test", i).choice(rows, limit, replace=False))
+            for i, rows in enumerate(self.test)
+        )
+        return replace(self, test=tuple(drawn))
+
+    def hold_back(self, share: float, seed: int) -> tuple[Partition, tuple[np.ndarray, ...]]:
+        """Split each client's train samples into (partition with the rest, its own validation samples).
+
+        `share` of the samples (0 < share < 1, rounded, at least one) are held back. Raises UserError if
+        nothing is left to train on.
+        """
+        kept, held_back = [], []
+        for i, rows in enumerate(self.train):
+            count = max(1, round(share * len(rows)))
+            if count >= len(rows):
+                raise UserError(
+                    f"data.validation_share = {share}: leaves client {i}, who owns {len(rows)} samples, "
+                    "none to train on"
+                )
+            mixed = stream(seed, "partition", "validation", i).permutation(rows)
+            held_back.append(np.sort(mixed[:count]))
+            kept.append(np.sort(mixed[count:]))
+        return replace(self, train=tuple(kept)), tuple(held_back)
+
+
+class PartitionSection(Settings):
+    """How samples are shared out: a kind, its keys, and the sharing out itself.
+
+    Training samples are never shared: each belongs to one client at most. Test samples are: every client is
+    tested on all test samples that fit its own distribution. Where `samples_per_client` is given, what a
+    client owns depends on the seed and on the clients before it only, so that adding a client at the end
+    changes nobody else's data.
+    """
+
+    @abstractmethod
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Who owns which samples; UserError where there are too few."""
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        """What does not fit so many clients and classes of the data set called `data`."""
+        yield from ()
+
+
+class Sampled(PartitionSection):
+    """Kinds that can give each client equally many samples."""
+
+    samples_per_client: Count | None = None
+    """Training samples of each client; by default everything is shared out."""
+
+
+class Clustered(Sampled):
+    """Kinds of clusters of clients, in blocks."""
+
+    clusters: Count | None = None
+    """Number of clusters, as equal in size as possible."""
+    sizes: tuple[Count, ...] | None = None
+    """Clients in each cluster, instead of `clusters`."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Clustered:
+        exactly_one(self, "clusters", "sizes")
+        return self
+
+    def cluster_sizes(self, clients: int) -> list[int]:
+        """How many clients are in each cluster."""
+        if self.sizes is not None:
+            return list(self.sizes)
+        assert self.clusters is not None
+        return even_sizes(clients, self.clusters)
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        return cluster_misfits("data.partition.clusters", self.clusters, self.sizes, clients)
+
+
+def more_than_classes(key: str, value: object, classes: int, data: str) -> SettingError:
+    """Of a number, or of as many sizes, that is larger than the number of classes."""
+    problem = f'must be at most the number of classes of "{data}", {classes}'
+    return SettingError(f"data.partition.{key}", value, problem)

@@ -1,0 +1,71 @@
+"""Data sets, partitions and models made as the sections of a scenario make them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sim.learning.architecture import Architecture
+from sim.learning.data import DATASETS, Dataset, QuadraticData
+from sim.learning.data.images import ImageArrays, ImageData
+from sim.learning.models import MODELS, Decoupled, ModelSection, require_fit
+from sim.learning.partitions import PARTITIONS, Partition
+from sim.learning.partitions.dealing import Labels
+
+
+def partition(kind: str) -> Callable[..., Partition]:
+    """The function (labels, clients, seed, **keys) -> partition of a kind."""
+
+    def deal(labels: Labels, clients: int, seed: int, **keys: Any) -> Partition:
+        return PARTITIONS[kind].model_validate({"kind": kind, **keys}).deal(labels, clients, seed)
+
+    return deal
+
+
+def image_data(name: str) -> ImageData:
+    found = DATASETS[name].model_validate({"name": name, "partition": "iid"})
+    assert isinstance(found, ImageData)
+    return found
+
+
+def read_images(name: str, data_dir: Path | None, *, download: bool = True) -> ImageArrays:
+    return image_data(name).read(data_dir, download=download)
+
+
+def load_images(name: str, data_dir: Path | None = None) -> Dataset:
+    return image_data(name).load(1, 0, data_dir, download=True)
+
+
+def digits() -> Dataset:
+    section = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"})
+    return section.load(1, 0, None, download=False)
+
+
+def quadratic(*, clients: int, seed: int, **keys: Any) -> tuple[Dataset, Partition]:
+    section = QuadraticData(name="quadratic", **keys)
+    data = section.load(clients, seed, None, download=False)
+    return data, section.share_out(data, clients, seed)[0]
+
+
+def model(name: str, keys: dict[str, Any]) -> tuple[ModelSection, dict[str, Any]]:
+    """The section, and what else decides the module: of a decoupled model its backbone and parts."""
+    if name != "decoupled":
+        return MODELS[name].model_validate({"name": name, **keys}), {}
+    chosen = {"backbone": "small-mlp", "parts": ()} | {
+        key: keys[key] for key in ("backbone", "parts") if key in keys
+    }
+    rest = {key: value for key, value in keys.items() if key not in chosen}
+    return Decoupled(name="decoupled", backbones=(str(chosen["backbone"]),), **rest), chosen
+
+
+def architecture(name: str, keys: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> Architecture:
+    section, chosen = model(name, keys)
+    require_fit(section, input_shape)
+    return section.architecture(input_shape, classes, **chosen)
+
+
+def module(name: str, keys: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """With PyTorch's own initialisation."""
+    section, chosen = model(name, keys)
+    return section.module(input_shape, classes, **chosen)
