@@ -19,16 +19,7 @@ from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
-from sim.learning.engine.operations import (
-    Clip,
-    Dot,
-    Gradient,
-    Loss,
-    Mix,
-    Operation,
-    Rows,
-    Train,
-)
+from sim.learning.engine.operations import Clip, Dot, Gradient, Loss, Mix, Operation, Rows, Train
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
