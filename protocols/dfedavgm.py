@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols import settings as base
 from protocols.dpsgd import DPSGD
-from protocols.member import Requirement, common_start
-from protocols.settings import Count
-from protocols.vectors import Vector
+from protocols.framework import settings as base
+from protocols.framework.member import Requirement, common_start
+from protocols.framework.settings import Count
+from protocols.framework.vectors import Vector
 
 
 class DFedAvgMSettings(DPSGD.Settings):

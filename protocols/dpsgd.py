@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols import learner
-from protocols.mathematics import metropolis_weights
-from protocols.rounds import RoundLearner, RoundModel
-from protocols.settings import Count, PositiveDuration, default
-from protocols.vectors import Vector, mix
+from protocols.framework import learner
+from protocols.framework.mathematics import metropolis_weights
+from protocols.framework.settings import Count, PositiveDuration, default
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.rounds import RoundLearner, RoundModel
 
 _ATTEMPTS = 4
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protocols.server_rounds import RoundClient, RoundServer, RoundSettings, Task
-from protocols.vectors import Vector, mix
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, Task
 
 
 @dataclass(frozen=True)

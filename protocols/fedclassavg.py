@@ -9,7 +9,7 @@ neural networks" (2022), with client i's backbone theta_i and head phi_i:
 
 Only heads travel, as in FedSim. The anchor phi of the last term lies in the model's part "head_anchor"; a
 client that has had none yet trains without that term. For the losses and what differs in them see
-`protocols.local_losses.ContrastiveClassifier`.
+`protocols.shared.local_losses.ContrastiveClassifier`.
 
 Differences to the paper: its code has each client train alone for E epochs before the first round, and then
 begins with one client's initial head; here the first round does the former, and its average follows.
@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from protocols import settings as base
 from protocols.fedsim import FedSim, FedSimServer, FedSimSettings
-from protocols.local_losses import ContrastiveClassifier
-from protocols.settings import PositiveWeight, Weight
-from protocols.vectors import Vector
+from protocols.framework import settings as base
+from protocols.framework.settings import PositiveWeight, Weight
+from protocols.framework.vectors import Vector
+from protocols.shared.local_losses import ContrastiveClassifier
 
 
 class FedClassAvgSettings(FedSimSettings):

@@ -22,12 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protocols import learner
-from protocols import settings as base
-from protocols.local_losses import FeaturePrototypes
-from protocols.server_rounds import PartsClient, RoundServer, RoundSettings, Task
-from protocols.settings import Weight
-from protocols.vectors import Vector, mix
+from protocols.framework import learner
+from protocols.framework import settings as base
+from protocols.framework.settings import Weight
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.local_losses import FeaturePrototypes
+from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, Task
 
 
 @dataclass(frozen=True)

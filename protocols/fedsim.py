@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from protocols.server_rounds import PartsClient, RoundServer, RoundSettings, Task
-from protocols.vectors import Vector, mix
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, Task
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from protocols import learner
-from protocols.settings import Count, PositiveDuration, default
-from protocols.vectors import Vector, mix
+from protocols.framework import learner
+from protocols.framework.settings import Count, PositiveDuration, default
+from protocols.framework.vectors import Vector, mix
 
 
 @dataclass(frozen=True)

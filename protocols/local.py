@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols import learner
-from protocols.settings import Count
+from protocols.framework import learner
+from protocols.framework.settings import Count
 
 
 class Local(learner.Learner):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols import settings as base
+from protocols.framework import settings as base
+from protocols.framework.member import Requirement, common_start
 from protocols.mapl import MAPL
-from protocols.member import Requirement, common_start
 
 
 class MaplPlus(MAPL):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols import learner
-from protocols import settings as base
 from protocols.fedavg import FedAvg, FedAvgServer
+from protocols.framework import learner
+from protocols.framework import settings as base
 
 
 class Oracle(FedAvg):

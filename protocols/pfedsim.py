@@ -29,12 +29,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protocols import learner
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.framework import learner
+from protocols.framework.settings import CountOrZero
+from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
-from protocols.server_rounds import Task
-from protocols.settings import CountOrZero
-from protocols.vectors import Vector, mix
+from protocols.shared.server_rounds import Task
 
 _SIMILARITY_MAX = 0.9999
 

@@ -4,10 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from actors.message import PeerUnavailable
-from protocols.learner import Learner
-from protocols.settings import Duration
-from protocols.vectors import Vector
+from protocols import Duration, Learner, PeerUnavailable, Vector
 
 
 @dataclass(frozen=True)

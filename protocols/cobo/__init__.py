@@ -18,7 +18,7 @@ however old. To update w_ij it asks that one peer, which evaluates its gradient 
 back with its model; the asker does the same, moves the weight, and tells the peer by how much. Each end
 starts an update with half the pair's probability per iteration; what is sampled while the last one is on its
 way, or in vain because messages were lost, it owes, and starts it later. Nothing is ever locked: both ends
-may be at updates of their pair at the same time, and each counts (`protocols.pair_ledger`).
+may be at updates of their pair at the same time, and each counts (`protocols.shared.pair_ledger`).
 
 In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th pull in a row towards one and the same model weighs 1/k, so that the old model of a slow,
@@ -27,7 +27,7 @@ In bad weather (options of this form; what they bring is measured in docs/protoc
   its pull and its weight in the learned graph count in proportion to that: w = 1 at the start means that
   nobody knows, and who is too slow, or hears too little, to find out must not be pulled by all.
 - `gradients_when_behind`: a client that is slower than its peers (median) spends its device on itself rather
-  than on their pairs (`protocols.allowance`).
+  than on their pairs (`protocols.shared.allowance`).
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),

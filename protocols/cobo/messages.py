@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.pair_ledger import Account
-from protocols.vectors import Scalar, Vector
+from protocols.framework.vectors import Scalar, Vector
+from protocols.shared.pair_ledger import Account
 
 
 @dataclass(frozen=True)

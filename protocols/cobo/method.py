@@ -8,7 +8,7 @@ from protocols.cobo.messages import LatestModel, PairResult
 from protocols.cobo.rounds import GradientRounds
 from protocols.cobo.settings import CoBoSettings
 from protocols.cobo.updates import PairUpdates
-from protocols.vectors import Scalar, Vector
+from protocols.framework.vectors import Scalar, Vector
 
 
 class CoBo(GradientRounds, PairUpdates):

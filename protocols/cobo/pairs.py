@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protocols import learner
 from protocols.cobo.messages import LatestModel
 from protocols.cobo.settings import CoBoSettings, expected_updates
-from protocols.mathematics import project_on_simplex
-from protocols.pair_ledger import Account, Ledger
-from protocols.rounds import RoundLearner
-from protocols.vectors import Scalar
+from protocols.framework import learner
+from protocols.framework.mathematics import project_on_simplex
+from protocols.framework.vectors import Scalar
+from protocols.shared.pair_ledger import Account, Ledger
+from protocols.shared.rounds import RoundLearner
 
 
 @dataclass

@@ -8,8 +8,8 @@ from dataclasses import replace
 from protocols.cobo.messages import RoundGradient, RoundGradientWanted
 from protocols.cobo.pairs import PairLearner
 from protocols.cobo.settings import pair_probability
-from protocols.mathematics import shared_uniform
-from protocols.rounds import RoundModel, delay_s
+from protocols.framework.mathematics import shared_uniform
+from protocols.shared.rounds import RoundModel, delay_s
 
 
 class GradientRounds(PairLearner):

@@ -7,8 +7,15 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols import learner
-from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, Weight, default
+from protocols.framework import learner
+from protocols.framework.settings import (
+    Count,
+    PositiveDuration,
+    PositiveWeight,
+    SettingError,
+    Weight,
+    default,
+)
 
 
 class CoBoSettings(learner.Settings):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols import learner
-from protocols.allowance import GradientAllowance
 from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.pairs import Pair, PairLearner
 from protocols.cobo.settings import CoBoSettings, pair_probability
-from protocols.vectors import Vector
+from protocols.framework import learner
+from protocols.framework.vectors import Vector
+from protocols.shared.allowance import GradientAllowance
 
 OWED_MAX = 10
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""

@@ -16,7 +16,7 @@ from protocols.mapl.messages import (
     is_next,
 )
 from protocols.mapl.neighbours import Neighbours
-from protocols.rounds import delay_s
+from protocols.shared.rounds import delay_s
 
 K = TypeVar("K", bound=Knowledge)
 

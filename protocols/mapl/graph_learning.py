@@ -41,7 +41,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protocols.mathematics import project_on_simplex
+from protocols.framework.mathematics import project_on_simplex
 
 Floats = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.vectors import Vector
+from protocols.framework.vectors import Vector
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RoundKnowledge(Knowledge):
     """What a neighbour waits for in the synchronous form.
 
     `wanted`: whether the sender waits for the receiver's; else it only answers, and wants no answer to that.
-    `repeated`, `attempt` and `delayed` are those of `protocols.rounds.RoundModel`.
+    `repeated`, `attempt` and `delayed` are those of `protocols.shared.rounds.RoundModel`.
     """
 
     wanted: bool = True

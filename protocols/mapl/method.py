@@ -8,13 +8,13 @@ from functools import reduce
 
 import numpy as np
 
-from protocols import settings as base
-from protocols.local_losses import PersonalizedModelLoss
+from protocols.framework import settings as base
+from protocols.framework.vectors import mix
 from protocols.mapl.exchange import KnowledgeExchange
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
 from protocols.mapl.messages import Knowledge
 from protocols.mapl.settings import MaplSettings
-from protocols.vectors import mix
+from protocols.shared.local_losses import PersonalizedModelLoss
 
 
 class MAPL(KnowledgeExchange):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from protocols import learner
+from protocols.framework import learner
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 from protocols.mapl.settings import MaplSettings
 

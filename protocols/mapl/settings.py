@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols import learner
+from protocols.framework import learner
+from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 from protocols.mapl.graph_learning import GraphLearning
-from protocols.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 
 
 class MaplSettings(learner.Settings):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from protocols.objectives import Embedding, Parameters
+from protocols.framework.objectives import Embedding, Parameters
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.objectives import Model, Parameters
+from protocols.framework.objectives import Model, Parameters
 
 Objective = Callable[[Model, Parameters, Tensor, Tensor], Tensor]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocols import vectors
+from protocols.framework import vectors
 from sim.run.compute import DeviceCompute
 from sim.scenario.sections.run import ClientBudget
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from protocols.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
+from protocols.framework.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
 from sim.kernel.clock import VirtualLoop

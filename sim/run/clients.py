@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
 from sim.run.budget import Work

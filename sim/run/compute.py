@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from protocols import learner, vectors
+from protocols.framework import learner, vectors
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.class_means import ClassMeans

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
-from protocols.learner import Learner, Server
+from protocols.framework.learner import Learner, Server
 from protocols.membership.view import MembershipView
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine

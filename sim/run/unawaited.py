@@ -8,12 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import actors
-import protocols.learner
+import protocols.framework.learner
 from actors.place import written
 
 _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
 # Where Python notices it only because a call has ended there: no place for anybody to look at.
-_MACHINERY = (str(Path(__file__).parents[1]), str(Path(actors.__file__).parent), protocols.learner.__file__)
+_MACHINERY = (
+    str(Path(__file__).parents[1]),
+    str(Path(actors.__file__).parent),
+    protocols.framework.learner.__file__,
+)
 
 
 @contextmanager

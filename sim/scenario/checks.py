@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.message import describe
-from protocols.settings import SettingError, Settings
+from protocols.framework.settings import SettingError, Settings
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
@@ -16,7 +16,7 @@ from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner
+    from protocols.framework.learner import Learner
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:

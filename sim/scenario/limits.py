@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from actors.units import DURATION
-from protocols.settings import SettingError, Settings
+from protocols.framework.settings import SettingError, Settings
 from sim.scenario.sections import Sections
 from sim.world.churn_processes import PoissonChurn
 from sim.world.distributions import RandomQuantity

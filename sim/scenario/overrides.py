@@ -10,7 +10,7 @@ from sim.scenario.reading import parse_toml
 from sim.scenario.refusals import keys_of, nearest, one_line, show
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner
+    from protocols.framework.learner import Learner
 
 Key = tuple[str, ...]
 
@@ -53,7 +53,7 @@ def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str])
 
 
 def _has_servers(learner: "type[Learner]") -> bool:
-    from protocols.learner import Learner  # imports torch, as whoever has a class of it has done
+    from protocols.framework.learner import Learner  # imports torch, as whoever has a class of it has done
 
     return getattr(learner.servers, "__func__", None) is not getattr(Learner.servers, "__func__", None)
 

@@ -8,13 +8,13 @@ from pydantic import ValidationError
 
 from actors.message import describe
 from actors.place import of_error, own_line, written
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 from sim.errors import UserError
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner, Requirement, ServerPlan
-    from protocols.objectives import Objective
+    from protocols.framework.learner import Learner, Requirement, ServerPlan
+    from protocols.framework.objectives import Objective
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
 _CALLED = ("heard", "peer_changed", "finish_iteration", "weights", "objective", "requirements", "servers")
@@ -62,7 +62,7 @@ def objective_of(kind: "type[Learner]", settings: Settings) -> "Objective | None
 
 def requirements_of(kind: "type[Learner]", settings: Settings) -> "list[Requirement]":
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
-    from protocols.learner import Requirement
+    from protocols.framework.learner import Requirement
 
     found = called(kind, "requirements", settings)
     if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
@@ -73,7 +73,7 @@ def requirements_of(kind: "type[Learner]", settings: Settings) -> "list[Requirem
 
 def server_plans(kind: "type[Learner]", plans: Any) -> "list[ServerPlan]":
     """The servers that a protocol named. Raises UserError for what are none."""
-    from protocols.learner import ServerPlan
+    from protocols.framework.learner import ServerPlan
 
     if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
         shown = f"{plans!r:.60}"

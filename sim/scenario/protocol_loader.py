@@ -21,15 +21,9 @@ from sim.scenario.refusals import nearest, one_line
 from sim.scenario.sources import sources_of_file
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner
+    from protocols.framework.learner import Learner
 
 _FOLDER = Path(protocols.__path__[0])
-_NOT_A_PROTOCOL = {
-    "compute",
-    "learner",
-    "member",
-    "settings",
-}  # named like their classes
 
 
 def list_protocols() -> dict[str, str]:
@@ -42,7 +36,7 @@ def list_protocols() -> dict[str, str]:
     files |= {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")}
     for module, path in sorted(files.items()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        if module not in _NOT_A_PROTOCOL and any(_is_named_after(name, module) for name in _classes(tree)):
+        if any(_is_named_after(name, module) for name in _classes(tree)):
             found[module.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
 
@@ -101,7 +95,7 @@ def _is_named_after(class_name: str, module: str) -> bool:
 
 
 def _is_protocol(candidate: object) -> "TypeGuard[type[Learner]]":
-    from protocols.learner import Learner
+    from protocols.framework.learner import Learner
 
     return isinstance(candidate, type) and issubclass(candidate, Learner) and candidate is not Learner
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 from sim.scenario.schema import Schema, allowed_values, kinds, resolve, scenario_schema, tables
 
 _HEAD = """\

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
-from protocols.settings import SettingError, Settings
+from protocols.framework.settings import SettingError, Settings
 from sim.errors import UserError
 from sim.learning.data import Data
 from sim.learning.models import Model
@@ -37,7 +37,7 @@ from sim.scenario.sources import Source, digest_of, sources_of
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
-    from protocols.learner import Learner
+    from protocols.framework.learner import Learner
 
 _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"

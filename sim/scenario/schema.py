@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 from sim.scenario.sections import Sections
 
 Schema = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, NonNegativeInt, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from protocols.settings import SettingError, Settings, Within
+from protocols.framework.settings import SettingError, Settings, Within
 
 ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protocols.settings import Bandwidth, BandwidthOrUnlimited, Settings
+from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
 from sim.files.data_folder import trace_file
 from sim.kernel.random import Draws
 from sim.settings.shared import constant

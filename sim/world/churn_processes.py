@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from protocols.settings import PositiveDuration, Settings, Within, default
+from protocols.framework.settings import PositiveDuration, Settings, Within, default
 from sim.kernel.random import Draws
 from sim.settings.shared import ClientList, Share
 from sim.world.churn import ChurnEvent, State

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
 
-from protocols.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
+from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
 from sim.kernel.random import Draws
 from sim.settings.shared import SigmaOfLog
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.settings import PositiveDuration, SettingError, Settings
+from protocols.framework.settings import PositiveDuration, SettingError, Settings
 from sim.kernel.random import Draws
 from sim.settings.shared import ShareAboveZero, ShareBelowOne, Shorthand
 

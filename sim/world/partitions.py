@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from protocols.settings import Duration, PositiveDuration, SettingError, Settings
+from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
 from sim.kernel.random import Draws
 from sim.settings.groups import Groups, Members
 from sim.settings.shared import ShareAboveZero

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from protocols.settings import PositiveDuration, Within
+from protocols.framework.settings import PositiveDuration, Within
 from sim.files.data_folder import trace_file
 from sim.files.input_file import InputFile, Row
 from sim.kernel.random import Draws

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.settings import Duration, PositiveDuration, SettingError, Settings
+from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
 from sim.files.input_file import InputFile
 from sim.kernel.random import Draws
 from sim.settings.shared import ClientList, Factor, Probability, at_most_one, exactly_one

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protocols.settings import Compute, Duration, PositiveDuration
+from protocols.framework.settings import Compute, Duration, PositiveDuration
 from sim.files.data_folder import trace_file
 from sim.kernel.random import Draws
 from sim.settings.shared import constant

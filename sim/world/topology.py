@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.settings import Count, SettingError, Settings, Within
+from protocols.framework.settings import Count, SettingError, Settings, Within
 from sim.errors import UserError
 from sim.files.input_file import InputFile
 from sim.settings.shared import Share, cluster_misfits, exactly_one, kind_alone

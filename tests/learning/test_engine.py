@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protocols.vectors import mix
+from protocols.framework.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums, sampler

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.vectors import mix
+from protocols.framework.vectors import mix
 from sim.kernel.clock import run_virtual
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.objectives import cross_entropy

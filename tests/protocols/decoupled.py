@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from actors.transport import InMemoryTransport
-from protocols.learner import Surroundings
-from protocols.server_rounds import RoundServer, RoundSettings
+from protocols.framework.learner import Surroundings
+from protocols.shared.server_rounds import RoundServer, RoundSettings
 from sim.learning.architecture import TrainingPass
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import DIGITS, learner

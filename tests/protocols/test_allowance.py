@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.allowance import BURST, GradientAllowance
+from protocols.shared.allowance import BURST, GradientAllowance
 
 
 def spent(pace: float | None, iterations: int, share: float = 1.75) -> int:

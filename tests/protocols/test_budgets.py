@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from sim.errors import UserError
 from sim.run.simulation import Simulation
 from tests.protocols.test_survival import variants

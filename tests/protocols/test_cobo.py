@@ -11,8 +11,8 @@ import pytest
 from protocols.cobo import CoBo
 from protocols.cobo.pairs import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
-from protocols.mathematics import shared_uniform
-from protocols.pair_ledger import Account
+from protocols.framework.mathematics import shared_uniform
+from protocols.shared.pair_ledger import Account
 from sim.run.building import build
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import load_scenario

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from protocols.contrastive import (
+from protocols.shared.contrastive import (
     Reduction,
     Variant,
     normalized,

@@ -11,7 +11,7 @@ import pytest
 
 from actors.transport import InMemoryTransport
 from protocols.fedavg import FedAvgServer, FedAvgSettings
-from protocols.learner import Surroundings
+from protocols.framework.learner import Surroundings
 from protocols.oracle import Oracle
 from sim.errors import UserError
 from sim.run.simulation import Simulation

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from protocols.fedproto import FedProto, FedProtoServer, FedProtoSettings, LocalPrototypes, PrototypeTask
-from protocols.local_losses import FeaturePrototypes
+from protocols.shared.local_losses import FeaturePrototypes
 from sim.learning.engine.handles import Vector
 from sim.run.simulation import Simulation
 from tests.protocols.decoupled import (

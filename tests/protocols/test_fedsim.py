@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocols.fedclassavg import FedClassAvg, FedClassAvgSettings
-from protocols.local_losses import ContrastiveClassifier
+from protocols.shared.local_losses import ContrastiveClassifier
 from tests.protocols.decoupled import (
     DECOUPLED,
     HEAD,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.framework.learner import Learner
 from protocols.gossip import Gossip
-from protocols.learner import Learner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, minimize
 from torch import Tensor
 
+from protocols.framework.mathematics import project_on_simplex
 from protocols.mapl.graph_learning import (
     AUTHORS_CODE,
     NEGLIGIBLE,
@@ -28,7 +29,6 @@ from protocols.mapl.graph_learning import (
     head_similarity,
     learn_weights,
 )
-from protocols.mathematics import project_on_simplex
 
 Floats = NDArray[np.float64]
 CLASSES = 4

@@ -162,13 +162,13 @@ def test_the_kernel_knows_nothing_but_time_and_chance() -> None:
 
 def test_the_world_knows_nothing_of_learning() -> None:
     ours = ("sim.world", "sim.kernel", "sim.settings", "sim.files", "sim.errors", "actors")
-    keys = ("protocols.settings", "protocols.membership", "pydantic")
+    keys = ("protocols.framework.settings", "protocols.membership", "pydantic")
     assert found(lambda path: outsiders(path, *ours, *keys, "numpy", "networkx"), "sim/world") == {}
 
 
 def test_learning_knows_nothing_of_the_world() -> None:
     own = ("sim.learning", "sim.kernel.random", "sim.errors", "sim.files", "sim.settings")
-    methods = ("protocols.objectives", "protocols.settings")
+    methods = ("protocols.framework.objectives", "protocols.framework.settings")
     assert (
         found(
             lambda path: [m for m in imports(path) if within(m, *OURS) and not within(m, *own, *methods)],

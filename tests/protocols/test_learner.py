@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from actors.message import PeerUnavailable
-from protocols.learner import CurrentModel, Learner
+from protocols.framework.learner import CurrentModel, Learner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,

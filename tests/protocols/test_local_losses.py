@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.contrastive import Variant, prototype_contrast, supervised_contrastive, uniformity
-from protocols.local_losses import ContrastiveClassifier, FeaturePrototypes, PersonalizedModelLoss
-from protocols.objectives import Embedding, Model, Objective, Parameters
+from protocols.framework.objectives import Embedding, Model, Objective, Parameters
+from protocols.shared.contrastive import Variant, prototype_contrast, supervised_contrastive, uniformity
+from protocols.shared.local_losses import ContrastiveClassifier, FeaturePrototypes, PersonalizedModelLoss
 
 INPUTS, FEATURES, CLASSES = 5, 4, 3
 SHAPES = {

@@ -19,9 +19,9 @@ from actors.message import Envelope
 from protocols.cobo import CoBo
 from protocols.cobo.pairs import Pair, PairRequest
 from protocols.dpsgd import DPSGD
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from protocols.mapl.messages import KnowledgeWanted
-from protocols.rounds import RoundLearner
+from protocols.shared.rounds import RoundLearner
 from sim.run.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import kstest
 
-from protocols.mathematics import metropolis_weights, project_on_simplex, shared_uniform
-from protocols.vectors import mix
+from protocols.framework.mathematics import metropolis_weights, project_on_simplex, shared_uniform
+from protocols.framework.vectors import mix
 from tests.learning.engines import new_engine
 
 vectors = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)

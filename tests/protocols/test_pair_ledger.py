@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.pair_ledger import Account, Ledger
+from protocols.shared.pair_ledger import Account, Ledger
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from protocols.rounds import RoundLearner
+from protocols.shared.rounds import RoundLearner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, at, churn, cut, make, messages, ran
 

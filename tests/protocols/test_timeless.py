@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from sim.kernel import clock, livelock
 from sim.kernel.clock import Deadlock, run_virtual
 from sim.kernel.task import sleep

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from sim.run.building import build
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import load_scenario

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from sim.errors import UserError
 from sim.scenario.protocol_loader import find_protocol, list_protocols
 from sim.scenario.scenario import load_scenario, to_toml
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 from protocols.local import Local
-from protocols.settings import Duration
+from protocols.framework.settings import Duration
 
 
 @dataclass(frozen=True)

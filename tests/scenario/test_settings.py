@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pydantic import ValidationError
 
-from protocols.settings import (
+from protocols.framework.settings import (
     Bandwidth,
     BandwidthOrUnlimited,
     Compute,

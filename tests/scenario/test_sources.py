@@ -73,7 +73,7 @@ def test_a_file_is_its_own_and_what_it_imports_from_beside_it(folder: Path) -> N
         "own_steps.py",
     ]
     ours = names(sources, is_ours=True)
-    assert {"protocols/local.py", "protocols/learner.py", "actors/actor.py"} <= set(ours)
+    assert {"protocols/local.py", "protocols/framework/learner.py", "actors/actor.py"} <= set(ours)
     assert not any(name.startswith("sim/") for name in ours)
 
 
@@ -81,10 +81,13 @@ def test_one_of_ours_is_its_classes_and_what_they_import() -> None:
     sources = sources_of(find_protocol("cobo"))
     assert names(sources, is_ours=False) == []
     found = names(sources, is_ours=True)
-    assert {"protocols/cobo.py", "protocols/rounds.py", "protocols/learner.py", "actors/actor.py"} <= set(
-        found
-    )
-    assert "protocols/mapl.py" not in found
+    assert {
+        "protocols/cobo/method.py",
+        "protocols/shared/rounds.py",
+        "protocols/framework/learner.py",
+        "actors/actor.py",
+    } <= set(found)
+    assert "protocols/mapl/method.py" not in found
 
 
 def test_a_class_of_a_package_is_that_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocols.learner import Settings
+from protocols.framework.learner import Settings
 
 OF_ALL_METHODS = set(Settings.model_fields)
 """Settings that every protocol has."""

@@ -76,7 +76,7 @@ def test_a_crash_in_the_middle_of_a_transfer(tmp_path: Path, victim: str) -> Non
     speaker, listener = ("client-1", "client-0") if victim == "sender" else ("client-0", "client-1")
     (tmp_path / "own.py").write_text(
         "from dataclasses import dataclass\n"
-        "from protocols.learner import Learner\n"
+        "from protocols.framework.learner import Learner\n"
         "@dataclass(frozen=True)\n"
         "class Model:\n"
         "    params: object\n"

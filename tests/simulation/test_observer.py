@@ -13,8 +13,8 @@ from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")
 PULLS = """\
 from dataclasses import dataclass
-from protocols.learner import Learner
-from protocols.vectors import Vector
+from protocols.framework.learner import Learner
+from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class Model:
@@ -171,7 +171,7 @@ def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
 
 
 OWN = """
-from protocols.learner import Learner
+from protocols.framework.learner import Learner
 
 class Claims(Learner):
     async def step(self):

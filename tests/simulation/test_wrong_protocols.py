@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from protocols.learner import Learner, Requirement
-from protocols.settings import Duration
+from protocols.framework.learner import Learner, Requirement
+from protocols.framework.settings import Duration
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from protocols.settings import Count, SettingError, Settings
+from protocols.framework.settings import Count, SettingError, Settings
 from sim.learning.partitions import Partition, PartitionKind
 from sim.learning.partitions.dealing import Labels
 from sim.settings.shared import ShareBelowOne

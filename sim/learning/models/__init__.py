@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from protocols.settings import SettingError
+from protocols.framework.settings import SettingError
 from sim.learning.data import DATASETS, DataSection
 from sim.learning.models.cnn import Cnn
 from sim.learning.models.decoupled import Decoupled

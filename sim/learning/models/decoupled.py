@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocols.settings import Count, SettingError
+from protocols.framework.settings import Count, SettingError
 from sim.errors import UserError
 from sim.learning.data import DataSection
 from sim.learning.models.backbones import ANY_SHAPE, BackboneName

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from protocols.objectives import Embedding
+from protocols.framework.objectives import Embedding
 from sim.learning.models.batch_norm import BatchNorm
 
 _ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from protocols.settings import Count, SettingError, Within
+from protocols.framework.settings import Count, SettingError, Within
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.settings import Count, SettingError
+from protocols.framework.settings import Count, SettingError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import PositiveFloat
 
-from protocols.settings import Count, Within
+from protocols.framework.settings import Count, Within
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import ClassPools, Labels, check_enough, rows_by_class

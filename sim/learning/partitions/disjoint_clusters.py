@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.settings import SettingError
+from protocols.framework.settings import SettingError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     Labels,

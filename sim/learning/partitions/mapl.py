@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.settings import Count, SettingError, Within
+from protocols.framework.settings import Count, SettingError, Within
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,

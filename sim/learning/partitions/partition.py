@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pydantic import model_validator
 
-from protocols.settings import Count, SettingError, Settings
+from protocols.framework.settings import Count, SettingError, Settings
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, even_sizes

@@ -3,7 +3,7 @@
 Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
 """
 
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.scenario.sections.churn import Churn

@@ -8,7 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.settings import CountOrZero, Duration, PositiveDuration, SettingError, Settings, default
+from protocols.framework.settings import (
+    CountOrZero,
+    Duration,
+    PositiveDuration,
+    SettingError,
+    Settings,
+    default,
+)
 from sim.errors import UserError
 from sim.kernel.random import Draws, key
 from sim.settings.shared import ClientList, exactly_one

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from protocols.settings import Count, PositiveDuration, Settings, Within, default
+from protocols.framework.settings import Count, PositiveDuration, Settings, Within, default
 from sim.settings.shared import kind_alone
 from sim.world.topology import Topology
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from protocols.settings import Compute, PositiveDuration, SettingError, Settings, Size
+from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
 from sim.errors import UserError
 from sim.kernel.random import Draws
 from sim.settings.shared import ClientList, Factor, Probability, exactly_one

@@ -7,7 +7,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from protocols.settings import (
+from protocols.framework.settings import (
     Settings,
     Size,
     default,

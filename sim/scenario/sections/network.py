@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from actors.units import DURATION
-from protocols.settings import (
+from protocols.framework.settings import (
     Bandwidth,
     BandwidthOrUnlimited,
     Count,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 
 
 class ProtocolChoice(Settings):

@@ -15,7 +15,14 @@ from pydantic import (
 )
 
 from actors.units import DURATION, SIZE
-from protocols.settings import PositiveDuration, SettingError, Settings, Size, Within, limited_duration
+from protocols.framework.settings import (
+    PositiveDuration,
+    SettingError,
+    Settings,
+    Size,
+    Within,
+    limited_duration,
+)
 from sim.settings.shared import exactly_one
 
 Kind = Literal["steps", "samples", "time", "bytes"]

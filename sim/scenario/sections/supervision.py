@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt
 
-from protocols.settings import Settings, Within
+from protocols.framework.settings import Settings, Within
 
 
 class Supervision(Settings):

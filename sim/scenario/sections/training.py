@@ -10,7 +10,7 @@ from pydantic import (
     model_validator,
 )
 
-from protocols.settings import (
+from protocols.framework.settings import (
     PositiveWeight,
     SettingError,
     Settings,

@@ -6,7 +6,7 @@ A kind is one file: its keys, and what it builds. A distribution is its own mode
 
 from typing import TYPE_CHECKING, Annotated
 
-from protocols.settings import Duration, PositiveDuration
+from protocols.framework.settings import Duration, PositiveDuration
 from sim.settings.shared import constant
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency

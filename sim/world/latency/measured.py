@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.settings import PositiveDuration
+from protocols.framework.settings import PositiveDuration
 from sim.files.data_folder import trace_file
 from sim.kernel.random import stream
 from sim.settings.shared import SigmaOfLog

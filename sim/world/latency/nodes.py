@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.settings import Settings
+from protocols.framework.settings import Settings
 from sim.kernel.random import Draws
 from sim.world.participants import Participants
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from protocols.settings import Duration, Within
+from protocols.framework.settings import Duration, Within
 from sim.errors import UserError
 from sim.kernel.random import Draws
 from sim.settings.shared import SigmaOfLog

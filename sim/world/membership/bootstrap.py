@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from protocols.framework.settings import Count, PositiveDuration, SettingError, Settings, default
 from protocols.membership.active import SampledView, SamplingSettings
-from protocols.settings import Count, PositiveDuration, SettingError, Settings, default
 from sim.kernel.random import Draws, key, splitmix64_array
 from sim.settings.shared import kind_alone
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from protocols.framework.settings import Settings
 from protocols.membership.view import MembershipView
-from protocols.settings import Settings
 
 ViewOf = Callable[[str, Sequence[str]], MembershipView]
 """The view that the actor of this name has, whose neighbours in the topology are these."""

@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
 from protocols.membership.active import SwimView
 from protocols.membership.swim import SwimSettings
-from protocols.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
 from sim.kernel.random import Draws
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.vectors import Scalar
+from protocols.framework.vectors import Scalar
 
 
 @dataclass(frozen=True)

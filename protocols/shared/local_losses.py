@@ -1,6 +1,6 @@
 """The objectives of MAPL and of the methods that it is compared with, for decoupled models.
 
-An `Objective` of protocols/objectives.py each: frozen, pure, vmappable.
+An `Objective` of protocols/framework/objectives.py each: frozen, pure, vmappable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.contrastive import (
+from protocols.framework.objectives import Model, Parameters
+from protocols.shared.contrastive import (
     Reduction,
     Variant,
     exact,
@@ -20,7 +21,6 @@ from protocols.contrastive import (
     supervised_contrastive,
     uniformity,
 )
-from protocols.objectives import Model, Parameters
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import numpy as np
 from actors.actor import Actor
 from actors.message import PeerUnavailable
 from actors.transport import Transport
-from protocols import settings as base
-from protocols.vectors import Vector
+from protocols.framework import settings as base
+from protocols.framework.vectors import Vector
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32

@@ -25,10 +25,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols import learner
-from protocols import settings as base
-from protocols.settings import Count, PositiveDuration, default
-from protocols.vectors import Vector
+from protocols.framework import learner
+from protocols.framework import settings as base
+from protocols.framework.settings import Count, PositiveDuration, default
+from protocols.framework.vectors import Vector
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
-from protocols import settings as base
-from protocols.compute import Compute
-from protocols.member import (
+from protocols.framework import settings as base
+from protocols.framework.compute import Compute
+from protocols.framework.member import (
     AreYouThere,
     CurrentModel,
     Member,
@@ -24,8 +24,8 @@ from protocols.member import (
     Settings,
     Surroundings,
 )
-from protocols.objectives import Objective
-from protocols.vectors import Scalar, Vector, mix
+from protocols.framework.objectives import Objective
+from protocols.framework.vectors import Scalar, Vector, mix
 
 __all__ = [
     "AreYouThere",

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from protocols.vectors import Scalar, Vector
+from protocols.framework.vectors import Scalar, Vector
 
 
 class Compute(ABC):

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-from protocols import learner
-from protocols.vectors import Vector
+from protocols.framework import learner
+from protocols.framework.vectors import Vector
 
 
 @dataclass(frozen=True)
