@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from types import CoroutineType
 from typing import Any, ClassVar, TypeVar
 
 from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
@@ -18,9 +17,9 @@ from actors.message import (
     RemoteError,
     describe,
 )
-from actors.place import of_coroutine, own_line
 from actors.reminders import Reminders
 from actors.round_trips import RoundTrips
+from actors.tasks import Tasks, handled_message, line_of
 from actors.transport import Transport
 
 M = TypeVar("M")
@@ -62,8 +61,7 @@ class Actor:
         self._phase = "new"  # new | running | stopping | failed | stopped
         self._alive = False
         self._failed: Failed | None = None
-        # Every task of this actor, with what it does, in words; in order of creation.
-        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self._tasks = Tasks(name)
         self._main: asyncio.Task[None] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._goodbye: asyncio.Task[None] | None = None
@@ -190,10 +188,7 @@ class Actor:
             coroutine.close()
             self._require_alive("spawn")
         label = str(getattr(coroutine, "__name__", coroutine)) if name is None else name
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}: {label}")
-        self._tasks[task] = label
-        task.add_done_callback(self._task_ended)
-        return task
+        return self._tasks.start(coroutine, label)
 
     async def sleep(self, seconds: float) -> None:
         """Let `seconds` pass."""
@@ -225,35 +220,22 @@ class Actor:
     @property
     def whereabouts(self) -> str:
         """Where this actor waits and what for, in words, for whoever finds that it waits for ever."""
-        line = None if self._main is None else self._line(self._main)
+        line = None if self._main is None else line_of(type(self), self._main)
         where = ", ".join([part for part in (self.progress, line) if part])
         waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
+        handled = None if self._pump is None else handled_message(self._pump)
         others = [
-            f"{self._what(task)} waits as well"
+            self._tasks.described(type(self), task, handled if task is self._pump else None)
             for task in self._tasks
-            if task is not self._main and (task is not self._pump or self._handled is not None)
+            if task is not self._main and (task is not self._pump or handled is not None)
         ]
-        return "; ".join([f"{where}: {waits}" if where else waits, *others])
+        also = [f"{other} waits as well" for other in others]
+        return "; ".join([f"{where}: {waits}" if where else waits, *also])
 
     @property
     def main_task(self) -> asyncio.Task[None] | None:
         """The task of `on_start` and `run`; None unless the actor is up."""
         return self._main
-
-    @property
-    def _handled(self) -> str | None:
-        """The class of the message that `on_message` is busy with."""
-        coroutine: Any = None if self._pump is None else self._pump.get_coro()
-        if not isinstance(getattr(coroutine, "cr_await", None), CoroutineType):
-            return None  # it waits for the next message
-        return type(coroutine.cr_frame.f_locals["message"]).__name__
-
-    def _what(self, task: asyncio.Task[Any]) -> str:
-        handled, line = self._handled if task is self._pump else None, self._line(task)
-        return self._tasks[task] + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
-
-    def _line(self, task: asyncio.Task[Any]) -> str | None:
-        return own_line(type(self), of_coroutine(task.get_coro()))
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 
@@ -267,6 +249,7 @@ class Actor:
         self._transport.attach(self.name, self._deliver)
         self._questions.next_number = first_request
         self._failed = failed
+        self._tasks.failed = self._report_failure
         self._phase = "running"
         self._alive = True
         self._main = self.spawn(self._behave(), "on_start")
@@ -280,8 +263,7 @@ class Actor:
 
     def _fail(self, recovery: Coroutine[Any, Any, None]) -> None:
         """Cancel everything but `recovery`, which becomes the actor's only task."""
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
         self._phase = "failed"
         self.spawn(recovery, "on_failure")
 
@@ -290,22 +272,20 @@ class Actor:
         self._phase = "stopped"
         self._alive = False
         self._failed = None
+        self._tasks.failed = None
         self._main = None
         self._pump = None
         self._goodbye = None
         self._mailbox.clear()
         self._answers.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        return tasks
+        return self._tasks.cancel()
 
     # --- machinery ------------------------------------------------------------------------------------------
 
     async def _behave(self) -> None:
         await self.on_start()
         self._pump = self.spawn(self._handle_messages(), "on_message")
-        self._relabel("run")
+        self._tasks.relabel("run")
         await self.run()
 
     async def _handle_messages(self) -> None:
@@ -328,14 +308,14 @@ class Actor:
                         f"that was told, not asked: {envelope.sender} waits for nothing; use tell()"
                     )
             except Exception as error:
-                self._relabel(type(message).__name__)
+                self._tasks.relabel(type(message).__name__)
                 if envelope.request is not None:
                     self._answer(envelope, None, describe(error))
                 raise
             del envelope, message, answer  # an idle actor holds nobody's model
 
     def _answer_later(self, question: Envelope, task: asyncio.Task[Any]) -> None:
-        """Answer with what a task came to; that a task failed is known from `_task_ended`."""
+        """Answer with what a task came to; that it failed is known from `Tasks`."""
         if task.cancelled():
             return
         failure = task.exception()
@@ -346,8 +326,7 @@ class Actor:
             self._answer(question, task.result())
         except TypeError as error:
             self._answer(question, None, describe(error))
-            if self._failed is not None:
-                self._failed(self, type(question.message).__name__, error)
+            self._report_failure(type(question.message).__name__, error)
 
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
@@ -370,8 +349,7 @@ class Actor:
             if self.heard(None if repeated else message, sender) and not repeated:
                 return
         except Exception as error:
-            if self._failed is not None:
-                self._failed(self, "heard", error)
+            self._report_failure("heard", error)
             return
         if repeated:
             assert type(request) is Question
@@ -386,23 +364,9 @@ class Actor:
         elif not self._mailbox.put(envelope) and type(request) is Question:
             self._answers.forget(sender, request)
 
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        where = self._tasks.pop(task)
-        if not task.cancelled():
-            error = task.exception()
-        elif task.cancelling():
-            return  # somebody meant it
-        else:
-            error = ActorError("awaited a task or future that had been cancelled")
-        # Other BaseExceptions, such as KeyboardInterrupt, have already left the event loop.
-        if self._failed is not None and isinstance(error, Exception):
+    def _report_failure(self, where: str, error: Exception) -> None:
+        if self._failed is not None:
             self._failed(self, where, error)
-
-    def _relabel(self, label: str) -> None:
-        task = asyncio.current_task()
-        if task in self._tasks:
-            self._tasks[task] = label
-            task.set_name(f"{self.name}: {label}")
 
     def _require_alive(self, verb: str) -> None:
         if not self._alive:

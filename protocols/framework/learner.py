@@ -138,7 +138,7 @@ class Learner(Member):
         Handlers and spawned coroutines go on after that. A method that only answers messages overrides this
         to return at once.
         """
-        self._relabel("step")
+        self._tasks.relabel("step")
         timeless, now = 0, self._transport.now
         before = now()
         self._stepping = True

@@ -1,0 +1,81 @@
+"""The tasks of one actor: what each does, where it is, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from types import CoroutineType
+from typing import Any
+
+from actors.message import ActorError
+from actors.place import of_coroutine, own_line
+
+
+class Tasks:
+    """The unfinished tasks of an actor, in order of creation, each with what it does, in words.
+
+    `failed(where, error)` is called with the words and the error of each that fails, from the event loop;
+    None before the actor's start and after its end, so that no circle of references keeps it.
+    """
+
+    def __init__(self, actor: str) -> None:
+        self.failed: Callable[[str, Exception], None] | None = None
+        self._actor = actor
+        self._labels: dict[asyncio.Task[Any], str] = {}
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(list(self._labels))
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], label: str) -> asyncio.Task[Any]:
+        """Run a coroutine."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._actor}: {label}")
+        self._labels[task] = label
+        task.add_done_callback(self._ended)
+        return task
+
+    def relabel(self, label: str) -> None:
+        """What the current task does from now on, if it is one of these."""
+        task = asyncio.current_task()
+        if task in self._labels:
+            self._labels[task] = label
+            task.set_name(f"{self._actor}: {label}")
+
+    def cancel(self) -> list[asyncio.Task[Any]]:
+        """Cancel all; returns those that have yet to unwind."""
+        tasks = list(self._labels)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def described(self, kind: type, task: asyncio.Task[Any], handled: str | None) -> str:
+        """What a task of an actor of class `kind` does, and in which line; `handled`: with which message."""
+        line = line_of(kind, task)
+        return self._labels[task] + (f" of {handled}" if handled else "") + (f" ({line})" if line else "")
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        where = self._labels.pop(task)
+        if not task.cancelled():
+            error = task.exception()
+        elif task.cancelling():
+            return  # somebody meant it
+        else:
+            error = ActorError("awaited a task or future that had been cancelled")
+        # Other BaseExceptions, such as KeyboardInterrupt, have already left the event loop.
+        if isinstance(error, Exception) and self.failed is not None:
+            self.failed(where, error)
+
+
+def line_of(kind: type, task: asyncio.Task[Any]) -> str | None:
+    """The line of the code of class `kind`, or of a base that is no machinery, in which a task waits."""
+    return own_line(kind, of_coroutine(task.get_coro()))
+
+
+def handled_message(pump: asyncio.Task[Any]) -> str | None:
+    """The class of the message that the task which hands them to `on_message` is busy with."""
+    coroutine: Any = pump.get_coro()
+    if not isinstance(getattr(coroutine, "cr_await", None), CoroutineType):
+        return None  # it waits for the next message
+    return type(coroutine.cr_frame.f_locals["message"]).__name__
