@@ -181,8 +181,8 @@ def _churn(seconds: float) -> str:
 
 
 def _absent(seconds: float, clients: Sequence[int]) -> str:
-    """These come when the run is over, or nearly."""
-    return f'churn=[{{at="{0.999 * seconds} s",event="join",clients={list(clients)}}}]'
+    """These come a millisecond before the end, too late for any message of theirs."""
+    return f'churn=[{{at="{seconds - 0.001} s",event="join",clients={list(clients)}}}]'
 
 
 def weathers(seconds: float) -> dict[str, Weather]:

@@ -42,7 +42,7 @@ NAMES_OF_FILES = {
     ("sim/results/place.py", "uuid.uuid4")
 }  # of a folder that is renamed before anybody sees it
 # Interfaces with their one implementation, and sections of models with the models that they describe.
-SAME_NAMES = {"Bell", "Scalar", "Settings", "Vector"} | {"Decoupled", "Point", "ResNet9"}
+SAME_NAMES = {"Bell", "Scalar", "Settings", "Vector"}
 GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
 
 
