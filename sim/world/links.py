@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sim.kernel.random import Draws, pair_key
+from sim.world.cuts import Cut
 from sim.world.distributions import Constant
 from sim.world.latency import LatencyModel, NodeLatency
 from sim.world.loss import NO_LOSS, BurstyLoss, LossModel
-from sim.world.partitions import Cut
 
 
 @dataclass(frozen=True, slots=True)

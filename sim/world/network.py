@@ -32,9 +32,9 @@ from actors.transport import Transport
 from actors.values import sealed
 from sim.kernel.random import Draws
 from sim.kernel.task import Bell, sleep
+from sim.world.cuts import Partitions
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
 from sim.world.links import NetworkModel
-from sim.world.partitions import Partitions
 from sim.world.wire import Message, Wire
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from protocols.membership.swim import (
 )
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import Draws
+from sim.world.cuts import Cut
 from sim.world.links import LinkModel, NetworkModel
-from sim.world.partitions import Cut
 from tests.world.members import Members
 from tests.world.quantities import constant, independent
 from tests.world.swim_reference import Reference

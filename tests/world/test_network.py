@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from actors.codec import size
 from actors.message import Envelope
 from sim.kernel.clock import VirtualLoop
+from sim.world.cuts import Cut, Partitions
 from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
-from sim.world.partitions import Cut, Partitions
 from tests.world.networks import UNIT_BYTES, Note, World, network_model, number_of, scripted
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 

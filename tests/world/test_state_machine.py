@@ -17,9 +17,9 @@ from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
+from sim.world.cuts import Cut
 from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
-from sim.world.partitions import Cut
 from tests.world.networks import network_model
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 

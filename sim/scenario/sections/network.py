@@ -19,13 +19,13 @@ from protocols.framework.settings import (
 from sim.settings.groups import Groups, Members
 from sim.settings.shared import Share
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
+from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.links import LinkClass, LinkModel, NetworkModel
 from sim.world.loss import NO_LOSS, Loss
 from sim.world.membership import Membership
 from sim.world.participants import Participants
-from sim.world.partitions import NetworkPartition
 
 _RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.partitions import Cut, Partitions
+from sim.world.cuts import Cut, Partitions
 from tests.world.networks import World
 
 
