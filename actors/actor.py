@@ -298,7 +298,7 @@ class Actor:
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)
-                if asyncio.isfuture(answer) and envelope.request is not None:
+                if asyncio.isfuture(answer) and answer in self._tasks and envelope.request is not None:
                     answer.add_done_callback(partial(self._answer_later, envelope))
                 elif envelope.request is not None:
                     self._answer(envelope, answer)
@@ -316,15 +316,13 @@ class Actor:
 
     def _answer_later(self, question: Envelope, task: asyncio.Task[Any]) -> None:
         """Answer with what a task came to; that it failed is known from `Tasks`."""
-        if task.cancelled():
-            return
-        failure = task.exception()
+        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
         if failure is not None:
             self._answer(question, None, describe(failure))
             return
         try:
             self._answer(question, task.result())
-        except TypeError as error:
+        except Exception as error:
             self._answer(question, None, describe(error))
             self._report_failure(type(question.message).__name__, error)
 

@@ -26,6 +26,9 @@ class Tasks:
     def __iter__(self) -> Iterator[asyncio.Task[Any]]:
         return iter(list(self._labels))
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._labels
+
     def __len__(self) -> int:
         return len(self._labels)
 

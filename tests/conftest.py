@@ -6,13 +6,14 @@ It draws new examples at every run at one's desk, and the same ones in continuou
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sim.kernel.clock import VirtualLoop
 
 # No deadlines: how long an example takes hangs on how busy the machine is.
-settings.register_profile("desk", deadline=None)
-settings.register_profile("ci", derandomize=True, deadline=None)
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile("desk", deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 

@@ -39,8 +39,8 @@ class Pair:
 
     @property
     def rate(self) -> float:
-        """The peer's iterations per second since it was first heard from; 0 if that is not known."""
-        if self.first is None or self.latest is None or self.latest.time <= self.first[0]:
+        """The peer's iterations per second since it was first heard from; 0 before it has done two more."""
+        if self.first is None or self.latest is None or self.latest.iterations < self.first[1] + 2:
             return 0.0
         return (self.latest.iterations - self.first[1]) / (self.latest.time - self.first[0])
 

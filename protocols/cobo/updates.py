@@ -33,9 +33,7 @@ class PairUpdates(PairLearner):
         settings: CoBoSettings,
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
-        clients = len(self.peers) + 1
-        called_for = pair_probability(settings, 1, clients) * (clients - 1)
-        self.allowance = GradientAllowance(settings.gradients_when_behind * called_for)
+        self.allowance = GradientAllowance(settings.gradients_when_behind)
 
     async def run(self) -> None:
         self.began_s = self.now
@@ -45,7 +43,8 @@ class PairUpdates(PairLearner):
     def sample_pairs(self) -> None:
         """Start updates of the pairs that are sampled now, or were and have yet to meet."""
         probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
-        self.allowance.earn(self.pace)
+        peers = len(self.peers)
+        self.allowance.earn(self.pace, pair_probability(self.settings, 1, peers + 1) * peers)
         pairs = [(peer, self.pair(peer)) for peer in self.peers]
         for _, pair in pairs:
             if self.rng.random() < probability / 2:
@@ -68,7 +67,8 @@ class PairUpdates(PairLearner):
         rates = [rate for rate in [self.pair(peer).rate for peer in self.peers] if rate > 0]
         if not rates or not duration_s:
             return None
-        return (self.iterations - self.iterations_before) / duration_s / statistics.median(rates)
+        done = self.iterations + 1 - self.iterations_before  # with the one that ends now
+        return done / duration_s / statistics.median(rates)
 
     async def update_pair(self, peer: str, pair: Pair) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
@@ -111,7 +111,7 @@ class PairUpdates(PairLearner):
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairDeclined:
         """Gradient at the midpoint with the asker."""
-        if not self.allowance.suffices:
+        if not (self.allowance.suffices or self.finished):
             return PairDeclined()
         self.allowance.spend()
         sent, time, iterations = self.params, self.now, self.iterations
@@ -120,7 +120,7 @@ class PairUpdates(PairLearner):
         return PairAnswer(sent, time, iterations, gradient, pair.ledger.account(pair.weight))
 
     def heard_without_rounds(self, message: object, sender: str) -> None:
-        """Models count from their arrival on: a handler may be busy with a gradient for long."""
+        """Models count from their arrival on, whatever this client is doing."""
         pair = self.pair(sender)
         pair.heard_s = self.now
         if isinstance(message, LatestModel):

@@ -11,9 +11,9 @@ BURST = 2.0
 class GradientAllowance:
     """Earned with each iteration, spent with each gradient.
 
-    Whoever is s < 1 times as fast as its peers (median) earns `share` s/(1 - s) gradients in an iteration:
-    its peers, which do 1/s iterations meanwhile, would otherwise take all of its time. There is no limit from
-    s = 1 on. As long as s is not known, `BURST`.
+    Whoever is s < 1 times as fast as its peers (median) earns `share` times s/(1 - s) of the gradients
+    that an iteration calls for: its peers, which do 1/s iterations meanwhile, would otherwise take all of it.
+    There is no limit from s = 1 on. As long as s is not known, it is twice what is called for.
     """
 
     def __init__(self, share: float) -> None:
@@ -21,13 +21,16 @@ class GradientAllowance:
         self.left = BURST
         self.limit = BURST
 
-    def earn(self, pace: float | None) -> None:
-        """An iteration has begun, of a client that is `pace` times as fast as its peers."""
+    def earn(self, pace: float | None, called_for: float) -> None:
+        """An iteration's training is over, of a client that is `pace` times as fast as its peers.
+
+        called_for: gradients that an iteration of a client as fast as they are calls for, on average.
+        """
         earned = math.inf
         if pace is None:
-            earned = BURST
+            earned = max(BURST, 2.0 * called_for)
         elif pace < 1.0:
-            earned = self.share * pace / (1.0 - pace)
+            earned = self.share * called_for * pace / (1.0 - pace)
         self.limit = max(BURST, earned + 1.0)  # no part of a gradient is lost
         self.left = min(self.left + earned, self.limit)
 

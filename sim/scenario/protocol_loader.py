@@ -101,8 +101,8 @@ def _is_protocol(candidate: object) -> "TypeGuard[type[Learner]]":
 
 
 def _is_own(candidate: type, module: ModuleType) -> bool:
-    """Whether the class was written in this module, not imported by it."""
-    return candidate.__module__ == module.__name__
+    """Whether the class was written in this module, or in this package, and not imported by it."""
+    return f"{candidate.__module__}.".startswith(f"{module.__name__}.")
 
 
 def _known(name: str) -> "type[Learner]":

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.cobo import CoBo
-from protocols.cobo.pairs import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
+from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import shared_uniform
 from protocols.shared.pair_ledger import Account
@@ -403,7 +403,7 @@ def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sam
             assert np.array_equal(weights, weights.T)
 
 
-def test_models_count_from_their_arrival_although_the_handler_is_busy() -> None:
+def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
     """A straggler that computes gradients for others must not train with models that wait in its mailbox."""
     text = QUADRATIC.replace("count = 4", "count = 6")
     slow = "\n[[devices.override]]\nclients = [0]\nslowdown = 10\n"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from actors.message import Envelope
 from protocols.cobo import CoBo
-from protocols.cobo.pairs import Pair, PairRequest
+from protocols.cobo.messages import PairRequest
+from protocols.cobo.pairs import Pair
 from protocols.dpsgd import DPSGD
 from protocols.framework.learner import Learner
 from protocols.mapl.messages import KnowledgeWanted

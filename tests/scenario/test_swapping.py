@@ -10,7 +10,6 @@ from sim.cli.commands import app
 from sim.errors import UserError
 from sim.results.store import RunDirectory
 from sim.run.running import run_scenario
-from sim.scenario.checks import about_servers
 from sim.scenario.scenario import load_scenario, to_toml
 from tests.scenario.texts import FULL, SMALL, changed, write
 
@@ -22,7 +21,7 @@ FEDAVG = SCENARIOS / "fedavg.toml"
 def test_every_scenario_runs_without_its_protocol(path: Path) -> None:
     before, scenario = load_scenario(path), load_scenario(path, ["protocol.name=local"])
     assert scenario.protocol.name == "local"
-    assert next(about_servers(scenario.network), None) is None
+    assert next(scenario.network.about_servers(), None) is None
     # Nothing goes silently: what the file said and the new protocol does not know is told.
     lost = set(before.protocol.settings.model_fields_set) - {"local_steps", "local_epochs"}
     for key in lost:
