@@ -1,6 +1,6 @@
 """Every method in bad weather: what is left of its accuracy when messages, speed or clients are lost.
 
-Run `python -m benchmarks.weather --data-dir DIR [--quick] [--write]`; an hour on one core, --quick 7.
+Run `python -m benchmarks.weather --data-dir DIR [--quick] [--write]`; more than an hour on one core.
 The results of each run are kept under --out, and no run is repeated until its scenario or its method's source
 changes, so that a table can be measured in parts: --data, --methods, --weathers, --seeds. `--write` puts the
 tables below the reading in docs/weather.md, and the picture beside it.

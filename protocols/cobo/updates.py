@@ -92,6 +92,7 @@ class PairUpdates(PairLearner):
             if self.now - max(pair.heard_s, self.began_s) > self.settings.patience:
                 self.suspect(peer)
         except RemoteError:
+            self.allowance.spend(-1.0)
             self.suspect(peer)
         finally:
             pair.asking = False

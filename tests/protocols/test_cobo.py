@@ -437,3 +437,13 @@ def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_
 def test_models_in_rounds_go_to_all_peers() -> None:
     with pytest.raises(ValueError, match="in rounds models go to all"):
         CoBoSettings(mode="synchronous", exchange="sampled")
+
+
+@pytest.mark.parametrize(("sampling", "count"), [("time-dependent", 12), ("none", 6), ("constant", 12)])
+def test_equally_fast_clients_hardly_ever_decline(sampling: str, count: int) -> None:
+    """The allowance is for slow clients: in calm weather it changes next to nothing."""
+    text = QUADRATIC.replace("count = 4", f"count = {count}")
+    with ran(text, "protocol.name=cobo", f"protocol.sampling={sampling}", "run.duration=60 s") as simulation:
+        answered = len(messages(simulation, "PairAnswer"))
+        assert answered > 200
+        assert len(messages(simulation, "PairDeclined")) < 0.05 * answered
