@@ -12,16 +12,21 @@ Frame = tuple[str, int]
 
 
 def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
-    """The innermost of `frames` that is in the file of an actor's class, or else of one of its bases.
+    """The innermost of `frames` that is in the package of an actor's class, or else of one of its bases.
 
-    `frames` go from the outermost to the innermost. Classes whose own `machinery` is True do not count: their
-    users did not write them. None if no other class has a frame there.
+    `frames` go from the outermost to the innermost. Only the files of its classes count, and not those of
+    classes whose own `machinery` is True: their users did not write them. None if no
+    other class has a frame there.
     """
-    lines = dict(frames)  # of several in one file the innermost
+    packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
-        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        if file in lines and not vars(cls).get("machinery", False):
-            return written(file, lines[file])
+        module = sys.modules.get(cls.__module__)
+        if (file := getattr(module, "__file__", None)) and not vars(cls).get("machinery", False):
+            packages.setdefault(getattr(module, "__package__", None) or "", set()).add(file)
+    frames = list(frames)
+    for files in packages.values():
+        if within := [frame for frame in frames if frame[0] in files]:
+            return written(*within[-1])
     return None
 
 

@@ -11,7 +11,7 @@ from protocols.framework.learner import Member, Surroundings
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
-from sim.kernel.random import Draws, stream
+from sim.kernel.random import RandomStream, stream
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.membership.bootstrap import BootstrapService
 from sim.world.network import SimulatedNetwork
@@ -50,7 +50,9 @@ def run(count: int) -> Cost:
 
     def begin(name: str) -> Member:
         rng = stream(1, "actor", name)
-        membership = SampledView(name, service, loop, lambda purpose: Draws(1, purpose, name), settings)
+        membership = SampledView(
+            name, service, loop, lambda purpose: RandomStream(1, purpose, name), settings
+        )
         surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
         member = Member(name, surroundings)
         supervisor.start(member)

@@ -8,77 +8,63 @@ here. `framework` has the client and the types of its settings, `shared` what se
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from actors.message import PeerUnavailable, RemoteError
-    from protocols.framework.learner import Learner
-    from protocols.framework.member import Requirement, Server, ServerPlan, Surroundings
-    from protocols.framework.objectives import Objective
-    from protocols.framework.settings import (
-        Count,
-        CountOrZero,
-        Duration,
-        PositiveDuration,
-        PositiveWeight,
-        SettingError,
-        Size,
-        Weight,
-        Within,
-        default,
-    )
-    from protocols.framework.vectors import Scalar, Vector, mix
-    from protocols.shared.rounds import RoundLearner, RoundModel
+if TYPE_CHECKING:  # the same names for editors and type checkers
+    from actors.message import PeerUnavailable as PeerUnavailable
+    from actors.message import RemoteError as RemoteError
+    from protocols.framework.learner import Learner as Learner
+    from protocols.framework.member import Requirement as Requirement
+    from protocols.framework.member import Server as Server
+    from protocols.framework.member import ServerPlan as ServerPlan
+    from protocols.framework.member import Surroundings as Surroundings
+    from protocols.framework.objectives import Objective as Objective
+    from protocols.framework.settings import Count as Count
+    from protocols.framework.settings import CountOrZero as CountOrZero
+    from protocols.framework.settings import Duration as Duration
+    from protocols.framework.settings import PositiveDuration as PositiveDuration
+    from protocols.framework.settings import PositiveWeight as PositiveWeight
+    from protocols.framework.settings import SettingError as SettingError
+    from protocols.framework.settings import Size as Size
+    from protocols.framework.settings import Weight as Weight
+    from protocols.framework.settings import Within as Within
+    from protocols.framework.settings import default as default
+    from protocols.framework.vectors import Scalar as Scalar
+    from protocols.framework.vectors import Vector as Vector
+    from protocols.framework.vectors import mix as mix
+    from protocols.shared.rounds import RoundLearner as RoundLearner
+    from protocols.shared.rounds import RoundModel as RoundModel
 
-_PLACES = {
-    "actors.message": ("PeerUnavailable", "RemoteError"),
-    "protocols.framework.learner": ("Learner",),
-    "protocols.framework.member": ("Requirement", "Server", "ServerPlan", "Surroundings"),
-    "protocols.framework.objectives": ("Objective",),
-    "protocols.framework.settings": (
-        "Count",
-        "CountOrZero",
-        "Duration",
-        "PositiveDuration",
-        "PositiveWeight",
-        "SettingError",
-        "Size",
-        "Weight",
-        "Within",
-        "default",
-    ),
-    "protocols.framework.vectors": ("Scalar", "Vector", "mix"),
-    "protocols.shared.rounds": ("RoundLearner", "RoundModel"),
+MODULES = {
+    "PeerUnavailable": "actors.message",
+    "RemoteError": "actors.message",
+    "Learner": "protocols.framework.learner",
+    "Requirement": "protocols.framework.member",
+    "Server": "protocols.framework.member",
+    "ServerPlan": "protocols.framework.member",
+    "Surroundings": "protocols.framework.member",
+    "Objective": "protocols.framework.objectives",
+    "Count": "protocols.framework.settings",
+    "CountOrZero": "protocols.framework.settings",
+    "Duration": "protocols.framework.settings",
+    "PositiveDuration": "protocols.framework.settings",
+    "PositiveWeight": "protocols.framework.settings",
+    "SettingError": "protocols.framework.settings",
+    "Size": "protocols.framework.settings",
+    "Weight": "protocols.framework.settings",
+    "Within": "protocols.framework.settings",
+    "default": "protocols.framework.settings",
+    "Scalar": "protocols.framework.vectors",
+    "Vector": "protocols.framework.vectors",
+    "mix": "protocols.framework.vectors",
+    "RoundLearner": "protocols.shared.rounds",
+    "RoundModel": "protocols.shared.rounds",
 }
+"""Where each name of this face is written."""
 
-__all__ = [
-    "Count",
-    "CountOrZero",
-    "Duration",
-    "Learner",
-    "Objective",
-    "PeerUnavailable",
-    "PositiveDuration",
-    "PositiveWeight",
-    "RemoteError",
-    "Requirement",
-    "RoundLearner",
-    "RoundModel",
-    "Scalar",
-    "Server",
-    "ServerPlan",
-    "SettingError",
-    "Size",
-    "Surroundings",
-    "Vector",
-    "Weight",
-    "Within",
-    "default",
-    "mix",
-]
+__all__ = sorted(MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for, not before: a learner brings torch, which takes seconds."""
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(module), name)
+    if name in MODULES:
+        return getattr(import_module(MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.dpsgd import DPSGD
-from protocols.framework import settings as base
+from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, common_start
 from protocols.framework.settings import Count
 from protocols.framework.vectors import Vector
@@ -42,7 +42,7 @@ class DFedAvgM(DPSGD):
     settings: DFedAvgMSettings
 
     @classmethod
-    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         made_for = "takes local steps of SGD with momentum"
         return (
             common_start("shared"),

@@ -48,7 +48,7 @@ class Exchange:
 class DPSGD(RoundLearner):
     """D-PSGD and AD-PSGD."""
 
-    class Settings(learner.Settings):
+    class Settings(learner.ProtocolSettings):
         """Train, and average with the neighbours in the topology."""
 
         mode: Literal["synchronous", "asynchronous"] = "synchronous"
@@ -90,8 +90,8 @@ class DPSGD(RoundLearner):
         # With the degrees as they were announced, both ends of a link compute the same weight.
         degrees = {peer: model.degree for peer, model in models.items()}
         weights = metropolis_weights(self.degree, degrees)
-        own = 1.0 - sum(weights.values())
-        return mix([(own, self.params)] + [(weights[peer], model.params) for peer, model in models.items()])
+        kept = 1.0 - sum(weights.values())
+        return mix([(kept, self.params)] + [(weights[peer], model.params) for peer, model in models.items()])
 
     async def iterate(self) -> None:
         """One asynchronous iteration; the exchange runs beside the training of the next one."""
@@ -122,7 +122,7 @@ class DPSGD(RoundLearner):
                 return None  # ours to it will do
             case Exchange(params, time):
                 self.observe("staleness", self.now - time)
-                own = self.params
-                self.params = own + (params - own) / 2
-                return Exchange(own, self.now)
+                sent = self.params
+                self.params = sent + (params - sent) / 2
+                return Exchange(sent, self.now)
         return None

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Literal
 
 from protocols.fedsim import FedSim, FedSimServer, FedSimSettings
-from protocols.framework import settings as base
+from protocols.framework.learner import ProtocolSettings
 from protocols.framework.settings import PositiveWeight, Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.local_losses import ContrastiveClassifier
@@ -46,7 +46,7 @@ class FedClassAvg(FedSim):
     parts = ("head_anchor",)
 
     @classmethod
-    def objective(cls, settings: base.Settings) -> ContrastiveClassifier:
+    def objective(cls, settings: ProtocolSettings) -> ContrastiveClassifier:
         assert isinstance(settings, FedClassAvgSettings)
         return ContrastiveClassifier(rho=settings.rho, temperature=settings.temperature, pull=settings.pull)
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from protocols.framework import learner
-from protocols.framework import settings as base
 from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
@@ -68,7 +67,11 @@ class FedProtoServer(RoundServer):
     settings: FedProtoSettings
 
     def __init__(
-        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        settings: learner.ProtocolSettings,
+        initial: Vector,
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
         self.prototypes: dict[int, Vector] = {}
@@ -100,7 +103,7 @@ class FedProto(PartsClient):
     parts = ("class_means",)
 
     @classmethod
-    def objective(cls, settings: base.Settings) -> FeaturePrototypes:
+    def objective(cls, settings: learner.ProtocolSettings) -> FeaturePrototypes:
         assert isinstance(settings, FedProtoSettings)
         return FeaturePrototypes(settings.strength)
 

@@ -38,7 +38,7 @@ class AgedModel:
 class Gossip(learner.Learner):
     """Push, merge, train (asynchronous by nature)."""
 
-    class Settings(learner.Settings):
+    class Settings(learner.ProtocolSettings):
         """Push the model to random peers; who receives one merges it with its own and trains."""
 
         period: PositiveDuration = default("1 s")

@@ -9,7 +9,7 @@ from protocols.framework.settings import Count
 class Local(learner.Learner):
     """x_i <- x_i - eta g_i(x_i)."""
 
-    class Settings(learner.Settings):
+    class Settings(learner.ProtocolSettings):
         """Everybody trains alone."""
 
         local_steps: Count = 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.framework import settings as base
+from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, common_start
 from protocols.mapl import MAPL
 
@@ -19,5 +19,5 @@ class MaplPlus(MAPL):
     mixed = ("prototypes", "backbone")
 
     @classmethod
-    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared-backbone", "shared"),)

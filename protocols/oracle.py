@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from protocols.fedavg import FedAvg, FedAvgServer
 from protocols.framework import learner
-from protocols.framework import settings as base
 
 
 class Oracle(FedAvg):
@@ -17,7 +16,7 @@ class Oracle(FedAvg):
 
     @classmethod
     def servers(
-        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+        cls, settings: learner.ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[learner.ServerPlan]:
         if clusters is None:
             raise ValueError(
@@ -25,7 +24,7 @@ class Oracle(FedAvg):
                 'data.partition.kind = "permuted-clusters" or "disjoint-clusters"'
             )
         members = {
-            cluster: tuple(c for c, own in zip(clients, clusters, strict=True) if own == cluster)
+            cluster: tuple(name for name, label in zip(clients, clusters, strict=True) if label == cluster)
             for cluster in sorted(set(clusters))
         }
         return [

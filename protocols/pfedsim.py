@@ -82,17 +82,17 @@ def directions(head: ArrayLike, classes: int, kind: str) -> NDArray[np.float64]:
     return rows / np.where(lengths > 0, lengths, 1.0)
 
 
-def mixing_weights(own: str, heads: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
-    """Shares w_ij of all clients in the backbone of the client `own`, from the `directions` of their heads.
+def mixing_weights(client: str, heads: Mapping[str, NDArray[np.float64]]) -> dict[str, float]:
+    """Shares w_ij of all clients in the backbone of `client`, from the `directions` of their heads.
 
     A client whose head is all zeros is like nobody, and keeps its backbone.
     """
-    cosines = {name: float((heads[own] * head).sum(axis=1).mean()) for name, head in heads.items()}
+    cosines = {name: float((heads[client] * head).sum(axis=1).mean()) for name, head in heads.items()}
     affinity = {
         name: -math.log1p(-min(max(cosine, 0.0), _SIMILARITY_MAX)) for name, cosine in cosines.items()
     }
     total = sum(affinity.values())
-    return {name: value / total for name, value in affinity.items()} if total > 0 else {own: 1.0}
+    return {name: value / total for name, value in affinity.items()} if total > 0 else {client: 1.0}
 
 
 class PFedSimServer(FedAvgServer):
@@ -101,7 +101,11 @@ class PFedSimServer(FedAvgServer):
     settings: PFedSimSettings
 
     def __init__(
-        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        settings: learner.ProtocolSettings,
+        initial: Vector,
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
         self.latest: dict[str, PersonalModel] = {}

@@ -1,11 +1,38 @@
 """Errors that are meant for the person at the command line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class UserError(Exception):
     """Input that is refused (the command exits with 2 and shows the message without a traceback).
 
-    The message is complete in itself: it names the file, the key and the value, and says what is allowed.
+    As text it is complete in itself: it names the file, the key and the value, and says what is allowed.
+    `problem` is that without the place, one line for each thing that is wrong; `file` and `line` are the
+    place, as far as it is known where the error is raised.
     """
+
+    def __init__(self, problem: str, file: Path | None = None, line: int | None = None) -> None:
+        super().__init__(problem, file, line)
+        self.problem = problem
+        self.file = file
+        self.line = line
+
+    def __str__(self) -> str:
+        place = "" if self.file is None else f"{self.file}: "
+        place += "" if self.line is None else f"line {self.line}: "
+        return "\n".join(place + problem for problem in self.problem.split("\n"))
+
+
+@contextmanager
+def errors_about(file: Path | None) -> Iterator[None]:
+    """A UserError from in here that names no file of its own is about this one."""
+    try:
+        yield
+    except UserError as error:
+        error.file = error.file or file
+        raise
 
 
 class NotVerified(Exception):

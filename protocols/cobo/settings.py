@@ -18,7 +18,7 @@ from protocols.framework.settings import (
 )
 
 
-class CoBoSettings(learner.Settings):
+class CoBoSettings(learner.ProtocolSettings):
     """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
-from protocols.framework import settings as base
 from protocols.framework.compute import Compute
 from protocols.framework.member import (
     AreYouThere,
@@ -18,10 +17,10 @@ from protocols.framework.member import (
     Membership,
     ModelWanted,
     NewcomersStart,
+    ProtocolSettings,
     Requirement,
     Server,
     ServerPlan,
-    Settings,
     Surroundings,
 )
 from protocols.framework.objectives import Objective
@@ -35,10 +34,10 @@ __all__ = [
     "Membership",
     "ModelWanted",
     "NewcomersStart",
+    "ProtocolSettings",
     "Requirement",
     "Server",
     "ServerPlan",
-    "Settings",
     "Surroundings",
 ]
 
@@ -54,7 +53,7 @@ class Learner(Member):
     """
 
     machinery: ClassVar[bool] = True
-    Settings: ClassVar[type[base.Settings]] = Settings
+    Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
@@ -65,7 +64,7 @@ class Learner(Member):
     _stepping = False
 
     def __init__(
-        self, name: str, surroundings: Surroundings, compute: Compute, settings: base.Settings
+        self, name: str, surroundings: Surroundings, compute: Compute, settings: ProtocolSettings
     ) -> None:
         super().__init__(name, surroundings)
         self.compute = compute
@@ -190,18 +189,18 @@ class Learner(Member):
 
     @classmethod
     def servers(
-        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+        cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[ServerPlan]:
         """The servers that this method needs. clusters: the true cluster of each client, for oracles only."""
         return []
 
     @classmethod
-    def requirements(cls, settings: base.Settings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         """What it needs of the rest of the scenario, which is refused otherwise unless `unusual` names it."""
         return ()
 
     @classmethod
-    def objective(cls, settings: base.Settings) -> Objective | None:
+    def objective(cls, settings: ProtocolSettings) -> Objective | None:
         """What clients minimise; None for what the data ask for, cross-entropy over classes."""
         return None
 

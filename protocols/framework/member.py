@@ -13,7 +13,7 @@ import numpy as np
 from actors.actor import Actor
 from actors.message import PeerUnavailable
 from actors.transport import Transport
-from protocols.framework import settings as base
+from protocols.framework.settings import Settings
 from protocols.framework.vectors import Vector
 
 _SEEK_AFTER_S = 1.0
@@ -21,7 +21,7 @@ _PICKS_DRAWN = 32
 _SEEK_TIMES_MAX = 24  # the last one after half a year
 
 
-class Settings(base.Settings):
+class ProtocolSettings(Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
 
     alone: bool = False
@@ -235,7 +235,9 @@ class Server(Member):
 
     machinery: ClassVar[bool] = True
 
-    def __init__(self, name: str, surroundings: Surroundings, settings: Settings, initial: Vector) -> None:
+    def __init__(
+        self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector
+    ) -> None:
         super().__init__(name, surroundings)
         self.settings = settings
         self.params = initial

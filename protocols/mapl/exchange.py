@@ -41,7 +41,7 @@ class KnowledgeExchange(Neighbours):
             RoundKnowledge,
             neighbours,
             timeout=self.settings.patience,
-            where=lambda own: own.round == self.round or own.round > self.round + is_next(own),
+            where=lambda news: news.round == self.round or news.round > self.round + is_next(news),
             reminder=RoundKnowledgeWanted(self.round),
         )
         usual_s = self.round_trips.usual_s(neighbours, RoundKnowledge)
@@ -100,7 +100,7 @@ class KnowledgeExchange(Neighbours):
             self.tell(peer, Parted())
         elif self.shared and self.shared[-1].round >= number:
             self.round_trips.lossy = True
-            shared = [own for own in self.shared if own.round == number] or self.shared
+            shared = [knowledge for knowledge in self.shared if knowledge.round == number] or self.shared
             wanted = peer in self.shares
             self.tell(peer, replace(shared[-1], wanted=wanted, repeated=True, attempt=attempt, delayed=0.0))
 
@@ -133,6 +133,6 @@ class KnowledgeExchange(Neighbours):
         waits = isinstance(knowledge, RoundKnowledge) and knowledge.wanted
         if waits and self.begun and (self.finished or sender not in self.shares):
             # It waits for this client, which does not wait for it.
-            own = self.knowledge(RoundKnowledge)
-            answer = replace(own, round=max(self.round, knowledge.round), wanted=False)
+            known = self.knowledge(RoundKnowledge)
+            answer = replace(known, round=max(self.round, knowledge.round), wanted=False)
             self.tell(sender, Parted() if sender in self.parted else answer)

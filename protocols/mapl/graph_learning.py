@@ -100,15 +100,15 @@ def _cosines(left: Floats, right: Floats) -> Floats:
 
 
 def head_similarity(
-    own: ArrayLike, peers: Mapping[str, ArrayLike], classes: int, kind: str = "whole"
+    head: ArrayLike, peers: Mapping[str, ArrayLike], classes: int, kind: str = "whole"
 ) -> dict[str, float]:
-    """Similarity of each peer's flat head to one's own, at most 1; biases do not count.
+    """Similarity of each peer's flat head to a client's, at most 1; biases do not count.
 
     `kind` as `GraphLearning.similarity`. Raises ValueError for heads of different or impossible lengths, and
     for an unknown kind.
     """
-    rows = class_rows(own, classes)
-    others = {peer: class_rows(head, classes) for peer, head in peers.items()}
+    rows = class_rows(head, classes)
+    others = {peer: class_rows(theirs, classes) for peer, theirs in peers.items()}
     for peer, theirs in others.items():
         if theirs.shape != rows.shape:
             raise ValueError(f"the head of {peer} has rows of {theirs.shape[1]}, not {rows.shape[1]} numbers")
@@ -133,15 +133,15 @@ def confidences(samples: ArrayLike, kind: str) -> Floats:
     return counts / counts.sum()
 
 
-def graph_loss(weights: Floats, scores: Floats, gamma: Floats, own: int, how: GraphLearning) -> float:
-    """Eq. 7 for one client: weights, scores s and gamma are [n], and `own` is the client's own place."""
+def graph_loss(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> float:
+    """Eq. 7 for one client: weights, scores s and gamma are [n], and `client` is its place in them."""
     length = np.linalg.norm(weights) if how.norm == "l2" else np.abs(weights).sum()
-    degree = weights.sum() - weights[own]
+    degree = weights.sum() - weights[client]
     regulariser = how.beta * length - np.log(degree + how.epsilon)
     return float(how.mu1 * (gamma * weights * scores).sum() + how.mu2 * regulariser)
 
 
-def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, own: int, how: GraphLearning) -> Floats:
+def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> Floats:
     """Gradient [n] of `graph_loss` in the weights, for weights of 0 or more; without the degree's part if
     `how` leaves that out."""
     if how.norm == "l1":
@@ -151,17 +151,17 @@ def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, own: int, how
         direction = weights / length if length > 0 else np.zeros_like(weights)
     gradient = how.mu1 * gamma * scores + how.mu2 * how.beta * direction
     if how.degree_gradient:
-        pull = np.full_like(weights, how.mu2 / (weights.sum() - weights[own] + how.epsilon))
-        pull[own] = 0.0
+        pull = np.full_like(weights, how.mu2 / (weights.sum() - weights[client] + how.epsilon))
+        pull[client] = 0.0
         gradient -= pull
     return gradient
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """A client's weights: its own, and those of its peers by name; 0 or more, 1 together."""
+    """A client's weights: for itself, and for its peers by name; 0 or more, 1 together."""
 
-    own: float
+    itself: float
     peers: Mapping[str, float]
 
 
@@ -173,17 +173,17 @@ def admit(before: Neighbourhood, peer: str) -> Neighbourhood:
     """
     if before.peers.get(peer, 0.0) > 0:
         return before
-    members = [before.own, *before.peers.values()]
+    members = [before.itself, *before.peers.values()]
     share = 1.0 / (1 + sum(weight > 0 for weight in members))
     kept = {name: weight * (1 - share) for name, weight in before.peers.items()}
-    return Neighbourhood(before.own * (1 - share), kept | {peer: share})
+    return Neighbourhood(before.itself * (1 - share), kept | {peer: share})
 
 
 def learn_weights(
     before: Neighbourhood,
-    own_head: ArrayLike,
+    head: ArrayLike,
     heads: Mapping[str, ArrayLike],
-    own_samples: int,
+    sample_count: int,
     samples: Mapping[str, int],
     classes: int,
     how: GraphLearning,
@@ -200,17 +200,18 @@ def learn_weights(
     if heads.keys() != samples.keys():
         unmatched = ", ".join(sorted(heads.keys() ^ samples.keys()))
         raise ValueError(f"a peer needs both a head and a number of samples; one is missing for {unmatched}")
-    if not np.isfinite(own_head).all():
+    if not np.isfinite(head).all():
         return before
-    heads = {peer: head for peer, head in heads.items() if np.isfinite(head).all()}
-    similarity = head_similarity(own_head, heads, classes, how.similarity)
+    heads = {peer: theirs for peer, theirs in heads.items() if np.isfinite(theirs).all()}
+    similarity = head_similarity(head, heads, classes, how.similarity)
     unjudged = {peer: weight for peer, weight in before.peers.items() if peer not in heads}
     # In this order: the client itself, the peers with heads, and those without, whose entries stay.
     scores = np.array([-1.0, *(-similarity[peer] for peer in heads), *(0.0 for _ in unjudged)])
-    gamma = confidences([own_samples, *(samples[peer] for peer in heads)], how.confidence)
+    gamma = confidences([sample_count, *(samples[peer] for peer in heads)], how.confidence)
     gamma = np.concatenate([gamma, np.zeros(len(unjudged))])
     weights = np.array(
-        [before.own, *(before.peers.get(peer, 0.0) for peer in heads), *unjudged.values()], dtype=np.float64
+        [before.itself, *(before.peers.get(peer, 0.0) for peer in heads), *unjudged.values()],
+        dtype=np.float64,
     )
     judged = 1 + len(heads)
     total = 1.0 - weights[judged:].sum()

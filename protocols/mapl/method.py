@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from protocols.framework import settings as base
+from protocols.framework.learner import ProtocolSettings
 from protocols.framework.vectors import mix
 from protocols.mapl.exchange import KnowledgeExchange
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
@@ -25,7 +25,7 @@ class MAPL(KnowledgeExchange):
     heterogeneous = True
 
     @classmethod
-    def objective(cls, settings: base.Settings) -> PersonalizedModelLoss:
+    def objective(cls, settings: ProtocolSettings) -> PersonalizedModelLoss:
         assert isinstance(settings, MaplSettings)
         return PersonalizedModelLoss(
             contrastive=settings.contrastive,
@@ -59,11 +59,11 @@ class MAPL(KnowledgeExchange):
         """CGL among all whose heads are known; neighbours without one keep their weight."""
         self.new_heads.clear()
         known = {
-            peer: own
-            for peer, own in self.known.items()
-            if own.head is not None and (peer in self.shares or self.is_peer(peer))
+            peer: knowledge
+            for peer, knowledge in self.known.items()
+            if knowledge.head is not None and (peer in self.shares or self.is_peer(peer))
         }
-        heads = {peer: own.head.numpy() for peer, own in known.items() if own.head is not None}
+        heads = {peer: each.head.numpy() for peer, each in known.items() if each.head is not None}
         before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
@@ -78,12 +78,9 @@ class MAPL(KnowledgeExchange):
 
     def learned(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """The peers' weights after CGL."""
-        own_head = self.part(self.params, "head").numpy()
+        head, classes = self.part(self.params, "head").numpy(), self.compute.classes
         samples = {peer: self.known[peer].samples for peer in heads}
-        own = self.settings
-        return learn_weights(
-            before, own_head, heads, self.samples, samples, self.compute.classes, own.graph
-        ).peers
+        return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
         """The weights with an equal share for those strangers that would not lose from it at once.
@@ -104,7 +101,7 @@ class MAPL(KnowledgeExchange):
         return max(1, math.ceil(self.settings.new_heads * len(self.shares)))
 
     def mix(self) -> None:
-        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, the own for one without."""
+        """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, and xi_i for one without."""
         weighted: list[tuple[float, Knowledge]] = []
         for peer, share in self.shares.items():
             knowledge = self.known.get(peer)
@@ -112,9 +109,9 @@ class MAPL(KnowledgeExchange):
                 age_s = self.now - knowledge.time
                 self.observe("staleness", age_s)
                 weighted.append((share * self.discount(age_s), knowledge))
-        own = 1.0 - sum([weight for weight, _ in weighted])
+        kept = 1.0 - sum([weight for weight, _ in weighted])
         for name in self.mixed:
-            terms = [(own, self.part(self.params, name))]
+            terms = [(kept, self.part(self.params, name))]
             terms += [(weight, getattr(knowledge, name)) for weight, knowledge in weighted]
             self.params = self.with_part(self.params, name, mix(terms))
 

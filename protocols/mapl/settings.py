@@ -11,7 +11,7 @@ from protocols.framework.settings import Count, CountOrZero, PositiveDuration, P
 from protocols.mapl.graph_learning import GraphLearning
 
 
-class MaplSettings(learner.Settings):
+class MaplSettings(learner.ProtocolSettings):
     """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"

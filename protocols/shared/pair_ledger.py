@@ -17,11 +17,11 @@ from protocols.framework.vectors import Scalar
 class Account:
     """What one end of a pair tells the other.
 
-    It has made `own` steps, taken `taken` of the other's, and holds `value`. `steps`: the last of its own,
+    It has made `made` steps, taken `taken` of the other's, and holds `value`. `steps`: the last that it made,
     from the first one on that it does not know the other to have taken.
     """
 
-    own: int
+    made: int
     taken: int
     value: float | Scalar
     steps: tuple[Scalar, ...] = ()
@@ -43,23 +43,23 @@ class Ledger:
     """One end's books. `leads`: whether its name comes first, so that its number holds."""
 
     leads: bool
-    own: int = 0
+    made: int = 0
     taken: int = 0
     unconfirmed: tuple[Scalar, ...] = ()
 
     @property
     def steps_in_all(self) -> int:
         """How many steps are in the number that this end holds."""
-        return self.own + self.taken
+        return self.made + self.taken
 
     def note(self, step: Scalar) -> None:
         """This end has made a step."""
-        self.own += 1
+        self.made += 1
         self.unconfirmed = (*self.unconfirmed, step)
 
     def account(self, value: float | Scalar) -> Account:
         """What to tell the other end, when this one holds `value`."""
-        return Account(self.own, self.taken, value, self.unconfirmed)
+        return Account(self.made, self.taken, value, self.unconfirmed)
 
     def settle(self, account: Account) -> News:
         """Take note of the other end's account, and say what follows from it.
@@ -67,15 +67,15 @@ class Ledger:
         An account that is older than what this end has taken means nothing: it was overtaken on its way, or
         its sender has lost its books and takes these over when it hears of them.
         """
-        if account.taken > self.own:  # so has this end: the other has steps that it made before
-            self.own, self.taken, self.unconfirmed = account.taken, account.own, ()
+        if account.taken > self.made:  # so has this end: the other has steps that it made before
+            self.made, self.taken, self.unconfirmed = account.taken, account.made, ()
             return News(value=account.value)
-        if account.own < self.taken:
+        if account.made < self.taken:
             return News()
-        confirmed = account.taken - (self.own - len(self.unconfirmed))
+        confirmed = account.taken - (self.made - len(self.unconfirmed))
         self.unconfirmed = self.unconfirmed[max(0, confirmed) :]
-        missed = account.own - self.taken
+        missed = account.made - self.taken
         steps = account.steps[-missed:] if missed else ()
-        self.taken = account.own
-        holds = account.taken == self.own and (not self.leads or missed > len(steps))
+        self.taken = account.made
+        holds = account.taken == self.made and (not self.leads or missed > len(steps))
         return News(steps, account.value if holds else None)

@@ -26,7 +26,6 @@ from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework import learner
-from protocols.framework import settings as base
 from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector
 
@@ -48,7 +47,7 @@ class Ready:
     """A client has nothing to do, and has been missed by the server, or overlooked."""
 
 
-class RoundSettings(learner.Settings):
+class RoundSettings(learner.ProtocolSettings):
     """A server's rounds."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -71,7 +70,11 @@ class RoundServer(learner.Server):
     settings: RoundSettings
 
     def __init__(
-        self, name: str, surroundings: learner.Surroundings, settings: learner.Settings, initial: Vector
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        settings: learner.ProtocolSettings,
+        initial: Vector,
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
         self.finished: set[str] = set()  # clients whose budgets are spent; never iterated over
@@ -150,7 +153,7 @@ class RoundClient(learner.Learner):
 
     @classmethod
     def servers(
-        cls, settings: base.Settings, clients: Sequence[str], clusters: Sequence[int] | None
+        cls, settings: learner.ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[learner.ServerPlan]:
         return [learner.ServerPlan("server", cls.server, tuple(clients))]
 

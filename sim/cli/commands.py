@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from sim.cli.console import ProgressLine, results_table
-from sim.errors import NotVerified, UserError
+from sim.errors import NotVerified, UserError, errors_about
 from sim.results.outcome import why_failed
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
@@ -316,11 +316,10 @@ def _endings(file: Path | None = None) -> Iterator[None]:
     from sim.kernel.clock import Deadlock
 
     try:
-        yield
+        with errors_about(file):
+            yield
     except UserError as error:
-        message = str(error)
-        message = message if file is None or str(file) in message else f"{file}: {message}"
-        _stop("\n".join([message, *getattr(error, "__notes__", ())]), REFUSED)
+        _stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
     except Deadlock as error:
         _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except KeyboardInterrupt as error:

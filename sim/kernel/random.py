@@ -6,7 +6,8 @@ are two kinds:
 
 - `stream`: a numpy generator, for what is drawn in bulk or once (data splits, initial parameters, peer
   sampling);
-- `Draws`: single numbers on hot paths (the latency of each message), faster there than a numpy generator.
+- `RandomStream`: single numbers on hot paths (the latency of each message), faster there than a numpy
+  generator.
 
 Both start from a blake2b hash of the name, which is the same in every process and on every machine.
 """
@@ -106,7 +107,7 @@ def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> 
     return z
 
 
-class Draws:
+class RandomStream:
     """Single random numbers, one after the other, from the stream named by (seed, names).
 
     Every method takes exactly one number from the stream, so what a caller draws does not shift what follows.
@@ -142,7 +143,7 @@ class Draws:
         return -math.log1p(-self.uniform())
 
     def __repr__(self) -> str:
-        return f"<Draws {self.key:016x}, {self.place} drawn>"
+        return f"<RandomStream {self.key:016x}, {self.place} drawn>"
 
 
 def shuffled_numbers(seed: int) -> Iterator[int]:

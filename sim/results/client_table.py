@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sim.results import blocks, text
 from sim.results.blocks import Cell, Table
 from sim.results.metrics import ALONE
-from sim.results.population import Happening
+from sim.results.population import LifecycleEvent
 from sim.results.view import RunView
 
 Column = tuple[str, Sequence[str | Cell]]
@@ -91,7 +91,7 @@ def _work(view: RunView) -> list[Column]:
     return columns
 
 
-def _last_event(happening: Happening | None) -> str:
+def _last_event(happening: LifecycleEvent | None) -> str:
     return text.NOTHING if happening is None else f"{happening.event} at {text.duration(happening.time_s)}"
 
 

@@ -22,7 +22,7 @@ SETTLED_SHARE = 0.1
 """A client has settled after this share of the iterations of those that were there all along."""
 
 
-class Happening(NamedTuple):
+class LifecycleEvent(NamedTuple):
     """A client came or went. state: what it came back with, for a rejoin."""
 
     time_s: float
@@ -152,7 +152,7 @@ class Population:
     Whoever goes counts until then, as an incumbent or a survivor, and not when it is back.
     """
 
-    def __init__(self, panel: Panel, moves: Sequence[Happening]) -> None:
+    def __init__(self, panel: Panel, moves: Sequence[LifecycleEvent]) -> None:
         self._panel = panel
         self._moves = moves
         departures = [move for move in moves if move.event in DEPARTURES]
@@ -160,11 +160,11 @@ class Population:
         self._departed = np.array([move.client for move in departures], dtype=np.int64)
         self._incumbents = lru_cache(maxsize=None)(self._incumbents_since)
 
-    def has_incumbents(self, arrival: Happening) -> bool:
+    def has_incumbents(self, arrival: LifecycleEvent) -> bool:
         """Whether anybody was measured before this arrival, so that there is something to catch up with."""
         return self._incumbents(*self._place(arrival)) is not None
 
-    def catch_up(self, arrival: Happening) -> float | None:
+    def catch_up(self, arrival: LifecycleEvent) -> float | None:
         """Seconds until the newcomer had caught up with those who were there before; None if it never did.
 
         What counts is the life that began with this arrival.
@@ -176,7 +176,7 @@ class Population:
             self._panel.of(arrival.client), incumbents, arrival.time_s, self._gone_s(arrival)
         )
 
-    def watched(self, arrival: Happening) -> float:
+    def watched(self, arrival: LifecycleEvent) -> float:
         """Seconds from an arrival to the last evaluation of the life that began with it; 0 without any."""
         times = self._panel.of(arrival.client).times
         seen = times[(times >= arrival.time_s) & (times <= self._gone_s(arrival))]
@@ -226,11 +226,11 @@ class Population:
         np.minimum.at(ends_s, self._departed[later], self._departed_s[later])
         return ends_s
 
-    def _gone_s(self, arrival: Happening) -> float:
+    def _gone_s(self, arrival: LifecycleEvent) -> float:
         """When the life that began with an arrival ended; infinite if it did not."""
         return float(self._ends_s(arrival.time_s)[arrival.client])
 
-    def _place(self, arrival: Happening) -> tuple[int, int | None]:
+    def _place(self, arrival: LifecycleEvent) -> tuple[int, int | None]:
         """The last evaluation before the arrival, and the newcomer where that evaluation still saw it."""
         before = int(np.searchsorted(self._panel.times, arrival.time_s)) - 1
         seen = before >= 0 and not np.isnan(self._panel.values[before, arrival.client])

@@ -36,7 +36,7 @@ from sim.results.figures import (
 )
 from sim.results.heatmaps import learned_graph
 from sim.results.page import document
-from sim.results.population import ARRIVALS, Happening, Population
+from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.store import RunDirectory
 from sim.results.timeline import clients_shown, timeline
 from sim.results.view import RunView
@@ -225,13 +225,13 @@ def _moves(view: RunView) -> Section | None:
     return Section("Arrivals and departures", blocks)
 
 
-def _newcomer(population: Population, move: Happening) -> list[Cell]:
+def _newcomer(population: Population, move: LifecycleEvent) -> list[Cell]:
     if not (move.is_newcomer and population.has_incumbents(move)):
         return [_NOTHING] * 3
     return [_reached(population.catch_up(move)), _NOTHING, _NOTHING]
 
 
-def _survivors(population: Population, move: Happening) -> list[Cell]:
+def _survivors(population: Population, move: LifecycleEvent) -> list[Cell]:
     dip = population.dip(move.time_s)
     return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), _reached(dip.seconds)]
 

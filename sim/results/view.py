@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results.metrics import ALL, ALONE, Series
-from sim.results.population import ARRIVALS, DEPARTURES, Happening, Panel, panel_of
+from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
 from sim.results.store import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
@@ -181,7 +181,7 @@ class RunView:
         return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
 
     @cached_property
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[LifecycleEvent]:
         """The clients' comings and goings, in order."""
         rows = self._directory.scan("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
@@ -189,12 +189,12 @@ class RunView:
         frame = rows.select("time", "actor", "event", pl.col("detail").fill_null("")).collect()
         indices = self._indices(frame["actor"]).tolist()
         return [
-            Happening(*happening)
+            LifecycleEvent(*happening)
             for happening in zip(frame["time"], indices, frame["event"], frame["detail"], strict=True)
         ]
 
     @property
-    def moves(self) -> list[Happening]:
+    def moves(self) -> list[LifecycleEvent]:
         """The arrivals and departures during the run, in order."""
         return [happening for happening in self.happenings if happening.event in ARRIVALS + DEPARTURES]
 

@@ -252,4 +252,4 @@ class _Builder:
         surroundings = self._surroundings(
             simulation, plan.name, self.view_of(plan.name, self.neighbours[plan.name])
         )
-        return plan.kind(plan.name, surroundings, self.scenario.protocol.settings, self.initial[0])  # type: ignore[arg-type]
+        return plan.kind(plan.name, surroundings, self.scenario.protocol.settings, self.initial[0])

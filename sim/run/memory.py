@@ -32,7 +32,7 @@ def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: t
         )
     # With a server, only a share of the clients has a model of its own at a time.
     share = getattr(scenario.protocol.settings, "fraction", 1.0)
-    held = share * sum(_held_bytes(own) for own in each)
+    held = share * sum(_held_bytes(learning) for learning in each)
     if held > there:
         raise UserError(
             f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers take "
@@ -64,15 +64,15 @@ def _memory_bytes(device: torch.device) -> int:
     return machine.memory_bytes()
 
 
-def _held_bytes(own: LearningSettings) -> int:
+def _held_bytes(learning: LearningSettings) -> int:
     """What a client keeps between its training steps."""
-    return _NUMBER_BYTES * own.architecture.numel * (1 + own.optimizer.slots)
+    return _NUMBER_BYTES * learning.architecture.numel * (1 + learning.optimizer.slots)
 
 
-def _step_bytes(own: LearningSettings) -> int:
+def _step_bytes(learning: LearningSettings) -> int:
     """What a client needs in a training step, without activations."""
-    batch = own.views * own.batch_size * math.prod(own.architecture.input_shape)
-    return _held_bytes(own) + _NUMBER_BYTES * (own.architecture.numel + batch)
+    batch = learning.views * learning.batch_size * math.prod(learning.architecture.input_shape)
+    return _held_bytes(learning) + _NUMBER_BYTES * (learning.architecture.numel + batch)
 
 
 def _gb(size_bytes: float) -> str:

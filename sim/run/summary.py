@@ -26,7 +26,7 @@ from sim.results.metrics import (
 from sim.results.population import (
     ARRIVALS,
     DEPARTURES,
-    Happening,
+    LifecycleEvent,
     Population,
     panel_of,
     settled_summary,
@@ -40,14 +40,32 @@ def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
 ) -> dict[str, Any]:
     """The contents of summary.json; see docs/guide.md for the meaning of each key."""
-    scenario, observer, counts = simulation.scenario, simulation.observer, simulation.network.counts
-    metrics = observer.metrics
     up = [client.name for client in simulation.clients_up]
-    measured = {name: value for name, value in metrics.latest(observer.measure).items() if name in up}
-    finite = {name: value for name, value in measured.items() if math.isfinite(value)}
-    is_accuracy = observer.measure == "accuracy"
-    failures = simulation.supervisor.failures
-    summary: dict[str, Any] = {
+    summary = {
+        **_of_the_run(simulation, wall_s),
+        "clients": _client_counts(simulation),
+        **_of_the_models(simulation, alone, up),
+        **_of_the_messages(simulation),
+        "engine": _engine(simulation),
+        "budget": _budget(simulation),
+        "work": _work(simulation),
+        "device_time": dict(simulation.device_seconds()),
+        "clusters": simulation.clusters,
+        "client_names": [client.name for client in simulation.clients],
+        "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
+        **_of_what_went_wrong(simulation, up),
+        "interrupted": interrupted,
+        "notices": list(simulation.scenario.notices),
+    }
+    if simulation.scenario.run.target_accuracy is not None:
+        summary["target"] = _target(simulation, simulation.scenario.run.target_accuracy)
+    return summary
+
+
+def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
+    """What was run, and for how long."""
+    scenario = simulation.scenario
+    return {
         "scenario": scenario.name,
         "protocol": scenario.protocol.label,
         "alone": scenario.protocol.alone,
@@ -57,50 +75,64 @@ def summarise(
         "planned_seconds": scenario.run.duration,
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
-        "clients": _client_counts(simulation),
+    }
+
+
+def _of_the_models(
+    simulation: Simulation, alone: dict[str, float] | None, up: Sequence[str]
+) -> dict[str, Any]:
+    """How good the models of those that are up are, and the graph that they found."""
+    observer = simulation.observer
+    measured = {
+        name: value for name, value in observer.metrics.latest(observer.measure).items() if name in up
+    }
+    finite = {name: value for name, value in measured.items() if math.isfinite(value)}
+    is_accuracy = observer.measure == "accuracy"
+    found = {
         "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
         "settled": _settled(simulation, finite) if is_accuracy else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "graph": _graph(simulation),
-        "messages": {
-            "sent": counts.sent,
-            "delivered": counts.delivered,
-            "lost": counts.lost,
-            "dropped": counts.dropped,
-            "duplicated": counts.duplicated,
-            "in_flight": counts.in_flight,
-            "bytes": counts.bytes,
-        },
+    }
+    if not is_accuracy:
+        mean = float(np.mean(list(finite.values()))) if finite else None
+        found["distance"] = {"mean": mean, "clients": len(finite)}
+    return found
+
+
+def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
+    """What went over the network, and what was lost."""
+    counts = simulation.network.counts
+    names = ("sent", "delivered", "lost", "dropped", "duplicated", "in_flight", "bytes")
+    return {
+        "messages": {name: getattr(counts, name) for name in names},
         "membership": _membership_traffic(counts),
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
         "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
-        "engine": _engine(simulation),
-        "budget": _budget(simulation),
-        "work": _work(simulation),
-        "device_time": dict(simulation.device_seconds()),
-        "clusters": simulation.clusters,
-        "client_names": [client.name for client in simulation.clients],
-        "population": _population(simulation) if is_accuracy else None,
+    }
+
+
+def _of_what_went_wrong(simulation: Simulation, up: Sequence[str]) -> dict[str, Any]:
+    failures = simulation.supervisor.failures
+    return {
         "non_finite": _non_finite(simulation, up),
         "failed": _failed(failures),
         "failures": in_short(failures),
         "failure_traceback": failures[0].traceback if failures else None,
-        "interrupted": interrupted,
-        "notices": list(scenario.notices),
     }
-    if not is_accuracy:
-        mean = float(np.mean(list(finite.values()))) if finite else None
-        summary["distance"] = {"mean": mean, "clients": len(finite)}
-    if scenario.run.target_accuracy is not None:
-        accuracy, target = metrics.mean("accuracy"), scenario.run.target_accuracy
-        summary["target"] = {
-            "accuracy": target,
-            "seconds": time_to_target(accuracy, target),
-            "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
-        }
-    return summary
+
+
+def _target(simulation: Simulation, target: float) -> dict[str, float | None]:
+    """When the mean accuracy was first at the target, and how many bytes were sent by then."""
+    metrics = simulation.observer.metrics
+    accuracy = metrics.mean("accuracy")
+    return {
+        "accuracy": target,
+        "seconds": time_to_target(accuracy, target),
+        "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
+    }
 
 
 def _engine(simulation: Simulation) -> dict[str, Any]:
@@ -194,7 +226,7 @@ def _population(simulation: Simulation) -> dict[str, Any] | None:
     if panel is None:
         return None
     moves = [
-        Happening(time_s, names[actor], event, detail)
+        LifecycleEvent(time_s, names[actor], event, detail)
         for time_s, actor, event, detail in simulation.trace.lifecycles
         if actor in names and event in ARRIVALS + DEPARTURES
     ]

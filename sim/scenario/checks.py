@@ -5,7 +5,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.message import describe
-from protocols.framework.settings import SettingError, Settings
+from protocols.framework.member import ProtocolSettings
+from protocols.framework.settings import SettingError
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
@@ -31,12 +32,12 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _churn(sections)
 
 
-def unmet(learner: "type[Learner]", settings: Settings, sections: Sections) -> Iterator[SettingError]:
+def unmet(learner: "type[Learner]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
     for need in requirements_of(learner, settings):
         try:
             value = attrgetter(need.key)(sections)
-            suits = need.key in getattr(settings, "unusual", ()) or need.suits(value)
+            suits = need.key in settings.unusual or need.suits(value)
         except Exception as error:
             where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
             raise UserError(f'{where}: the one of "{need.key}" failed: {describe(error)}') from error

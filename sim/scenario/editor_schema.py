@@ -17,18 +17,18 @@ _NULL: Schema = {"type": "null"}  # which TOML does not have
 def for_editors(schema: Schema) -> dict[str, Any]:
     """A scenario's schema, as `scenario_schema` makes it, for editors."""
     definitions = schema["$defs"]
-    own, protocols = _protocols(definitions["ProtocolChoice"])
+    custom, protocols = _protocols(definitions["ProtocolChoice"])
     definitions = {name: table for name, table in definitions.items() if name != "ProtocolChoice"}
     converted = {name: _converted(table, definitions) for name, table in definitions.items()}
-    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, own)
+    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, custom)
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
     return {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"} | root | {"$defs": converted}
 
 
 def _protocols(choice: Schema) -> tuple[Schema, list[tuple[list[str], Schema]]]:
     """What the name of a protocol of one's own looks like, and our protocols by name."""
-    *ours, own = choice["anyOf"]
-    return own["properties"]["name"], [([table["title"]], table) for table in ours]
+    *ours, custom = choice["anyOf"]
+    return custom["properties"]["name"], [([table["title"]], table) for table in ours]
 
 
 def _converted(schema: Any, definitions: Schema) -> Any:
@@ -86,7 +86,9 @@ def _by_kind(discriminator: Schema, definitions: Schema) -> dict[str, Any]:
     tags: dict[str, list[str]] = {}
     for tag, reference in discriminator["mapping"].items():
         tags.setdefault(reference, []).append(tag)
-    tables: list[tuple[list[str], Schema]] = [(own, {"$ref": reference}) for reference, own in tags.items()]
+    tables: list[tuple[list[str], Schema]] = [
+        (names, {"$ref": reference}) for reference, names in tags.items()
+    ]
     return _by_name(discriminator["propertyName"], tables, definitions)
 
 

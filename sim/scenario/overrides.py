@@ -153,7 +153,7 @@ def _value(text: str, option: str) -> Any:
                 f"{option}: must be one value on one line; give each key a --set of its own"
             ) from None
     except UserError as error:
-        raise UserError(one_line(f"{option}: {str(error).removeprefix('line 1: ')}")) from None
+        raise UserError(one_line(f"{option}: {error.problem}")) from None
     if len(found) > 1:
         raise UserError(f"{option}: must be one value; give each key a --set of its own")
     return found["value"]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from actors.message import describe
 from actors.place import of_error, own_line, written
-from protocols.framework.settings import Settings
+from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.refusals import problems
 
@@ -40,7 +40,7 @@ def called(kind: "type[Learner]", name: str, *arguments: object) -> Any:
         ) from error
 
 
-def objective_of(kind: "type[Learner]", settings: Settings) -> "Objective | None":
+def objective_of(kind: "type[Learner]", settings: ProtocolSettings) -> "Objective | None":
     """What a protocol has clients minimise. Raises UserError for what can be none."""
     found = called(kind, "objective", settings)
     if found is None:
@@ -60,7 +60,7 @@ def objective_of(kind: "type[Learner]", settings: Settings) -> "Objective | None
     return objective
 
 
-def requirements_of(kind: "type[Learner]", settings: Settings) -> "list[Requirement]":
+def requirements_of(kind: "type[Learner]", settings: ProtocolSettings) -> "list[Requirement]":
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
     from protocols.framework.learner import Requirement
 
@@ -136,7 +136,7 @@ def _unsound(kind: "type[Learner]") -> Iterator[str]:
 def _unsound_settings(kind: "type[Learner]") -> Iterator[str]:
     settings: Any = kind.Settings
     name = f"{kind.__name__}.Settings"
-    if not (isinstance(settings, type) and issubclass(settings, Settings)):
+    if not (isinstance(settings, type) and issubclass(settings, ProtocolSettings)):
         what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
         where = defined(settings if isinstance(settings, type) else kind)
         must = "must be a class that is written `class Settings(Learner.Settings):`"

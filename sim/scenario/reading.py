@@ -58,23 +58,21 @@ def read_text(path: Path) -> str:
     try:
         status = path.stat()  # first of all: to open a pipe waits for who writes to it
         if stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{path}: cannot be read: it is a folder; name a scenario file in it")
+            raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
         if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{path}: cannot be read: it is no regular file; write the scenario to one")
+            raise UserError("cannot be read: it is no regular file; write the scenario to one", path)
         with path.open("rb") as file:
             content = file.read(_BYTES_MAX + 1)  # of a file of the kernel's the size is not known before
         if len(content) > _BYTES_MAX:
-            raise UserError(
-                f"{path}: cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more"
-            )
+            raise UserError(f"cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more", path)
         return content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such scenario file{_instead_of(path)}") from None
+        raise UserError(f"no such scenario file{_instead_of(path)}", path) from None
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"cannot be read: {error.strerror}", path) from None
     except UnicodeDecodeError as error:
         byte = f"byte {error.start} is {error.object[error.start]:#x}"
-        raise UserError(f"{path}: cannot be read: must be text in UTF-8, but {byte}") from None
+        raise UserError(f"cannot be read: must be text in UTF-8, but {byte}", path) from None
 
 
 def default_name(path: Path) -> str:
@@ -99,24 +97,26 @@ def question_of(path: Path) -> str:
     try:
         return first_comment(read_text(path)).partition("\n")[0]
     except UserError as error:
-        return str(error).removeprefix(f"{path}: ")
+        return error.problem
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The contents of TOML. Raises TOMLDecodeError for other text, UserError for what passes all measure."""
     if long_key := _LONG_KEY.search(text):
-        raise UserError(f"{_line(text, long_key.start())}: a key has more than {_DEPTH_MAX} parts")
+        line = _line(text, long_key.start())
+        raise UserError(f"a key has more than {_DEPTH_MAX} parts", line=line)
     try:
         contents = tomllib.loads(text)
     except RecursionError:
-        raise UserError(f"{_line(text, _deepest(text))}: nested more than {_DEPTH_MAX} deep") from None
+        line = _line(text, _deepest(text))
+        raise UserError(f"nested more than {_DEPTH_MAX} deep", line=line) from None
     except tomllib.TOMLDecodeError:
         raise
     except ValueError:  # of int(), which refuses thousands of digits
         digits = max(re.finditer(r"[0-9_]+", text), key=lambda match: len(match[0]))
         raise UserError(
-            f"{_line(text, digits.start())}: a whole number of {len(digits[0]):,} digits; must have 64 bits "
-            "at most"
+            f"a whole number of {len(digits[0]):,} digits; must have 64 bits at most",
+            line=_line(text, digits.start()),
         ) from None
     _require_measure(contents)
     return contents
@@ -143,8 +143,8 @@ def _walk(contents: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
             waiting += [((*key, str(i)), item) for i, item in enumerate(value)]
 
 
-def _line(text: str, position: int) -> str:
-    return f"line {text.count(chr(10), 0, position) + 1}"
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def _deepest(text: str) -> int:

@@ -106,9 +106,9 @@ def _protocols(choice: Schema, definitions: Schema) -> Iterator[str]:
     for option in known:
         yield f'**`name = "{option["title"]}"`**{_sentence(option.get("description", ""))}\n'
         properties = option["properties"]
-        own = {name: properties[name] for name in properties if name not in {"name", *common}}
-        if own:
-            yield _table(own, option["required"], definitions)
+        special = {name: properties[name] for name in properties if name not in {"name", *common}}
+        if special:
+            yield _table(special, option["required"], definitions)
 
 
 def _sentence(description: str) -> str:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
+from protocols.framework.member import ProtocolSettings
 from protocols.framework.settings import SettingError, Settings
-from sim.errors import UserError
+from sim.errors import UserError, errors_about
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.scenario.checks import misfits, unmet
@@ -50,7 +51,7 @@ class Protocol:
 
     name: str
     learner: "type[Learner]"
-    settings: Settings
+    settings: ProtocolSettings
 
     @property
     def label(self) -> str:
@@ -60,7 +61,7 @@ class Protocol:
     @property
     def alone(self) -> bool:
         """Whether it is run as its own control, by clients that know of nobody."""
-        return getattr(self.settings, "alone", False) is True
+        return self.settings.alone
 
     @property
     def file(self) -> Path | None:
@@ -128,10 +129,8 @@ def load_scenario(
         overrides = [*overrides, f"{_SEED}={seed}"]
     raw = _contents(path, text)
     named = _table(raw, "protocol").get("name")
-    try:
+    with errors_about(path):
         keys = apply(raw, overrides, unset)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
     notices, stated = [], dict.fromkeys(keys, "--set")
     if seed is not None:
         stated[_SEED] = "--seed"
@@ -141,19 +140,15 @@ def load_scenario(
     renamed = typed != named
     _fill_in(raw, path)
     sections = _validated(Sections, raw, path, stated)
-    try:
+    with errors_about(path):
         learner = find_protocol(sections.protocol.name, path.parent, code=code)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
     if renamed and (gone := fit_to(learner, raw, stated)):
         sections = _validated(Sections, raw, path, stated)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
-    try:
+    with errors_about(path):
         needs = [*unmet(learner, settings, sections)]
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
     wrong = [*misfits(sections), *needs, *limits(sections, settings)]
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
@@ -185,10 +180,10 @@ def digest(scenario: Scenario) -> str:
 
 def _contents(path: Path, text: str) -> dict[str, Any]:
     try:
-        return parse_toml(text)
-    except (UserError, tomllib.TOMLDecodeError) as error:
-        kind = "" if isinstance(error, UserError) else "not valid TOML: "
-        raise UserError(one_line(f"{path}: {kind}{error}")) from None
+        with errors_about(path):
+            return parse_toml(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(one_line(f"not valid TOML: {error}"), path) from None
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -215,9 +210,9 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:
     """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
-    own = [key for key in gone if key.startswith("protocol.")]
-    about_servers = [key for key in gone if key not in own]
-    reasons = [("no such keys", own), ("no servers", about_servers)]
+    settings = [key for key in gone if key.startswith("protocol.")]
+    about_servers = [key for key in gone if key not in settings]
+    reasons = [("no such keys", settings), ("no servers", about_servers)]
     why = [f"has {reason}: {', '.join(keys)}" for reason, keys in reasons if keys]
     return f'protocol.name = "{protocol}" {"; and ".join(why)}'
 
@@ -242,10 +237,10 @@ def _refusal(
         value = "" if problem.value is None else f" = {show(problem.value)}"
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
-        lines.append(one_line(f"{path}: {problem.key}{value}{origin}: {problem.problem}"))
+        lines.append(one_line(f"{problem.key}{value}{origin}: {problem.problem}"))
     if more > 0:
-        lines.append(f"{path}: and {more:,} more problems")
-    return UserError("\n".join(lines))
+        lines.append(f"and {more:,} more problems")
+    return UserError("\n".join(lines), path)
 
 
 def _resolved(scenario: Scenario) -> dict[str, Any]:

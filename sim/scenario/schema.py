@@ -19,20 +19,20 @@ def scenario_schema(protocols: Mapping[str, type[Settings]]) -> dict[str, Any]:
     definitions = schema["$defs"]
     choices = []
     for name, settings in protocols.items():
-        own = definitions[_definition(references[settings, "validation"])]
+        table = definitions[_definition(references[settings, "validation"])]
         choices.append(
             {
                 "title": name,
-                "description": own.get("description", ""),
+                "description": table.get("description", ""),
                 "type": "object",
-                "properties": {"name": {"const": name}, **own.get("properties", {})},
-                "required": ["name", *own.get("required", ())],
+                "properties": {"name": {"const": name}, **table.get("properties", {})},
+                "required": ["name", *table.get("required", ())],
                 "additionalProperties": False,
             }
         )
     # A protocol of the user's own: its settings are checked when its class is loaded.
-    own_class = {"type": "object", "properties": {"name": {"pattern": ":"}}, "required": ["name"]}
-    definitions["ProtocolChoice"] = {"anyOf": [*choices, own_class]}
+    custom = {"type": "object", "properties": {"name": {"pattern": ":"}}, "required": ["name"]}
+    definitions["ProtocolChoice"] = {"anyOf": [*choices, custom]}
     used_by_choices_only = {
         _definition(references[settings, "validation"]) for settings in protocols.values()
     }

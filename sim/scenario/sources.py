@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import protocols
+
 PRODUCT = Path(__file__).parents[2]
 """The folder that this coterie is imported from."""
 _OURS = ("actors", "protocols", "sim")
+_TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 INSTALLED = ("site-packages", "dist-packages")
 """Names of the folders that packages are installed in."""
 
@@ -35,18 +38,18 @@ def sources_of(learner: type, file: Path | None = None) -> tuple[Source, ...]:
     """
     if file is not None:
         return sources_of_file(file)
-    root, own = _package(learner)
-    return _closure(_files(root, learner.__module__), root, own)
+    root, package = _package(learner)
+    return _closure(_files(root, learner.__module__), root, package)
 
 
 def sources_of_file(file: Path) -> tuple[Source, ...]:
     """The same of a file that need not have been executed. Raises OSError."""
-    own = file.stem if file.parent.name in INSTALLED else ""  # what lies there beside it is not its own
-    return _closure([file], file.parent, own)
+    package = file.stem if file.parent.name in INSTALLED else ""  # what lies there beside it is others'
+    return _closure([file], file.parent, package)
 
 
-def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
-    """Files, and what they import from coterie and, below `root`, from the package `own`, or any if empty."""
+def _closure(start: Iterable[Path], root: Path, package: str) -> tuple[Source, ...]:
+    """Files, and what they import from coterie and, below `root`, from this package, or any if empty."""
     found: dict[Path, Source] = {}
     todo = [(path, root) for path in start]
     while todo:
@@ -59,10 +62,17 @@ def _closure(start: Iterable[Path], root: Path, own: str) -> tuple[Source, ...]:
         for imported in _imports(found[path].content, name.parent.parts):
             top = imported.partition(".")[0]
             if top in _OURS:
+                imported = _behind_the_face(imported)
                 todo += [(each, PRODUCT) for each in _files(PRODUCT, imported)]
-            elif not is_ours and own in ("", top):
+            elif not is_ours and package in ("", top):
                 todo += [(each, root) for each in _files(root, imported)]
     return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
+
+
+def _behind_the_face(module: str) -> str:
+    """The module in which a name is written that may be one of the face of `protocols`."""
+    package, _, name = module.rpartition(".")
+    return protocols.MODULES.get(name, module) if package == "protocols" else module
 
 
 def _package(learner: type) -> tuple[Path, str]:
@@ -91,7 +101,7 @@ def _imports(content: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
     except (SyntaxError, ValueError, RecursionError):
         return ()  # nobody could import it either
     found: dict[str, None] = {}
-    for node in ast.walk(tree):
+    for node in _executed(tree):
         if isinstance(node, ast.Import):
             found |= dict.fromkeys(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -99,6 +109,18 @@ def _imports(content: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             found |= dict.fromkeys([base, *(f"{base}.{alias.name}" for alias in node.names)])
     return tuple(found)
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker reads."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in _TYPE_CHECKING:
+            waiting += node.orelse
+        else:
+            yield node
+            waiting += ast.iter_child_nodes(node)
 
 
 def _files(root: Path, module: str) -> Iterator[Path]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
 from sim.files.data_folder import trace_file
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import constant
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.participants import Participants
@@ -50,12 +50,12 @@ def bandwidth_of_each(
 ) -> Callable[[str], float | None]:
     """One of an actor's two bandwidths, by its name; None for unlimited. UserError."""
     if isinstance(settings, Distribution):
-        return lambda name: settings.sample(Draws(participants.seed, way, name))
+        return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     phones = phone_bandwidths(f"network.{way}", participants.data_dir)
 
     def phone_bps(name: str) -> float:
         # The stream is the same for both ways, so that an actor has both of one phone.
-        up, down = phones[int(Draws(participants.seed, "phone", name).uniform() * len(phones))]
+        up, down = phones[int(RandomStream(participants.seed, "phone", name).uniform() * len(phones))]
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
     return phone_bps

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat
 
 from protocols.framework.settings import PositiveDuration, Settings, Within, default
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import ClientList, Share
 from sim.world.churn import ChurnEvent, State
 from sim.world.sessions import Session, SessionLength, spot_sessions
@@ -64,15 +64,15 @@ class PoissonChurn(ChurnProcessKind):
     def sessions(
         self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
     ) -> list[Session]:
-        first = Draws(seed, "churn", number, "first sessions")
+        first = RandomStream(seed, "churn", number, "first sessions")
         # Whole sessions, not what is left of older ones: all of them have just come.
         present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * clients))]
         arrivals = poisson_sessions(
             self.every,
             self.session.sample,
             until_s,
-            Draws(seed, "churn", number, "arrivals"),
-            Draws(seed, "churn", number, "sessions"),
+            RandomStream(seed, "churn", number, "arrivals"),
+            RandomStream(seed, "churn", number, "sessions"),
             rate_factor=self.rate_factor,
             rate_factor_max=self.rate_factor_max,
         )
@@ -134,10 +134,10 @@ ChurnProcess = Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discrim
 
 def poisson_sessions(
     every_s: float,
-    length: Callable[[Draws], float],
+    length: Callable[[RandomStream], float],
     until_s: float,
-    arrivals: Draws,
-    lengths: Draws,
+    arrivals: RandomStream,
+    lengths: RandomStream,
     *,
     rate_factor: Callable[[float], float] = lambda _: 1.0,
     rate_factor_max: float = 1.0,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field, model_validator
 
 from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.groups import Groups, Members
 from sim.settings.shared import ShareAboveZero
 from sim.world.participants import Participants
@@ -128,7 +128,7 @@ class NetworkPartition(Settings):
         """Who is cut off, and all others."""
         # A coin for each, not a draw among all: a further client must change nobody's side.
         coins = {
-            name: Draws(participants.seed, "partition", number, name).uniform()
+            name: RandomStream(participants.seed, "partition", number, name).uniform()
             for name in participants.clients
         }
         away = tuple([name for name, coin in coins.items() if coin < share])

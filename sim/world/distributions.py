@@ -1,8 +1,8 @@
 """Distributions of quantities: durations (seconds), speeds (FLOP/s), bandwidths (bit/s).
 
-A distribution is what a scenario states of it; the randomness comes from the caller's `Draws`, so that each
-link and each client draws from its own stream. Each kind is written once, for any quantity; `distributions`
-names the kinds for one quantity, whose units its values then carry.
+A distribution is what a scenario states of it; the randomness comes from the caller's `RandomStream`, so
+that each link and each client draws from its own. Each kind is written once, for any quantity;
+`distributions` names the kinds for one quantity, whose units its values then carry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 from pydantic import Field, model_validator
 
 from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import SigmaOfLog
 
 Q = TypeVar("Q", bound=float)
@@ -39,7 +39,7 @@ class RandomQuantity(Settings):
         """A value that is neither rare nor far from the others, in SI units."""
 
     @abstractmethod
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
         """What draws its values; those that are measured read their trace for it. UserError.
 
         `key` is where this stands in the scenario.
@@ -50,10 +50,10 @@ class Distribution(RandomQuantity):
     """A distribution on [0, infinity), described by a few parameters."""
 
     @abstractmethod
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         """One value, in SI units; takes at most one number from `draws`."""
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
         return self.sample
 
 
@@ -64,7 +64,7 @@ class Constant(Distribution, Generic[L]):
     value: L
     """The value."""
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.value
 
     @property
@@ -88,7 +88,7 @@ class Uniform(Distribution, Generic[Q, L]):
             raise SettingError("high", written["high"], f"must be at least low ({written['low']})")
         return self
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.low + (self.high - self.low) * draws.uniform()
 
     @property
@@ -114,7 +114,7 @@ class Normal(Distribution, Generic[Q, P]):
             raise SettingError("low", written["low"], "must be at most 30 sigma above the mean")
         return self
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact where low lies
         # far above the mean and 1 - Q would be 1.
         u = draws.uniform()
@@ -138,7 +138,7 @@ class LogNormal(Distribution, Generic[P]):
     sigma: SigmaOfLog
     """Standard deviation of the logarithm; 0.5 makes one value in six more than 1.65 times the median."""
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.median * math.exp(self.sigma * draws.normal())
 
     @property
@@ -155,7 +155,7 @@ class Pareto(Distribution, Generic[P]):
     shape: Annotated[float, Field(ge=0.1), Within(0.1, 1000)]
     """The share (minimum / x)^shape lies above x; from 1 downwards the mean is infinite."""
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
 
     @property

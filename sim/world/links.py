@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sim.kernel.random import Draws, pair_key
+from sim.kernel.random import RandomStream, pair_key
 from sim.world.cuts import Cut
 from sim.world.distributions import Constant
 from sim.world.latency import LatencyModel, NodeLatency
@@ -68,7 +68,7 @@ class LinkModel:
         """The key of the random numbers for a pair's latencies; None where they need none."""
         return pair_key(seed, purpose, *pair) if self._random_latency else None
 
-    def latency_s(self, pair: tuple[str, str], time_s: float, draws: Draws) -> float:
+    def latency_s(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """The latency of a message that departs at `time_s`, with `draws` of the pair's key."""
         if self.constant_s is not None:
             return self.constant_s

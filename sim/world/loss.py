@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from protocols.framework.settings import PositiveDuration, SettingError, Settings
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import ShareAboveZero, ShareBelowOne, Shorthand
 
 
@@ -22,7 +22,7 @@ class LossProcess(ABC):
 
     __slots__ = ("draws",)
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: RandomStream) -> None:
         self.draws = draws  # one number for each message, whatever the time
 
     @abstractmethod
@@ -59,13 +59,13 @@ class IndependentLoss(LossModel):
         return self.probability
 
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
-        return _Independent(self.probability, Draws(seed, "loss", *pair)) if self.probability else None
+        return _Independent(self.probability, RandomStream(seed, "loss", *pair)) if self.probability else None
 
 
 class _Independent(LossProcess):
     __slots__ = ("_probability",)
 
-    def __init__(self, probability: float, draws: Draws) -> None:
+    def __init__(self, probability: float, draws: RandomStream) -> None:
         super().__init__(draws)
         self._probability = probability
 
@@ -110,7 +110,7 @@ class BurstyLoss(LossModel):
         return lost_s / (self.good + self.bad)
 
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
-        return _Bursty(self, Draws(seed, "loss", *pair), Draws(seed, "loss spells", *pair))
+        return _Bursty(self, RandomStream(seed, "loss", *pair), RandomStream(seed, "loss spells", *pair))
 
 
 class _Bursty(LossProcess):
@@ -118,7 +118,7 @@ class _Bursty(LossProcess):
 
     __slots__ = ("_bad", "_ends_s", "_losses", "_means_s", "_spells")
 
-    def __init__(self, model: BurstyLoss, draws: Draws, spells: Draws) -> None:
+    def __init__(self, model: BurstyLoss, draws: RandomStream, spells: RandomStream) -> None:
         super().__init__(draws)
         self._means_s = (model.good, model.bad)
         self._losses = (model.loss_good, model.loss_bad)

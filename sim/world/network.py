@@ -30,7 +30,7 @@ from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
 from actors.values import sealed
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
 from sim.world.cuts import Partitions
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
@@ -84,7 +84,7 @@ class SimulatedNetwork(Transport):
         self._known: dict[str, None] = {}  # every name that was ever attached
         self._names: dict[str, None] | None = None  # every name that there will ever be, if that is known
         self._wires: dict[tuple[str, str], Wire] = {}
-        self._latencies = Draws(seed, "latency")  # of all pairs: an object for each would be many
+        self._latencies = RandomStream(seed, "latency")  # of all pairs: an object for each would be many
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}
@@ -336,8 +336,8 @@ class SimulatedNetwork(Transport):
     def _way(self, wire: Wire) -> tuple[Link, ...]:
         """What a connection's transfers pass: uplink, downlink, and a limit of its own if it has one."""
         bps = wire.link.bandwidth_bps
-        own = () if bps is None else (Link(f"{wire.pair[0]} to {wire.pair[1]}", bps),)
-        return (*self._links(*wire.pair), *own)
+        between = () if bps is None else (Link(f"{wire.pair[0]} to {wire.pair[1]}", bps),)
+        return (*self._links(*wire.pair), *between)
 
     def _links(self, sender: str, receiver: str) -> tuple[Link, Link]:
         """The uplink of the one and the downlink of the other."""

@@ -44,6 +44,6 @@ class Participants:
         if self.clusters is None:
             raise UserError(f'{key} = "clusters": this data has no true clusters; list the clients')
         return tuple(
-            tuple([name for name, own in zip(self.clients, self.clusters, strict=True) if own == cluster])
+            tuple([name for name, label in zip(self.clients, self.clusters, strict=True) if label == cluster])
             for cluster in sorted(set(self.clusters))
         )

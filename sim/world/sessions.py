@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat
 from protocols.framework.settings import PositiveDuration, Within
 from sim.files.data_folder import trace_file
 from sim.files.input_file import InputFile, Row
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import SigmaOfLog
 from sim.world.distributions import Distribution, LogNormal
 
@@ -33,7 +33,7 @@ class ExponentialLength(Distribution):
     mean: PositiveDuration
     """Mean length."""
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.mean * draws.exponential()
 
     @property
@@ -50,7 +50,7 @@ class WeibullLength(Distribution):
     shape: Annotated[PositiveFloat, Within(0.1, 100)]
     """1 is exponential."""
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)
 
     @property

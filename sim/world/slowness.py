@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
 from sim.files.input_file import InputFile
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import ClientList, Factor, Probability, at_most_one, exactly_one
 
 Piece = tuple[float, float]
@@ -79,7 +79,7 @@ class TransientStragglers(Settings):
 
     def pieces(self, seed: int, client: int) -> Iterator[Piece]:
         """A client's slow spells."""
-        return spells(self.every, self.length, self.factor, Draws(seed, "transient slowdown", client))
+        return spells(self.every, self.length, self.factor, RandomStream(seed, "transient slowdown", client))
 
 
 class PeriodicSlowTimes(Settings):
@@ -110,7 +110,7 @@ class PeriodicSlowTimes(Settings):
         """A client's slow times."""
         phase_s = self.phase
         if phase_s == "random":
-            phase_s = self.period * Draws(seed, "phase of slow times", client).uniform()
+            phase_s = self.period * RandomStream(seed, "phase of slow times", client).uniform()
         return periods(self.period, self.share, self.factor, phase_s)
 
 
@@ -137,7 +137,7 @@ class MeasuredSlowTimes(Settings):
         length_s = trace[0][-1]
         offset_s = self.offset
         if offset_s == "random":
-            offset_s = length_s * Draws(seed, "offset of slow times", client).uniform()
+            offset_s = length_s * RandomStream(seed, "offset of slow times", client).uniform()
         return cycles(*trace, offset_s % length_s)
 
 
@@ -170,7 +170,7 @@ def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
         yield inf, 1.0
 
 
-def spells(every_s: float, length_s: float, factor: float, draws: Draws) -> Iterator[Piece]:
+def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
     """Quiet stretches of mean `every_s` and slow spells of mean `length_s` in turn, both exponential."""
     end_s = 0.0
     while True:

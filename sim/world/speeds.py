@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from protocols.framework.settings import Compute, Duration, PositiveDuration
 from sim.files.data_folder import trace_file
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import constant
 from sim.world.distributions import NormalTime, RandomQuantity, distributions
 
@@ -25,7 +25,7 @@ class MeasuredTime(RandomQuantity):
     def typical(self) -> float:
         return self.median
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, data_dir)
         return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
 
@@ -43,7 +43,7 @@ class MeasuredSpeed(RandomQuantity):
     def typical(self) -> float:
         return self.median
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[Draws], float]:
+    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, data_dir)
         return lambda draws: self.median * phones[int(draws.uniform() * len(phones))]
 

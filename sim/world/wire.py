@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from actors.codec import head_size
 from actors.message import Envelope
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.kernel.task import NEVER
 from sim.world.fair_sharing import Link, Transfer
 from sim.world.links import LinkModel
@@ -49,9 +49,9 @@ class Chances:
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.loss = link.loss.on(seed, pair)
-        self.duplicates = Draws(seed, "duplicate", *pair) if link.duplicate else None
+        self.duplicates = RandomStream(seed, "duplicate", *pair) if link.duplicate else None
         self.copies = link.latency_key(seed, "latency of copies", pair) if link.duplicate else None
-        self.reorders = Draws(seed, "reorder", *pair) if link.reorder else None
+        self.reorders = RandomStream(seed, "reorder", *pair) if link.reorder else None
         loss = None if self.loss is None else self.loss.draws
         every = (loss, self.duplicates, self.reorders)
         self._all = tuple([draws for draws in every if draws is not None])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from pathlib import Path
 
 import pytest
 
 from actors.actor import Actor
 from actors.message import ActorError
+from actors.place import of_error, own_line, written
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
 from tests.actors.world import (
@@ -226,3 +229,26 @@ def test_restarting_takes_factories() -> None:
     simulate(main, on_failure="restart")
     with pytest.raises(ValueError, match='"stop" or "restart"'):
         Supervisor(InMemoryTransport(), on_failure="ignore")  # type: ignore[arg-type]
+
+
+def test_the_line_of_a_method_in_several_files_is_the_innermost_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the class's own file, from which the part that failed was called."""
+    package = tmp_path / "method_in_parts"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "parts.py").write_text("class Part:\n    def step(self):\n        raise ValueError\n")
+    (package / "method.py").write_text(
+        "from method_in_parts.parts import Part\n"
+        "class Method(Part):\n"
+        "    def run(self):\n"
+        "        self.step()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = importlib.import_module("method_in_parts.method").Method
+    with pytest.raises(ValueError) as caught:
+        kind().run()
+    assert own_line(kind, of_error(caught.value)) == f"{package / 'parts.py'}:3"
+    derived = type("Derived", (kind,), {"__module__": __name__})
+    assert own_line(derived, of_error(caught.value)) == written(__file__, caught.tb.tb_lineno)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.random import Draws, key, pair_key, splitmix64, splitmix64_array, stream
+from sim.kernel.random import RandomStream, key, pair_key, splitmix64, splitmix64_array, stream
 
 words = st.integers(0, 2**64 - 1)
 names = st.lists(st.one_of(st.text(max_size=3), st.integers(-3, 300)), max_size=3)
@@ -83,9 +83,9 @@ def test_a_stream_depends_on_its_own_name_only():
 
 def test_draws_repeat_and_do_not_depend_on_each_other():
     one, again, other = (
-        Draws(1, "latency", "a", "b"),
-        Draws(1, "latency", "a", "b"),
-        Draws(1, "latency", "a", "c"),
+        RandomStream(1, "latency", "a", "b"),
+        RandomStream(1, "latency", "a", "b"),
+        RandomStream(1, "latency", "a", "c"),
     )
     first = [one.uniform() for _ in range(5)]
     assert [(again.uniform(), other.uniform())[0] for _ in range(5)] == first
@@ -93,9 +93,9 @@ def test_draws_repeat_and_do_not_depend_on_each_other():
 
 
 def test_each_kind_of_draw_takes_one_number():
-    reference = Draws(5)
+    reference = RandomStream(5)
     numbers = [reference.uniform() for _ in range(4)]
-    mixed = Draws(5)
+    mixed = RandomStream(5)
     mixed.normal()
     mixed.exponential()
     assert [mixed.uniform(), mixed.uniform()] == numbers[2:]
@@ -105,7 +105,7 @@ def test_each_kind_of_draw_takes_one_number():
 def test_the_extremes_of_a_draw_are_finite(monkeypatch):
     for bits in (0, 2**64 - 1):
         monkeypatch.setattr("sim.kernel.random.splitmix64", lambda key, counter, bits=bits: bits)
-        draws = Draws(0)
+        draws = RandomStream(0)
         assert 0 <= draws.uniform() < 1
         assert abs(draws.normal()) < 9
         assert 0 <= draws.exponential() < 37
@@ -113,7 +113,7 @@ def test_the_extremes_of_a_draw_are_finite(monkeypatch):
 
 def test_the_moments_of_draws():
     n = 20_000
-    draws = [Draws(9, kind) for kind in range(3)]
+    draws = [RandomStream(9, kind) for kind in range(3)]
     kinds = (draws[0].uniform, draws[1].normal, draws[2].exponential)
     uniform, normal, exponential = ([draw() for _ in range(n)] for draw in kinds)
     error = 4 / n**0.5  # four standard errors of a variable of standard deviation 1
@@ -125,7 +125,9 @@ def test_the_moments_of_draws():
 
 
 def test_draws_of_neighbouring_names_are_not_correlated():
-    series = [[d.uniform() for _ in range(2000)] for d in (Draws(1, "link", name) for name in range(6))]
+    series = [
+        [d.uniform() for _ in range(2000)] for d in (RandomStream(1, "link", name) for name in range(6))
+    ]
     for one, two in combinations(series, 2):
         assert abs(np.corrcoef(one, two)[0, 1]) < 0.1
 
@@ -145,11 +147,11 @@ def test_streams_of_pairs_differ_by_order_purpose_and_seed() -> None:
 
 
 def test_one_object_serves_many_streams() -> None:
-    one, other, both = Draws(1, "one"), Draws(1, "other"), Draws(1)
+    one, other, both = RandomStream(1, "one"), RandomStream(1, "other"), RandomStream(1)
     expected = [one.uniform(), other.uniform(), one.uniform(), other.uniform()]
     drawn = []
     for place in (0, 1):
         for name in ("one", "other"):
-            both.key, both.place = Draws(1, name).key, place
+            both.key, both.place = RandomStream(1, name).key, place
             drawn.append(both.uniform())
     assert drawn == expected

@@ -214,7 +214,7 @@ def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, 
         pairs_ends = [pair for learner in learners for pair in learner.pairs.values()]  # type: ignore[union-attr]
         if mode == "asynchronous":
             steps = sum(learner.iterations for learner in learners)  # type: ignore[union-attr]
-            made = sum(pair.ledger.own + pair.asking for pair in pairs_ends)
+            made = sum(pair.ledger.made + pair.asking for pair in pairs_ends)
             return made, (2 / count) / 2 * steps * (count - 1)
         versions = sum(pair.version for pair in pairs_ends)
         seed = learners[0].surroundings.shared_seed  # type: ignore[union-attr]
@@ -248,7 +248,7 @@ def quadratics(mode: str, loss: float, iterations: int) -> tuple[int, float, flo
     simulation = build(load_scenario(SCENARIO, overrides), device="cpu")
     simulation.run()
     learners = [client.learner for client in simulation.clients]
-    updates = sum(pair.ledger.own for learner in learners for pair in learner.pairs.values())  # type: ignore[union-attr]
+    updates = sum(pair.ledger.made for learner in learners for pair in learner.pairs.values())  # type: ignore[union-attr]
     outside = float(weight_matrix(simulation)[across(simulation)].mean())
     simulation.close()
     return updates, outside, simulation.loop.time()
@@ -334,9 +334,9 @@ def test_when_both_ends_ask_at_once_both_updates_count() -> None:
         first, second = (client.learner for client in simulation.clients)
         assert isinstance(first, CoBo) and isinstance(second, CoBo)
         ledgers = first.pairs["client-1"].ledger, second.pairs["client-0"].ledger
-        assert abs(ledgers[0].own - ledgers[1].taken) <= 1
-        assert abs(ledgers[1].own - ledgers[0].taken) <= 1
-        assert min(ledger.own for ledger in ledgers) >= 10
+        assert abs(ledgers[0].made - ledgers[1].taken) <= 1
+        assert abs(ledgers[1].made - ledgers[0].taken) <= 1
+        assert min(ledger.made for ledger in ledgers) >= 10
 
 
 def test_a_departed_peer_pulls_no_more_and_a_newcomer_enters_the_graph() -> None:

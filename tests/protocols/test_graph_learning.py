@@ -66,7 +66,7 @@ def trajectory(heads: list[Floats], how: GraphLearning, rounds: int, client: int
     found = []
     for _ in range(rounds):
         now = learn_weights(now, heads[client], peers, 300, samples, CLASSES, how)
-        found.append(np.array([now.own if j == client else now.peers[str(j)] for j in range(m)]))
+        found.append(np.array([now.itself if j == client else now.peers[str(j)] for j in range(m)]))
     return found
 
 
@@ -215,7 +215,7 @@ def test_one_update_is_the_nearest_point_to_the_gradient_step(n: int, seed: int,
     np.testing.assert_allclose(project_on_simplex(moved), nearest.x, atol=1e-6)
     before = Neighbourhood(float(weights[0]), dict(zip(names, weights[1:].tolist(), strict=True)))
     after = learn_weights(before, heads[0], peers, counts[0], samples, CLASSES, how)
-    np.testing.assert_allclose([after.own, *(after.peers[name] for name in names)], nearest.x, atol=1e-6)
+    np.testing.assert_allclose([after.itself, *(after.peers[name] for name in names)], nearest.x, atol=1e-6)
 
 
 def test_several_steps_are_as_many_updates() -> None:
@@ -240,7 +240,7 @@ def test_a_peer_without_a_head_keeps_its_weight() -> None:
     after = update({"me": 0.3, "a": 0.2, "b": 0.2, "silent": 0.3}, {"me": ALIKE, "a": ALIKE, "b": OPPOSITE})
     assert after.peers["silent"] == 0.3
     assert after.peers["a"] > 0.2 > after.peers["b"]
-    assert after.own + sum(after.peers.values()) == pytest.approx(1)
+    assert after.itself + sum(after.peers.values()) == pytest.approx(1)
 
 
 def test_the_others_share_what_a_peer_without_a_head_leaves() -> None:
@@ -248,7 +248,7 @@ def test_the_others_share_what_a_peer_without_a_head_leaves() -> None:
     heads = {"me": ALIKE, "a": ALIKE, "b": OPPOSITE}
     how = GraphLearning(beta=0.0, degree_gradient=False)
     after = update({"me": 0.3, "a": 0.2, "b": 0.2, "silent": 0.3}, heads, how)
-    assert after.own == pytest.approx(0.3 + 1 / 60 - 1 / 180)
+    assert after.itself == pytest.approx(0.3 + 1 / 60 - 1 / 180)
     expected = {"a": 0.2 + 1 / 60 - 1 / 180, "b": 0.2 - 1 / 60 - 1 / 180, "silent": 0.3}
     assert after.peers == pytest.approx(expected)
 
@@ -259,13 +259,13 @@ def test_a_head_that_is_not_finite_is_judged_as_none() -> None:
     with_broken = update(weights, {"me": ALIKE, "a": ALIKE, "b": OPPOSITE, "broken": broken})
     assert with_broken == update(weights, {"me": ALIKE, "a": ALIKE, "b": OPPOSITE})
     own_broken = update(weights, {"me": broken, "a": ALIKE, "b": OPPOSITE, "broken": ALIKE})
-    assert {"me": own_broken.own, **own_broken.peers} == weights
+    assert {"me": own_broken.itself, **own_broken.peers} == weights
 
 
 def test_what_rounding_leaves_is_no_weight() -> None:
     how = GraphLearning(learning_rate=1e-15)
     after = update({"me": 0.5, "a": 0.5, "b": 1e-12}, {"me": ALIKE, "a": ALIKE, "b": ALIKE}, how)
-    assert after.peers["b"] == 0 and after.own + after.peers["a"] == 1
+    assert after.peers["b"] == 0 and after.itself + after.peers["a"] == 1
 
 
 NEWCOMERS = {"me": ALIKE, "a": ALIKE, "new": ALIKE, "stranger": OPPOSITE}
@@ -279,15 +279,15 @@ def test_a_newcomer_starts_from_0_and_grows_if_it_is_alike() -> None:
 def test_the_authors_step_lets_in_nobody_from_0_but_keeps_who_was_let_in() -> None:
     """All that are alike move by the same 0.1, which the projection takes back."""
     after = update({"me": 0.5, "a": 0.5}, NEWCOMERS, AUTHORS_CODE)
-    assert after.own == pytest.approx(0.5)
+    assert after.itself == pytest.approx(0.5)
     assert after.peers == {"a": pytest.approx(0.5), "new": 0, "stranger": 0}
     let_in = admit(admit(Neighbourhood(0.5, {"a": 0.5, "gone": 0.0}), "new"), "stranger")
-    assert let_in.own == pytest.approx(0.25) and let_in.peers["gone"] == 0
+    assert let_in.itself == pytest.approx(0.25) and let_in.peers["gone"] == 0
     assert let_in.peers["new"] == pytest.approx(0.25) and let_in.peers["stranger"] == pytest.approx(0.25)
     for _ in range(3):
-        let_in = update({"me": let_in.own, **let_in.peers}, NEWCOMERS, AUTHORS_CODE)
+        let_in = update({"me": let_in.itself, **let_in.peers}, NEWCOMERS, AUTHORS_CODE)
     third = pytest.approx(1 / 3)
-    assert let_in.own == third and let_in.peers["new"] == third and let_in.peers["stranger"] == 0
+    assert let_in.itself == third and let_in.peers["new"] == third and let_in.peers["stranger"] == 0
 
 
 def test_who_has_a_weight_already_is_let_in_no_second_time() -> None:

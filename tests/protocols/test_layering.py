@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import protocols
+
 ROOT = Path(__file__).parents[2]
 OURS = {"actors", "protocols", "sim"}
 
@@ -41,8 +43,8 @@ GLOBAL_RANDOMNESS = (
 NAMES_OF_FILES = {
     ("sim/results/place.py", "uuid.uuid4")
 }  # of a folder that is renamed before anybody sees it
-# Interfaces with their one implementation, and sections of models with the models that they describe.
-SAME_NAMES = {"Bell", "Scalar", "Settings", "Vector"}
+# Interfaces with their one implementation.
+SAME_NAMES = {"Bell", "Scalar", "Vector"}
 GENERATORS = {"np.random.Generator", "np.random.Philox", "numpy.random.Generator", "numpy.random.Philox"}
 
 
@@ -255,3 +257,22 @@ def test_the_search_finds_what_it_is_for(tmp_path: Path, monkeypatch: pytest.Mon
         ("Bad.now", "torch.manual_seed"),
     ]
     assert outsiders(path) == []  # standard library only
+
+
+def test_the_face_of_protocols_says_the_same_to_type_checkers() -> None:
+    (block,) = [
+        node
+        for node in ast.parse((ROOT / "protocols/__init__.py").read_text()).body
+        if isinstance(node, ast.If)
+    ]
+    for_checkers = {
+        alias.asname: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert for_checkers == protocols.MODULES
+    assert len(for_checkers) == len(block.body)
+    for name in protocols.__all__:
+        assert getattr(protocols, name).__module__ in (protocols.MODULES[name], "typing", "builtins")

@@ -295,11 +295,11 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
         pairs = [pair for end in ends if isinstance(end, CoBo) for pair in end.pairs.values()]
         assert max(pair.owed for pair in pairs) <= 3  # of ten that it would keep
         ledgers = [pair.ledger for pair in pairs]
-        assert abs(ledgers[0].own - ledgers[1].taken) <= 1  # a result may be on its way
-        assert abs(ledgers[1].own - ledgers[0].taken) <= 1
+        assert abs(ledgers[0].made - ledgers[1].taken) <= 1  # a result may be on its way
+        assert abs(ledgers[1].made - ledgers[0].taken) <= 1
         if ledgers[0].steps_in_all == ledgers[1].steps_in_all:
             assert float(pairs[0].weight) == pytest.approx(float(pairs[1].weight), abs=1e-6)
-        assert min(ledger.own for ledger in ledgers) >= 8
+        assert min(ledger.made for ledger in ledgers) >= 8
     # Behind an answer comes the asker's own gradient, which waits for a step and for one that it lends.
     assert all(wait_s <= 3 * limit_s + 2.0 for wait_s, limit_s in waits)
 

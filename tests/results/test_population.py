@@ -6,7 +6,7 @@ import pytest
 
 from sim.results.metrics import Series
 from sim.results.population import (
-    Happening,
+    LifecycleEvent,
     Panel,
     Population,
     catch_up_time,
@@ -91,7 +91,7 @@ PANEL = Panel(
         ]
     ),
 )
-MOVES = [Happening(12.0, 2, "crash"), Happening(15.0, 3, "join"), Happening(25.0, 4, "join")]
+MOVES = [LifecycleEvent(12.0, 2, "crash"), LifecycleEvent(15.0, 3, "join"), LifecycleEvent(25.0, 4, "join")]
 
 
 def test_summary_of_a_population() -> None:
@@ -118,10 +118,12 @@ def test_newcomers_that_never_catch_up_are_counted_for_as_long_as_they_were_watc
     # Of four newcomers at 5 s one has caught up after 15 s; one goes at 22 s, two stay and never do.
     bad = [NAN, 0.1, 0.1, 0.1, 0.1]
     values = np.array([[0.9] * 5, [NAN, 0.1, 0.9, 0.9, 0.9], [NAN, 0.1, 0.1, NAN, NAN], bad, bad]).T
-    moves = [Happening(5.0, client, "join") for client in (1, 2, 3, 4)] + [Happening(22.0, 2, "crash")]
+    moves = [LifecycleEvent(5.0, client, "join") for client in (1, 2, 3, 4)] + [
+        LifecycleEvent(22.0, 2, "crash")
+    ]
     population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
     assert [population.watched(move) for move in moves[:4]] == [35.0, 15.0, 35.0, 35.0]
-    assert population.watched(Happening(41.0, 0, "join")) == 0.0
+    assert population.watched(LifecycleEvent(41.0, 0, "join")) == 0.0
     summary = population.summary()
     assert (summary["caught_up"], summary["went_before"], summary["still_behind"]) == (1, 1, 2)
     assert summary["catch_up_seconds"] == {"median": None, "max": 15.0}, "it was 15 s without the others"
@@ -129,7 +131,11 @@ def test_newcomers_that_never_catch_up_are_counted_for_as_long_as_they_were_watc
 
 def test_a_life_that_ended_before_catching_up_never_did() -> None:
     values = np.array([[0.9, NAN], [0.9, 0.1], [0.9, NAN], [0.9, 0.9]])
-    moves = [Happening(5.0, 1, "join"), Happening(15.0, 1, "crash"), Happening(25.0, 1, "rejoin")]
+    moves = [
+        LifecycleEvent(5.0, 1, "join"),
+        LifecycleEvent(15.0, 1, "crash"),
+        LifecycleEvent(25.0, 1, "rejoin"),
+    ]
     summary = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0]), values), moves).summary()
     assert (summary["newcomers"], summary["caught_up"]) == (2, 1)
     assert (summary["went_before"], summary["still_behind"]) == (1, 0)
@@ -139,13 +145,13 @@ def test_a_life_that_ended_before_catching_up_never_did() -> None:
 def test_who_was_there_counts_until_it_goes_and_not_when_it_is_back() -> None:
     # Client 1 crashes at 15 s and is back afresh at 25 s; 2 joins at 5 s.
     values = np.array([[0.9, 0.9, NAN], [0.9, 0.9, 0.5], [0.9, NAN, 0.6], [0.9, 0.1, 0.6], [0.9, 0.2, 0.6]])
-    back = Happening(25.0, 1, "rejoin", "fresh")
-    moves = [Happening(5.0, 2, "join"), Happening(15.0, 1, "crash"), back]
+    back = LifecycleEvent(25.0, 1, "rejoin", "fresh")
+    moves = [LifecycleEvent(5.0, 2, "join"), LifecycleEvent(15.0, 1, "crash"), back]
     population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
     assert population.catch_up(moves[0]) is None, "its bar is 0.9; with client 1's second life it was 0.5"
     assert population.dip(2.0) == (0.0, 0.0), "nor is that life a dip of those who survived the first"
     # Gone and back within the two evaluations: it is not one of the survivors.
-    quick = [Happening(24.0, 1, "crash"), Happening(26.0, 1, "rejoin", "fresh")]
+    quick = [LifecycleEvent(24.0, 1, "crash"), LifecycleEvent(26.0, 1, "rejoin", "fresh")]
     assert Population(Panel(np.array([20.0, 30.0]), np.array([[0.9, 0.9], [0.9, 0.1]])), quick).dip(24.0) == (
         0.0,
         0.0,
@@ -154,28 +160,28 @@ def test_who_was_there_counts_until_it_goes_and_not_when_it_is_back() -> None:
 
 @pytest.mark.parametrize(("state", "newcomers"), [("keep", 0), ("stale", 0), ("fresh", 1)])
 def test_who_brings_its_own_model_is_no_newcomer(state: str, newcomers: int) -> None:
-    moves = [Happening(12.0, 2, "crash"), Happening(35.0, 2, "rejoin", state)]
+    moves = [LifecycleEvent(12.0, 2, "crash"), LifecycleEvent(35.0, 2, "rejoin", state)]
     summary = Population(PANEL, moves).summary()
     assert (summary["newcomers"], summary["came_back"]) == (newcomers, newcomers)
 
 
 def test_departures_between_two_evaluations_are_one() -> None:
-    moves = [Happening(12.0, 2, "crash"), Happening(13.0, 4, "leave")]
+    moves = [LifecycleEvent(12.0, 2, "crash"), LifecycleEvent(13.0, 4, "leave")]
     assert Population(PANEL, moves).summary()["departures"] == 1
 
 
 def test_who_comes_back_is_not_its_own_incumbent() -> None:
     panel = Panel(np.array([0.0, 10.0]), np.array([[0.5, 1.0], [0.5, 0.5]]))
-    back = Happening(6.0, 1, "rejoin")
+    back = LifecycleEvent(6.0, 1, "rejoin")
     population = Population(panel, [back])
     assert population.catch_up(back) == 4.0, "0.5 is as good as client 0; with its former self: 0.75"
-    assert not population.has_incumbents(Happening(-1.0, 1, "join")), "nobody was there before"
+    assert not population.has_incumbents(LifecycleEvent(-1.0, 1, "join")), "nobody was there before"
     alone = Panel(np.array([0.0, 10.0]), np.array([[0.5], [0.25]]))
-    assert not Population(alone, []).has_incumbents(Happening(6.0, 0, "rejoin"))
+    assert not Population(alone, []).has_incumbents(LifecycleEvent(6.0, 0, "rejoin"))
 
 
-@pytest.mark.parametrize("moves", [[], [Happening(45.0, 0, "crash")]])
-def test_nothing_to_measure(moves: list[Happening]) -> None:
+@pytest.mark.parametrize("moves", [[], [LifecycleEvent(45.0, 0, "crash")]])
+def test_nothing_to_measure(moves: list[LifecycleEvent]) -> None:
     assert Population(PANEL, moves).summary() == {
         "newcomers": 0,
         "came_back": 0,

@@ -11,7 +11,7 @@ import pytest
 
 from sim.scenario.protocol_loader import find_protocol
 from sim.scenario.scenario import digest, load_scenario
-from sim.scenario.sources import Source, digest_of, sources_of
+from sim.scenario.sources import Source, digest_of, sources_of, sources_of_file
 from tests.scenario.texts import SMALL, write
 
 OWN = """\
@@ -88,6 +88,26 @@ def test_one_of_ours_is_its_classes_and_what_they_import() -> None:
         "actors/actor.py",
     } <= set(found)
     assert "protocols/mapl/method.py" not in found
+
+
+def test_of_the_face_of_protocols_only_what_is_imported_counts(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("from protocols import Learner\nclass Own(Learner): pass\n")
+    ours = names(sources_of_file(file), is_ours=True)
+    assert {"protocols/__init__.py", "protocols/framework/learner.py"} <= set(ours)
+    assert "protocols/shared/rounds.py" not in ours
+    file.write_text("from protocols import RoundLearner\nclass Own(RoundLearner): pass\n")
+    assert "protocols/shared/rounds.py" in names(sources_of_file(file), is_ours=True)
+
+
+def test_what_only_type_checkers_import_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import typing\nif typing.TYPE_CHECKING:\n    import for_types\nelse:\n    import for_runs\n"
+    )
+    (tmp_path / "for_types.py").write_text("")
+    (tmp_path / "for_runs.py").write_text("")
+    assert names(sources_of_file(file), is_ours=False) == ["for_runs.py", "own.py"]
 
 
 def test_a_class_of_a_package_is_that_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from protocols.framework.learner import Settings
+from protocols.framework.learner import ProtocolSettings
 
-OF_ALL_METHODS = set(Settings.model_fields)
+OF_ALL_METHODS = set(ProtocolSettings.model_fields)
 """Settings that every protocol has."""
 
 SMALL = """\

@@ -78,7 +78,7 @@ REFUSED = {
     "an objective that fails": (
         "    @classmethod\n    def objective(cls, settings):\n        return settings.nothing  # here\n"
         + STEP,
-        "Own.objective() failed: AttributeError: 'Settings' object has no attribute 'nothing'",
+        "Own.objective() failed: AttributeError: 'ProtocolSettings' object has no attribute 'nothing'",
     ),
     "no servers": (
         "    @classmethod  # here\n    def servers(cls, settings, clients, clusters):\n        return 3\n"

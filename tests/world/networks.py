@@ -7,7 +7,7 @@ from typing import Any
 from actors.codec import size
 from actors.message import Envelope
 from sim.kernel.clock import VirtualLoop
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
@@ -35,7 +35,7 @@ class Scripted(Distribution):
 
     values: list[float]
 
-    def sample(self, draws: Draws) -> float:
+    def sample(self, draws: RandomStream) -> float:
         return self.values.pop(0)
 
     @property

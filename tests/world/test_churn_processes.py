@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.churn import absent_at_start, validate_schedule
 from sim.world.churn_processes import (
     DiurnalChurn,
@@ -35,7 +35,9 @@ def weibull(scale_s: float, shape: float) -> Distribution:
 
 
 def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
-    return poisson_sessions(every_s, length.sample, until_s, Draws(seed, "arrivals"), Draws(seed, "lengths"))
+    return poisson_sessions(
+        every_s, length.sample, until_s, RandomStream(seed, "arrivals"), RandomStream(seed, "lengths")
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_the_population_is_poisson() -> None:
 
 @pytest.mark.parametrize(("shape", "mean_s", "deviation_s"), [(1.0, 10.0, 10.0), (2.0, 8.862, 4.633)])
 def test_weibull_has_the_moments_of_its_formula(shape: float, mean_s: float, deviation_s: float) -> None:
-    draws, length = Draws(1, "weibull"), weibull(10.0, shape)
+    draws, length = RandomStream(1, "weibull"), weibull(10.0, shape)
     drawn = [length.sample(draws) for _ in range(20_000)]
     assert mean(drawn) == pytest.approx(mean_s, rel=0.02)
     assert math.sqrt(mean([(x - mean_s) ** 2 for x in drawn])) == pytest.approx(deviation_s, rel=0.03)
@@ -84,8 +86,8 @@ def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
         1.0,
         constant(1.0).sample,
         days * period_s,
-        Draws(1, "a"),
-        Draws(1, "b"),
+        RandomStream(1, "a"),
+        RandomStream(1, "b"),
         rate_factor=process.rate_factor,
         rate_factor_max=process.rate_factor_max,
     )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.kernel.clock import VirtualLoop, run_virtual
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.devices import CostModel, Device, DeviceDown
 from sim.world.slowness import Slowness, once, spells
 from sim.world.timeline import State, Timeline
@@ -131,10 +131,10 @@ def test_impossible_slowdowns_are_refused(make: Callable[[], object]) -> None:
 
 
 def test_transient_episodes_come_from_the_draws() -> None:
-    draws = Draws(1, "slowdown", 0)
+    draws = RandomStream(1, "slowdown", 0)
     begin_s = draws.exponential() * 10.0
     end_s = begin_s + draws.exponential() * 2.0
-    slowness = Slowness(1.0, spells(10.0, 2.0, 4.0, Draws(1, "slowdown", 0)))
+    slowness = Slowness(1.0, spells(10.0, 2.0, 4.0, RandomStream(1, "slowdown", 0)))
     assert slowness.finish_s(0.0, begin_s) == begin_s
     in_episode_s = (end_s - begin_s) / 8
     assert slowness.finish_s(begin_s, in_episode_s) == begin_s + in_episode_s * 4
@@ -142,7 +142,7 @@ def test_transient_episodes_come_from_the_draws() -> None:
 
 
 def test_transient_episodes_take_their_share_of_the_time() -> None:
-    slowness = Slowness(1.0, spells(9.0, 1.0, 11.0, Draws(1, "slowdown")))
+    slowness = Slowness(1.0, spells(9.0, 1.0, 11.0, RandomStream(1, "slowdown")))
     work_per_s = 0.9 + 0.1 / 11
     assert slowness.finish_s(0.0, 20_000 * work_per_s) == pytest.approx(20_000, rel=0.02)
 
@@ -165,7 +165,7 @@ def test_a_job_cut_in_two_ends_when_the_whole_job_ends(
     second_s: float,
 ) -> None:
     def slowness() -> Slowness:
-        random = [spells(7.0, 3.0, 6.0, Draws(3, "device"))] if transient else []
+        random = [spells(7.0, 3.0, 6.0, RandomStream(3, "device"))] if transient else []
         return Slowness(2.0, *[once(*each) for each in scheduled], *random)
 
     parts = slowness()

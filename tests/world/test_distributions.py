@@ -7,33 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from tests.world.quantities import constant, lognormal, normal, pareto, uniform
 
 positive = st.floats(1e-6, 1e6)
 
 
 def samples(distribution, n=20_000):
-    draws = Draws(1, "sample")
+    draws = RandomStream(1, "sample")
     return [distribution.sample(draws) for _ in range(n)]
 
 
 def test_a_constant_draws_nothing():
-    draws = Draws(1)
+    draws = RandomStream(1)
     assert constant(0.25).sample(draws) == 0.25
-    assert draws.uniform() == Draws(1).uniform()
+    assert draws.uniform() == RandomStream(1).uniform()
 
 
 def test_samples_are_functions_of_one_draw():
-    assert uniform(2, 6).sample(Draws(4)) == 2 + 4 * Draws(4).uniform()
-    assert lognormal(0.05, 0.5).sample(Draws(4)) == 0.05 * math.exp(0.5 * Draws(4).normal())
-    assert lognormal(0.05, 0).sample(Draws(4)) == 0.05
-    assert pareto(0.5, 2).sample(Draws(4)) == 0.5 * (1 - Draws(4).uniform()) ** -0.5
+    assert uniform(2, 6).sample(RandomStream(4)) == 2 + 4 * RandomStream(4).uniform()
+    assert lognormal(0.05, 0.5).sample(RandomStream(4)) == 0.05 * math.exp(0.5 * RandomStream(4).normal())
+    assert lognormal(0.05, 0).sample(RandomStream(4)) == 0.05
+    assert pareto(0.5, 2).sample(RandomStream(4)) == 0.5 * (1 - RandomStream(4).uniform()) ** -0.5
 
 
 @pytest.mark.parametrize("distribution", [uniform(1, 3), normal(1, 1), lognormal(2, 0.5), pareto(1, 3)])
 def test_a_sample_takes_one_number(distribution):
-    draws, other = Draws(4), Draws(4)
+    draws, other = RandomStream(4), RandomStream(4)
     distribution.sample(draws)
     other.uniform()
     assert draws.uniform() == other.uniform()
@@ -68,14 +68,16 @@ def test_a_truncated_normal_has_the_moments_and_the_quantiles_of_the_formula(nor
 
 def test_a_normal_far_from_its_bound_is_not_truncated():
     whole = NormalDist(100, 1)
-    assert normal(100, 1).sample(Draws(4)) == pytest.approx(whole.inv_cdf(Draws(4).uniform()), rel=1e-12)
+    assert normal(100, 1).sample(RandomStream(4)) == pytest.approx(
+        whole.inv_cdf(RandomStream(4).uniform()), rel=1e-12
+    )
 
 
 @given(st.floats(0.001, 1e3), st.floats(0.001, 1e3), st.floats(0, 30), st.integers(0, 99))
 def test_a_normal_stays_above_its_bound_wherever_it_is(centre, sigma, sigmas, seed):
     low = max(0.0, centre + sigma * sigmas)
     if low < centre + 30 * sigma:
-        assert low <= normal(centre, sigma, low).sample(Draws(seed)) < math.inf
+        assert low <= normal(centre, sigma, low).sample(RandomStream(seed)) < math.inf
 
 
 def test_the_lowest_draw_is_the_bound():
@@ -99,7 +101,7 @@ def test_a_pareto_has_the_tail_and_the_moments_of_the_formula():
 @given(positive, positive, st.integers(0, 99))
 def test_a_uniform_stays_within_its_bounds(one, two, seed):
     low, high = sorted((one, two))
-    assert low <= uniform(low, high).sample(Draws(seed)) <= high
+    assert low <= uniform(low, high).sample(RandomStream(seed)) <= high
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from protocols.membership.swim import (
     SwimSettings,
 )
 from sim.kernel.clock import VirtualLoop
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.cuts import Cut
 from sim.world.links import LinkModel, NetworkModel
 from tests.world.members import Members
@@ -39,7 +39,9 @@ def group(
 ) -> Members:
     def make(name: str, loop: object) -> SwimView:
         others = [other for other in names if other != name]
-        return SwimView(name, others, absent, loop, Draws(seed, "swim", name), SwimSettings(**settings))  # type: ignore[arg-type]
+        return SwimView(
+            name, others, absent, loop, RandomStream(seed, "swim", name), SwimSettings(**settings)
+        )  # type: ignore[arg-type]
 
     return Members(names, make, model, seed)
 
@@ -78,7 +80,7 @@ def test_the_first_suspicion_comes_when_the_paper_expects_it() -> None:
     first ping comes after the integral of that, m / (m + 1) periods (or was on its way at the crash). One
     period later, when its own is over, the pinger suspects.
     """
-    n, waits_s, offsets = len(NAMES), [], Draws(1, "crashes")
+    n, waits_s, offsets = len(NAMES), [], RandomStream(1, "crashes")
     for trial in range(300):
         members = group(seed=trial)
         members.start()
@@ -178,7 +180,9 @@ def test_a_peer_that_a_protocol_suspects_refutes_it() -> None:
 
 def detector_with_post(name: str, *others: str) -> tuple[FailureDetector, list[tuple[str, object]]]:
     """A detector that has started and watches `others`, and what it sends: (receiver, message)."""
-    detector = FailureDetector(name, VirtualLoop(), Draws(1, name), SwimSettings(), lambda *change: None)
+    detector = FailureDetector(
+        name, VirtualLoop(), RandomStream(1, name), SwimSettings(), lambda *change: None
+    )
     detector.watch_only(others)
     sent: list[tuple[str, object]] = []
     detector.start(lambda receiver, message: sent.append((receiver, message)))
@@ -289,7 +293,7 @@ def test_the_silent_keep_nothing_running() -> None:
 def test_a_suspect_that_is_watched_no_longer_and_then_again_is_still_one() -> None:
     loop, happened = VirtualLoop(), []
     detector = FailureDetector(
-        "a", loop, Draws(1), SwimSettings(), lambda *change: happened.append((loop.time(), *change))
+        "a", loop, RandomStream(1), SwimSettings(), lambda *change: happened.append((loop.time(), *change))
     )
     detector.watch_only(["b", "c"])
     detector.start(lambda peer, message: None)

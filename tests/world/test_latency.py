@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.latency.cities import CITIES, draw_city
 from sim.world.latency.measured import one_way_seconds, sampled_nodes
 from sim.world.latency.nodes import NodeLatency
@@ -51,14 +51,14 @@ def test_slices_follow_each_other_and_start_again() -> None:
         np.array([[[0.0, s], [s, 0.0]] for s in (1.0, 2.0, 3.0)]), {"a": 0, "b": 1}, slice_s=10.0
     )
     times_s = (0.0, 9.5, 10.0, 29.0, 30.0, 49.0)
-    found = [latency.sample(("a", "b"), time_s, Draws(1)) for time_s in times_s]
+    found = [latency.sample(("a", "b"), time_s, RandomStream(1)) for time_s in times_s]
     assert found == [1.0, 1.0, 2.0, 3.0, 1.0, 2.0]
 
 
 def test_jitter_is_a_factor_with_median_one() -> None:
     latency = NodeLatency(MATRIX, ROWS, jitter=0.5)
-    assert latency.sample(("a", "b"), 0.0, Draws(4)) == 0.5 * math.exp(0.5 * Draws(4).normal())
-    draws = Draws(4)
+    assert latency.sample(("a", "b"), 0.0, RandomStream(4)) == 0.5 * math.exp(0.5 * RandomStream(4).normal())
+    draws = RandomStream(4)
     values = sorted(latency.sample(("a", "b"), 0.0, draws) for _ in range(4001))
     assert values[2000] == pytest.approx(0.5, rel=0.04)
 
@@ -163,7 +163,7 @@ def test_light_in_fibre_takes_28_ms_from_london_to_new_york() -> None:
 
 
 def test_cities_are_drawn_by_population() -> None:
-    drawn = Counter(draw_city(Draws(1, "place", number)) for number in range(20_000))
+    drawn = Counter(draw_city(RandomStream(1, "place", number)) for number in range(20_000))
     total = sum(city.millions for city in CITIES.values())
     for name, city in CITIES.items():
         assert drawn[name] / 20_000 == pytest.approx(city.millions / total, abs=0.009)  # four deviations

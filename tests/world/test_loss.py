@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.loss import BurstyLoss, LossModel, LossProcess
 from tests.world.quantities import bursty, independent
 
@@ -134,7 +134,7 @@ def test_bad_spells_depend_on_seed_and_pair_and_not_on_who_looks() -> None:
 
 
 def test_a_datagram_takes_one_number() -> None:
-    draws, made = Draws(1, "loss", *PAIR), process(bursty(1e9, 1.0, loss_good=0.5))
+    draws, made = RandomStream(1, "loss", *PAIR), process(bursty(1e9, 1.0, loss_good=0.5))
     assert [made.lost(float(number)) for number in range(50)] == [draws.uniform() < 0.5 for _ in range(50)]
 
 

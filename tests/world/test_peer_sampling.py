@@ -10,7 +10,7 @@ import pytest
 
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.membership.bootstrap import BootstrapService
 from tests.world.members import Members
 
@@ -24,7 +24,7 @@ def overlay(
     chosen = SamplingSettings(detection=SwimSettings() if detection else None, **settings)  # type: ignore[arg-type]
 
     def make(name: str, loop: object) -> SampledView:
-        return SampledView(name, service, loop, lambda purpose: Draws(seed, purpose, name), chosen)  # type: ignore[arg-type]
+        return SampledView(name, service, loop, lambda purpose: RandomStream(seed, purpose, name), chosen)  # type: ignore[arg-type]
 
     return Members(names, make)
 
@@ -50,7 +50,7 @@ def survives(count: int, deviation: float) -> None:
     # the more entries of a shuffle are known already, and the nearer it comes to that.
     assert pstdev(degrees) < deviation
     assert min(degrees) >= 8
-    draws = Draws(1, "victims")
+    draws = RandomStream(1, "victims")
     for name in sorted(members.up, key=lambda _: draws.uniform())[: 3 * count // 10]:
         members.crash(name)
     assert nx.is_weakly_connected(graph(members))

@@ -8,7 +8,7 @@ from statistics import mean
 import pytest
 
 from sim.kernel.clock import VirtualLoop
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.devices import Device
 
 JOBS = 40_000
@@ -18,7 +18,7 @@ def mean_wait_s(load: float, *, exponential: bool) -> float:
     """Mean wait before service of jobs of mean length 1 s that arrive at random, `load` per second."""
     loop = VirtualLoop()
     device = Device(loop)
-    arrivals, lengths = Draws(1, "arrivals"), Draws(1, "lengths")
+    arrivals, lengths = RandomStream(1, "arrivals"), RandomStream(1, "lengths")
     waits_s: list[float] = []
 
     async def job(length_s: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.slowness import Slowness, cycles, once, periods, spells
 
 
@@ -40,5 +40,5 @@ def test_long_run_speeds_are_those_of_the_formulas() -> None:
     periodic = Slowness(1.0, periods(10.0, 0.4, 5.0))
     assert 10_000.0 / periodic.finish_s(0.0, 10_000.0) == pytest.approx(0.6 + 0.4 / 5, rel=1e-3)
     # A Markov process that is on for 2 s and off for 8 s on average: on for 2 / (2 + 8) of the time.
-    random = Slowness(1.0, spells(8.0, 2.0, 5.0, Draws(1, "x")))
+    random = Slowness(1.0, spells(8.0, 2.0, 5.0, RandomStream(1, "x")))
     assert 100_000.0 / random.finish_s(0.0, 100_000.0) == pytest.approx(0.8 + 0.2 / 5, rel=0.01)

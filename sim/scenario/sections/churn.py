@@ -17,7 +17,7 @@ from protocols.framework.settings import (
     default,
 )
 from sim.errors import UserError
-from sim.kernel.random import Draws, key
+from sim.kernel.random import RandomStream, key
 from sim.settings.shared import ClientList, exactly_one
 from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
 from sim.world.churn_processes import ChurnProcess, Deal, deal
@@ -143,7 +143,7 @@ def _times(
     """The clients of an entry by the time of their event: all at once, or each at its own."""
     if not entry.spread:
         return [(clients, entry.at)]
-    draw = {client: Draws(seed, "churn spread", number, client).uniform() for client in clients}
+    draw = {client: RandomStream(seed, "churn spread", number, client).uniform() for client in clients}
     return [((client,), entry.at + entry.spread * draw[client]) for client in clients]
 
 

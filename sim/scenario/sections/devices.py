@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
 from sim.errors import UserError
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import ClientList, Factor, Probability, exactly_one
 from sim.world.devices import CostModel
 from sim.world.slowness import (
@@ -127,7 +127,7 @@ class DevicesOfClients:
         self._settings = settings
         self._seed = seed
         self._data_dir = data_dir
-        self._samplers: dict[int, Callable[[Draws], float]] = {}  # by the identity of what they draw
+        self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
         self._trace: Trace | None = None
 
     def slowness(self, client: int) -> Slowness:
@@ -190,13 +190,13 @@ class DevicesOfClients:
         if clients is not None:
             return client in clients
         # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
-        return share is None or Draws(self._seed, *purpose, client).uniform() < share
+        return share is None or RandomStream(self._seed, *purpose, client).uniform() < share
 
     def _class(self, client: int) -> DeviceClass | None:
         for kind in self._settings.classes:
             if kind.clients is not None and client in kind.clients:
                 return kind
-        place = Draws(self._seed, "device class", client).uniform()
+        place = RandomStream(self._seed, "device class", client).uniform()
         for kind in self._settings.classes:
             place -= kind.share or 0.0
             if place < 0:
@@ -208,4 +208,4 @@ class DevicesOfClients:
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
         if id(settings) not in self._samplers:
             self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._data_dir)
-        return self._samplers[id(settings)](Draws(self._seed, "device", client))
+        return self._samplers[id(settings)](RandomStream(self._seed, "device", client))

@@ -134,8 +134,8 @@ class Network(Settings):
 
     def of_class(self, place: int | None, key: str) -> Any:
         """What `key` is on the connections of class number `place`; None: on those of no class."""
-        own = None if place is None else getattr(self.classes[place], key)
-        return getattr(self, key) if own is None else own
+        stated = None if place is None else getattr(self.classes[place], key)
+        return getattr(self, key) if stated is None else stated
 
     def members(self) -> Iterator[tuple[str, Members]]:
         """The lists of clients and servers that are mentioned, each with its key."""

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 
 
 class City(NamedTuple):
@@ -46,6 +46,6 @@ _NAMES = tuple(CITIES)
 _SUMS = tuple(accumulate(city.millions for city in CITIES.values()))
 
 
-def draw_city(draws: Draws) -> str:
+def draw_city(draws: RandomStream) -> str:
     """A city, each with a probability that is proportional to its population; takes one number."""
     return _NAMES[bisect_right(_SUMS, draws.uniform() * _SUMS[-1])]

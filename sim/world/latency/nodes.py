@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocols.framework.settings import Settings
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
 
 LATENCY_MAX_S = 86_400.0  # a day, in measured files
@@ -47,7 +47,7 @@ class NodeLatency:
             raise ValueError(f"jitter must be finite and not negative, got {self.jitter!r}")
         object.__setattr__(self, "_slices", shape[0])
 
-    def sample(self, pair: tuple[str, str], time_s: float, draws: Draws) -> float:
+    def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """The latency of a message of `pair` that departs at `time_s`; the jitter takes one of `draws`."""
         number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])

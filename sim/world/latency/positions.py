@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from protocols.framework.settings import Duration, Within
 from sim.errors import UserError
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.settings.shared import SigmaOfLog
 from sim.world.latency.cities import CITIES, draw_city
 from sim.world.latency.nodes import LatencyByNode, NodeLatency
@@ -82,7 +82,7 @@ class PositionLatency(LatencyByNode):
             stated |= dict.fromkeys(participants.servers, self.server_place)
         places = {
             name: _degrees(
-                stated[name] if name in stated else draw_city(Draws(participants.seed, "place", name))
+                stated[name] if name in stated else draw_city(RandomStream(participants.seed, "place", name))
             )
             for name in participants.names
         }

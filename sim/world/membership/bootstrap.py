@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from protocols.framework.settings import Count, PositiveDuration, SettingError, Settings, default
 from protocols.membership.active import SampledView, SamplingSettings
-from sim.kernel.random import Draws, key, splitmix64_array
+from sim.kernel.random import RandomStream, key, splitmix64_array
 from sim.settings.shared import kind_alone
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 from sim.world.membership.swim import Swim
@@ -55,7 +55,7 @@ class Bootstrap(MembershipKind):
         detection = self.detection.detection() if isinstance(self.detection, Swim) else None
         settings = SamplingSettings(self.contacts, self.view, self.shuffle, self.shuffle_every, detection)
         return lambda name, neighbours: SampledView(
-            name, service, context.loop, lambda purpose: Draws(seed, purpose, name), settings
+            name, service, context.loop, lambda purpose: RandomStream(seed, purpose, name), settings
         )
 
     def periods(self, key: str) -> Iterator[tuple[str, float, str]]:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
 from protocols.membership.active import SwimView
 from protocols.membership.swim import SwimSettings
-from sim.kernel.random import Draws
+from sim.kernel.random import RandomStream
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 
 
@@ -41,7 +41,7 @@ class Swim(MembershipKind):
             neighbours,
             context.absent,
             context.loop,
-            Draws(context.seed, "swim", name),
+            RandomStream(context.seed, "swim", name),
             self.detection(),
         )
 
