@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.vectors import mix as mix
     from protocols.shared.rounds import RoundLearner as RoundLearner
     from protocols.shared.rounds import RoundModel as RoundModel
+    from protocols.shared.server_rounds import RoundClient as RoundClient
+    from protocols.shared.server_rounds import RoundServer as RoundServer
+    from protocols.shared.server_rounds import RoundSettings as RoundSettings
+    from protocols.shared.server_rounds import RoundTask as RoundTask
 
 MODULES = {
     "PeerUnavailable": "actors.message",
@@ -57,6 +61,10 @@ MODULES = {
     "mix": "protocols.framework.vectors",
     "RoundLearner": "protocols.shared.rounds",
     "RoundModel": "protocols.shared.rounds",
+    "RoundClient": "protocols.shared.server_rounds",
+    "RoundServer": "protocols.shared.server_rounds",
+    "RoundSettings": "protocols.shared.server_rounds",
+    "RoundTask": "protocols.shared.server_rounds",
 }
 """Where each name of this face is written."""
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, Task
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
 
 @dataclass(frozen=True)
-class Assignment(Task):
+class Assignment(RoundTask):
     """Train from these parameters."""
 
     params: Vector
@@ -51,7 +51,7 @@ class FedAvgSettings(RoundSettings):
 class FedAvgServer(RoundServer):
     """Averages whole models."""
 
-    def task(self, client: str, number: int) -> Task:
+    def task(self, client: str, number: int) -> RoundTask:
         return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:

@@ -26,11 +26,11 @@ from protocols.framework import learner
 from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
-from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, Task
+from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask
 
 
 @dataclass(frozen=True)
-class PrototypeTask(Task):
+class PrototypeTask(RoundTask):
     """Train on, with these prototypes [d_z] of the classes that any are known of."""
 
     prototypes: dict[int, Vector]
@@ -76,7 +76,7 @@ class FedProtoServer(RoundServer):
         super().__init__(name, surroundings, settings, initial)
         self.prototypes: dict[int, Vector] = {}
 
-    def task(self, client: str, number: int) -> Task:
+    def task(self, client: str, number: int) -> RoundTask:
         return PrototypeTask(self.prototypes, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, Task
+from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask
 
 
 @dataclass(frozen=True)
-class HeadTask(Task):
+class HeadTask(RoundTask):
     """Train on, with this head [K * (d_z + 1)]; None: with the own one."""
 
     head: Vector | None
@@ -64,7 +64,7 @@ class FedSimServer(RoundServer):
     head: Vector | None = None
     """The last average."""
 
-    def task(self, client: str, number: int) -> Task:
+    def task(self, client: str, number: int) -> RoundTask:
         return HeadTask(self.head, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:

@@ -34,13 +34,13 @@ from protocols.framework import learner
 from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
-from protocols.shared.server_rounds import Task
+from protocols.shared.server_rounds import RoundTask
 
 _SIMILARITY_MAX = 0.9999
 
 
 @dataclass(frozen=True)
-class FirstPersonalTask(Task):
+class FirstPersonalTask(RoundTask):
     """Train a model of your own from these parameters."""
 
     params: Vector
@@ -48,7 +48,7 @@ class FirstPersonalTask(Task):
 
 
 @dataclass(frozen=True)
-class PersonalTask(Task):
+class PersonalTask(RoundTask):
     """Train on from this backbone, with the own head."""
 
     backbone: Vector
@@ -112,7 +112,7 @@ class PFedSimServer(FedAvgServer):
         self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
         self.warm = self.settings.warm_up == 0
 
-    def task(self, client: str, number: int) -> Task:
+    def task(self, client: str, number: int) -> RoundTask:
         if not self.warm:
             return super().task(client, number)
         if client not in self.latest:
@@ -149,7 +149,7 @@ class PFedSim(FedAvg):
     personal = False
     """Whether it has begun a model of its own, in this life."""
 
-    async def work(self, task: Task) -> object:
+    async def work(self, task: RoundTask) -> object:
         match task:
             case FirstPersonalTask(params):
                 self.params = params

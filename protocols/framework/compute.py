@@ -54,6 +54,10 @@ class Compute(ABC):
         """Mean features of each class that the client has samples of."""
 
     @abstractmethod
+    async def spend(self, steps: float | None, flops: float | None) -> None:
+        """Take the time of so many training steps, or of so many floating-point operations."""
+
+    @abstractmethod
     def part(self, of: Vector, name: str, row: int | None) -> Vector:
         """A part of a model."""
 

@@ -6,8 +6,8 @@ that a learner knows is in its own fields, came in a message, or was handed to i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from protocols.framework.compute import Compute
 from protocols.framework.member import (
@@ -262,6 +262,26 @@ class Learner(Member):
         Of the decoupled model `of`, in a pass over all its samples.
         """
         return await self.compute.class_features(of)
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        steps: float | None = None,
+        flops: float | None = None,
+        **static: Any,
+    ) -> Any:
+        """As `Member.apply`; with a cost it is a job of the device: `await self.apply(..., steps=2)`.
+
+        steps: as long as so many training steps take. flops: as long as so many floating-point operations
+        take. The result is that of the arguments at the call. ValueError for both, or for a cost not above 0.
+        """
+        result = super().apply(function, *arguments, **static)
+        return result if steps is None and flops is None else self._after(result, steps, flops)
+
+    async def _after(self, result: Any, steps: float | None, flops: float | None) -> Any:
+        await self.compute.spend(steps, flops)
+        return result
 
     def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
         """A part of a model: "head", "backbone", "prototypes"; with `row`, one row of that matrix. Deferred.

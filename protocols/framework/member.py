@@ -183,6 +183,29 @@ class Member(Actor):
         """
         self.round_trips.initial_s = patience / 4
 
+    def vector(self, numbers: Any) -> Any:
+        """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else."""
+        return self.params.like(numbers)
+
+    def apply(self, function: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
+        """What a function of the method's own makes of vectors and scalars; deferred, at no cost.
+
+        `function` works on torch tensors, as for one client: a Vector of n numbers comes as [n], a Scalar or
+        a number as [], an array as [n]. What it returns, [] or [n], or a tuple of these, comes back as Scalar
+        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so a branch must not
+        depend on a number, and random numbers go in as an argument, such as
+        `self.rng.standard_normal(self.params.shape)`. What goes in by keyword is the same for all: numbers,
+        texts, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
+
+        Results of bool, int8, uint8, int16, int32 or float16 count as so many bytes in a message, and are for
+        other functions to read; all others are float32.
+
+        Raises TypeError for a function that uses anything but its arguments, plain values and other functions
+        (it could be another one by the time it is computed), ValueError for one that fails or returns what
+        can be no vector. Its first call is computed at once, so that this shows where it is made.
+        """
+        return self.params.applied(function, arguments, static)
+
     def suspect(self, peer: str) -> None:
         """`peer` kept silent too long: count it out until something is heard from it.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 
 class Vector(Protocol):
-    """An immutable flat vector of P float32 numbers: a model, an update, a gradient. Supports `+ - * /`.
+    """An immutable flat vector of P float32 numbers: a model, an update, a gradient.
 
-    Arithmetic costs nothing and computes nothing; `tensor()` and `numpy()` give the numbers and force what is
-    pending.
+    Supports `+ - * /` with vectors (number by number) and with numbers and scalars, `**`, `abs()` and slices
+    such as `vector[:10]`. Arithmetic costs nothing and computes nothing; `tensor()` and `numpy()` give the
+    numbers and force what is pending.
     """
 
     @property
@@ -26,18 +27,35 @@ class Vector(Protocol):
 
     def __sub__(self, other: Vector) -> Vector: ...
 
-    def __mul__(self, factor: float | Scalar) -> Vector: ...
+    def __mul__(self, factor: float | Scalar | Vector) -> Vector: ...
 
     def __rmul__(self, factor: float | Scalar) -> Vector: ...
 
-    def __truediv__(self, divisor: float) -> Vector: ...
+    def __truediv__(self, divisor: float | Scalar | Vector) -> Vector: ...
+
+    def __pow__(self, power: float) -> Vector: ...
+
+    def __abs__(self) -> Vector: ...
+
+    def __getitem__(self, columns: slice) -> Vector: ...
+
+    def norm(self) -> Scalar:
+        """The Euclidean norm."""
+
+    def like(self, values: Any) -> Vector:
+        """A handle on known numbers; `Member.vector` calls it."""
+
+    def applied(
+        self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
+    ) -> Any:
+        """What a function makes of the arguments; `Member.apply` calls it."""
 
     def combination(self, weighted: Sequence[tuple[float | Scalar, Vector]]) -> Vector:
         """Sum of factor times vector over pairs; `mix` calls it on the first vector."""
 
 
 class Scalar(Protocol):
-    """One number, perhaps pending: an inner product, a loss. Arithmetic and `clip` stay deferred.
+    """One number, perhaps pending: an inner product, a loss. `+ - * / **` and `clip` stay deferred.
 
     `float()` and comparisons with `< <= > >=` compute everything pending.
     """
@@ -51,6 +69,12 @@ class Scalar(Protocol):
     def __mul__(self, factor: float | Scalar) -> Scalar: ...
 
     def __rmul__(self, factor: float | Scalar) -> Scalar: ...
+
+    def __truediv__(self, divisor: float | Scalar) -> Scalar: ...
+
+    def __rtruediv__(self, number: float) -> Scalar: ...
+
+    def __pow__(self, power: float) -> Scalar: ...
 
     def clip(self, low: float, high: float) -> Scalar: ...
 

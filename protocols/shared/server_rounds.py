@@ -31,7 +31,7 @@ from protocols.framework.vectors import Vector
 
 
 @dataclass(frozen=True)
-class Task:
+class RoundTask:
     """Base of what a server asks a client to do; the answer to it is the client's contribution."""
 
 
@@ -79,7 +79,7 @@ class RoundServer(learner.Server):
         super().__init__(name, surroundings, settings, initial)
         self.finished: set[str] = set()  # clients whose budgets are spent; never iterated over
 
-    def task(self, client: str, number: int) -> Task:
+    def task(self, client: str, number: int) -> RoundTask:
         """What `client` has to do in round `number`."""
         raise NotImplementedError
 
@@ -191,7 +191,7 @@ class RoundClient(learner.Learner):
                 self.tell(server, Ready())
 
     async def on_message(self, message: object, sender: str) -> object:
-        if not isinstance(message, Task):
+        if not isinstance(message, RoundTask):
             self.learn(message)
             return None
         self.known = self.working = True

@@ -16,7 +16,8 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
-from sim.learning.engine.handles import Factor, Scalar, Vector
+from sim.learning.engine.handles import Scalar, Vector
+from sim.learning.engine.nodes import Factor
 from sim.learning.engine.operations import Gradient, Loss
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
@@ -220,6 +221,28 @@ class DeviceCompute(learner.Compute):
         means, width = self.engine.class_means(operation, cast(Vector, of), self.client), operation.features
         return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
 
+    async def spend(self, steps: float | None, flops: float | None) -> None:
+        if (steps is None) == (flops is None):
+            raise ValueError("a cost is stated in steps or in flops, not in both")
+        if steps is not None:
+            seconds = self.step_s * _positive("steps", steps)
+        else:
+            assert flops is not None
+            seconds = self._seconds_of(_positive("flops", flops))
+        await self.device.run(seconds)
+
+    def _seconds_of(self, flops: float) -> float:
+        """How long so many floating-point operations take, where training takes the time that is stated."""
+        if self.cost.flops_per_s is not None:
+            return self.cost.seconds(flops=flops)
+        settings = self.settings
+        of_a_step = settings.architecture.training_flops_per_sample * self.samples_per_step
+        if not of_a_step:
+            raise ValueError(
+                f"a training step of {settings.architecture.key} has no flops; state the cost in steps"
+            )
+        return self.step_s * flops / of_a_step
+
     def part(self, of: vectors.Vector, name: str, row: int | None) -> vectors.Vector:
         columns = self._columns(name, row)
         return self.engine.part(cast(Vector, of), columns.start, columns.stop - columns.start)
@@ -309,6 +332,12 @@ class DeviceCompute(learner.Compute):
                 f"client {self.client} holds back no samples for validation; set data.validation_share"
             )
         return BatchSampler(subset, count, "all", views=self.settings.views)
+
+
+def _positive(name: str, cost: float) -> float:
+    if not 0 < cost < math.inf:
+        raise ValueError(f"{name} must be above 0 and finite, not {cost!r}")
+    return cost
 
 
 def _factor(strength: float | vectors.Scalar) -> Factor:

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.handles import Node
 from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.nodes import Node
 from sim.learning.engine.operations import Operation
 from sim.learning.engine.samples import Subset
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 import torch
@@ -14,14 +14,17 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
+from sim.learning.engine.applied import Functions
 from sim.learning.engine.arena import Arena, index_tensor
 from sim.learning.engine.class_means import ClassMeans
-from sim.learning.engine.handles import Atom, Coefficient, Factor, Node, Scalar, Terms, Vector
+from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
+from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node, Terms
 from sim.learning.engine.operations import Clip, Dot, Gradient, Loss, Mix, Operation, Rows, Train
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
+from sim.learning.engine.pure import Function
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.ways import choose_way
@@ -92,18 +95,19 @@ class Engine:
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
-        self._scalars = self._arena(1)
+        self._scalars = self.arena(1)
         self.one = Atom(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
         assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
         self._zero_atoms: dict[int, Atom] = {}
         self._mixes: dict[int, Mix] = {}
+        self._functions = Functions()
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
     # --- handles --------------------------------------------------------------------------------------------
 
     def vector(self, values: Tensor) -> Vector:
         """A handle on known numbers, [P]."""
-        arena = self._arena(values.numel())
+        arena = self.arena(values.numel())
         row = arena.store(values.detach().to(self.device, torch.float32).reshape(1, -1))[0]
         return Vector.of_atom(self, arena.width, Atom(arena, row))
 
@@ -111,37 +115,41 @@ class Engine:
         """A handle on a known number."""
         return Scalar(self, 1, {self.one: float(value)} if value else {})
 
+    def apply(self, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]) -> Any:
+        """Vectors and scalars that a pure function makes of others, still deferred."""
+        return self._functions.apply(self, function, arguments, static)
+
     def mix(self, width: int, terms: Terms) -> Atom:
         """One atom holding the linear combination `terms`; Vector.atom() calls it."""
-        arena = self._arena(width)
+        arena = self.arena(width)
         operation = self._mixes.get(width)
         if operation is None:
             operation = self._mixes[width] = Mix(arena, self._scalars)
         factors = tuple(terms.values())
-        return self._submit(operation, tuple(terms) + _scalars_of(factors), factors, (arena,))[0]
+        return self.submit(operation, tuple(terms) + _scalars_of(factors), factors, (arena,))[0]
 
     def clip(self, value: Scalar, low: float, high: float) -> Scalar:
         """`value` limited to [low, high], still deferred."""
-        return Scalar.of_atom(self, 1, self._submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self.submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product of two vectors of the same width, still deferred."""
         inputs = (self._input(first, first.width), self._input(second, first.width))
         operation = self.intern(Dot(first.width))
-        return Scalar.of_atom(self, 1, self._submit(operation, inputs, None, (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self.submit(operation, inputs, None, (self._scalars,))[0])
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
-        operation = self.intern(Part(self._arena(of.width), offset, width))
-        atom = self._submit(operation, (self._input(of, of.width),), None, (self._arena(width),))[0]
+        operation = self.intern(Part(self.arena(of.width), offset, width))
+        atom = self.submit(operation, (self._input(of, of.width),), None, (self.arena(width),))[0]
         return Vector.of_atom(self, width, atom)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
         """A vector like `of`, but with `part` from column `offset` on, still deferred."""
-        arena = self._arena(of.width)
+        arena = self.arena(of.width)
         operation = self.intern(WithPart(arena, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
-        return Vector.of_atom(self, of.width, self._submit(operation, inputs, None, (arena,))[0])
+        return Vector.of_atom(self, of.width, self.submit(operation, inputs, None, (arena,))[0])
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class Engine:
 
     def training(self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler) -> Train:
         """The operation that trains on batches of `sampler`."""
-        arena = self._arena(kernel.architecture.numel)
+        arena = self.arena(kernel.architecture.numel)
         return self.intern(Train(kernel, optimizer, sampler, arena, self._scalars))
 
     def train(
@@ -192,8 +200,8 @@ class Engine:
             inputs = (*inputs, *[self._input(anchor, width) for anchor in anchors])
         if anchors or Coefficient in map(type, factors):
             inputs = (*inputs, *_scalars_of(factors + job.strengths))
-        arenas = (arena, self._arena(slots * width)) if slots else (arena,)
-        atoms = self._submit(operation, inputs, (job, factors), arenas)
+        arenas = (arena, self.arena(slots * width)) if slots else (arena,)
+        atoms = self.submit(operation, inputs, (job, factors), arenas)
         self.statistics.updates += job.steps
         new_state = Vector.of_atom(self, slots * width, atoms[1]) if slots else None
         return Vector.of_atom(self, width, atoms[0]), new_state
@@ -201,18 +209,18 @@ class Engine:
     def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
         """Gradient of the mean loss of one batch, at the parameters `at`."""
         width = operation.kernel.architecture.numel
-        atom = self._submit(operation, (self._input(at, width),), job, (self._arena(width),))[0]
+        atom = self.submit(operation, (self._input(at, width),), job, (self.arena(width),))[0]
         return Vector.of_atom(self, width, atom)
 
     def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
-        return Scalar.of_atom(self, 1, self._submit(operation, inputs, job, (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self.submit(operation, inputs, job, (self._scalars,))[0])
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
         """Mean features of a client's samples of each class, one class after the other in one vector."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
-        atom = self._submit(operation, inputs, client, (self._arena(operation.width),))[0]
+        atom = self.submit(operation, inputs, client, (self.arena(operation.width),))[0]
         return Vector.of_atom(self, operation.width, atom)
 
     def draw_key(self, client: int, purpose: str) -> int:
@@ -318,7 +326,7 @@ class Engine:
         for atom, row in zip(alive, alive[0].arena.store(values), strict=True):
             atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
 
-    def _submit(
+    def submit(
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
     ) -> list[Atom]:
         node = Node(operation, inputs, payload)
@@ -350,7 +358,8 @@ class Engine:
         if vector.width != width:
             raise ValueError(f"a vector of {vector.width} numbers where {width} are needed")
 
-    def _arena(self, width: int) -> Arena:
+    def arena(self, width: int) -> Arena:
+        """Where vectors of `width` numbers are stored."""
         arena = self._arenas.get(width)
         if arena is None:
             arena = self._arenas[width] = Arena(width, self.device)
@@ -360,7 +369,7 @@ class Engine:
         """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
         atom = self._zero_atoms.get(width)
         if atom is None:
-            arena = self._arena(width)
+            arena = self.arena(width)
             atom = Atom(arena, arena.store(torch.zeros((1, width), device=self.device))[0])
             self._zero_atoms[width] = atom
         return atom

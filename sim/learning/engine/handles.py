@@ -8,78 +8,21 @@ free. Who needs the numbers asks for `handle.atom()`: a combination then becomes
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from sim.learning.engine.nodes import Atom, Coefficient, Factor, Terms
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sim.learning.engine.arena import Arena
     from sim.learning.engine.engine import Engine
 
 # A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
 _TERMS_MAX = 32
-
-
-class Node:
-    """A computation that nobody has needed yet.
-
-    It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and
-    work that nobody can read is never done.
-    """
-
-    __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
-
-    def __init__(self, group: Any, inputs: tuple[Atom, ...], payload: Any) -> None:
-        self.group = group
-        self.inputs = inputs
-        self.payload = payload
-        # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
-        level: int = 0
-        for atom in inputs:
-            node = atom.node
-            if node is not None and node.level >= level:
-                level = node.level + 1
-        self.level: int = level
-        self.outputs: list[weakref.ref[Atom]] = []
-
-
-class Atom:
-    """One row of an arena, or (while `node` is set) the promise of one."""
-
-    __slots__ = ("__weakref__", "arena", "node", "row")
-
-    def __init__(self, arena: Arena, row: int = -1, node: Node | None = None) -> None:
-        self.arena = arena
-        self.row = row
-        self.node = node
-
-    def fulfil(self, row: int) -> None:
-        """The node has been computed: from now on the atom is this row."""
-        self.row = row
-        self.node = None
-
-    def __del__(self) -> None:
-        if self.row >= 0:
-            self.arena.give_back(self.row)
-
-
-class Coefficient:
-    """A factor whose value is itself a pending scalar: `number` times the scalar atom `scalar`."""
-
-    __slots__ = ("number", "scalar")
-
-    def __init__(self, number: float, scalar: Atom) -> None:
-        self.number = number
-        self.scalar = scalar
-
-
-Factor = float | Coefficient
-Terms = Mapping[Atom, Factor]
 
 
 class Vector:
@@ -159,6 +102,10 @@ class Vector:
         self.terms = {atom: 1.0}
         return atom
 
+    def stored(self) -> Atom:
+        """The atom whose row holds the numbers, of whatever type."""
+        return self.atom()
+
     def tensor(self) -> Tensor:
         """The numbers as a new tensor of `shape` on the engine's device; computes everything pending."""
         return self.engine.read(self.atom()).reshape(self.shape)
@@ -170,6 +117,20 @@ class Vector:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         values = self.numpy()
         return values if dtype is None else values.astype(dtype)
+
+    def like(self, values: Any) -> Vector:
+        """A handle on known numbers, of the same engine. ValueError for more than one dimension."""
+        return known(self.engine, values)
+
+    def applied(
+        self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
+    ) -> Any:
+        """What a pure function makes of the arguments, of the same engine, still deferred."""
+        return self.engine.apply(function, arguments, static)
+
+    def norm(self) -> Scalar:
+        """The Euclidean norm."""
+        return self.engine.apply(_norm, (self,), {})
 
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
         """Sum of factor times vector over some pairs, all of them of this engine and width."""
@@ -245,7 +206,7 @@ class Vector:
             return type(self)(self.engine, self.width, {self.atom(): factor})
         number = _number(other)
         if number is None:
-            return NotImplemented
+            return self._elementwise(operator.mul, other)
         terms = {
             atom: scaled for atom, factor in self.terms.items() if (scaled := _scale(factor, number)) != 0.0
         }
@@ -256,7 +217,33 @@ class Vector:
 
     def __truediv__(self, other: Any) -> Any:
         number = _number(other)
-        return NotImplemented if number is None else self * (1.0 / number)
+        if number is not None:
+            return self * (1.0 / number)
+        if isinstance(other, Scalar):
+            return self * (1.0 / other)
+        return self._elementwise(operator.truediv, other)
+
+    def __pow__(self, power: Any) -> Any:
+        number = _number(power)
+        return NotImplemented if number is None else self.engine.apply(operator.pow, (self, number), {})
+
+    def __abs__(self) -> Any:
+        return self.engine.apply(operator.abs, (self,), {})
+
+    def __getitem__(self, columns: slice) -> Vector:
+        """The numbers of a slice with step 1, as a vector of its own."""
+        if not isinstance(columns, slice) or columns.step not in (None, 1):
+            raise TypeError("a vector has slices such as vector[10:20], and nothing else by index")
+        first, end, _ = columns.indices(self.width)
+        if end <= first:
+            raise ValueError(f"a slice [{first}:{end}] of a vector of {self.width} numbers is empty")
+        return self.engine.part(self, first, end - first)
+
+    def _elementwise(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
+        if type(other) is not Vector or type(self) is not Vector:
+            return NotImplemented
+        self._require_alike(other)
+        return self.engine.apply(function, (self, other), {})
 
     def __repr__(self) -> str:
         state = "pending" if self.pending else "computed"
@@ -277,6 +264,18 @@ class Scalar(Vector):
     @property
     def shape(self) -> tuple[int, ...]:
         return ()
+
+    def __truediv__(self, other: Any) -> Any:
+        number = _number(other)
+        if number is not None:
+            return self * (1.0 / number)
+        if not isinstance(other, Scalar):
+            return NotImplemented
+        return self.engine.apply(operator.truediv, (self, other), {})
+
+    def __rtruediv__(self, other: Any) -> Any:
+        number = _number(other)
+        return NotImplemented if number is None else self.engine.apply(operator.truediv, (number, self), {})
 
     def clip(self, low: float, high: float) -> Scalar:
         """This number limited to [low, high]."""
@@ -326,6 +325,24 @@ class Scalar(Vector):
 
     def __ge__(self, other: object) -> bool:
         return self._compare(other, operator.ge)
+
+
+def known(engine: Engine, values: Any) -> Vector:
+    """A handle on known numbers; a Scalar, if they have no dimension. ValueError for more than one."""
+    import torch
+
+    tensor = torch.as_tensor(values).detach()
+    if tensor.dim() > 1 or tensor.dtype.is_complex:
+        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        raise ValueError(
+            f"a vector is made of real numbers in one dimension, not of shape {shape} and type {dtype}; "
+            "`flatten()` makes one of several"
+        )
+    return engine.vector(tensor) if tensor.dim() else engine.scalar(float(tensor))
+
+
+def _norm(values: Tensor) -> Tensor:
+    return (values * values).sum().sqrt()
 
 
 def _number(value: Any) -> float | None:

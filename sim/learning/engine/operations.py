@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor, to_device
-from sim.learning.engine.handles import Coefficient, Factor, Node
 from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.nodes import Coefficient, Factor, Node
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.sampler import BatchSampler, TrainJob
 

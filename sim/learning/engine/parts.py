@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor
-from sim.learning.engine.handles import Node
+from sim.learning.engine.nodes import Node
 from sim.learning.engine.operations import Operation, gather_inputs
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from sim.learning.augmentation import Augmentation, image_keys
 from sim.learning.engine.arena import index_tensor
 from sim.learning.engine.batches import draw_batches, draw_batches_alone, everything
-from sim.learning.engine.handles import Factor
+from sim.learning.engine.nodes import Factor
 from sim.learning.engine.samples import Subset
 
 # Of gathered samples and parameters, in one call; larger groups are cut.

@@ -1,0 +1,28 @@
+"""Ditto: a common model by federated averaging, and one of each client's own that is pulled towards it.
+
+Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. The
+personal model v minimises the client's own loss plus strength / 2 |v - w|^2, where w is the common model.
+What is measured is v.
+"""
+
+from protocols import Count, RoundClient, Weight
+from protocols.fedavg import Contribution, FedAvgServer, FedAvgSettings
+
+
+class Ditto(RoundClient):
+    class Settings(FedAvgSettings):
+        strength: Weight = 0.5
+        personal_steps: Count = 5
+
+    server = FedAvgServer
+
+    async def work(self, task):
+        """Train the common model, which is the answer, and the personal one, which stays here."""
+        common = await self.trained(task.params)
+        pulls = [(self.settings.strength, task.params)]
+        update = await self.train(self.settings.personal_steps, pulls=pulls, fresh_optimizer=True)
+        self.params = self.params + update
+        return Contribution(common, self.samples)
+
+    def learn(self, news):
+        """The common model is of no use between two rounds."""

@@ -1,0 +1,38 @@
+"""Gossip learning with a byte for each number: a message has int8 levels, and the size of one level."""
+
+from dataclasses import dataclass
+
+import torch
+
+from protocols import Scalar, Vector
+from protocols.gossip import AgedModel, Gossip
+
+
+@dataclass(frozen=True)
+class Levels:
+    levels: Vector
+    size: Scalar
+    age: int
+    time: float
+
+
+def quantised(params):
+    size = params.abs().max() / 127
+    return (params / size.clamp(min=1e-12)).round().to(torch.int8), size
+
+
+def restored(levels, size):
+    return levels * size
+
+
+class Int8Gossip(Gossip):
+    async def step(self):
+        levels, size = self.apply(quantised, self.params)
+        self.gossip(Levels(levels, size, self.age, self.now), self.settings.fanout)
+        await self.sleep(self.settings.period)
+        if self.surroundings.alone:
+            await self.train_on()
+
+    async def on_message(self, message, sender):
+        params = self.apply(restored, message.levels, message.size)
+        await super().on_message(AgedModel(params, message.age, message.time), sender)

@@ -1,0 +1,220 @@
+"""Functions of a protocol's own: pending like everything else, and computed for all clients at once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actors.message import describe
+from sim.learning.engine.arena import Arena, to_device
+from sim.learning.engine.encoded import TYPES, Encoded, decoded_rows, encoded_rows, type_of
+from sim.learning.engine.handles import Scalar, Vector, known
+from sim.learning.engine.memory import is_out_of_memory
+from sim.learning.engine.nodes import Atom, Node
+from sim.learning.engine.operations import Operation, gather_inputs
+from sim.learning.engine.pure import Function, PureFunction
+
+if TYPE_CHECKING:
+    from sim.learning.engine.engine import Engine
+
+NUMBER, SCALAR = "number", "scalar"
+_NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One argument or result: NUMBER (a plain number), SCALAR, or how many numbers; and their type."""
+
+    width: int | str
+    dtype: str = "float32"
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a row that holds it."""
+        return 1 if isinstance(self.width, str) else self.width
+
+
+@dataclass(frozen=True)
+class Apply(Operation):
+    """A function of the arguments of each node; payload: those of them that are plain numbers, in order."""
+
+    function: PureFunction
+    arguments: tuple[Shape, ...]
+    device: torch.device
+
+    @property
+    def subject(self) -> str:
+        widths = " and ".join(f"{shape.columns:,}" for shape in self.arguments)
+        return f"{self.function} of {widths} numbers"
+
+    def rows_at_once(self) -> int:
+        return max(1, _NUMBERS_AT_ONCE // sum(shape.columns for shape in self.arguments))
+
+    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+        results, _ = self.results(nodes)
+        return tuple([encoded_rows(values) for values in results])
+
+    def results(self, nodes: list[Node]) -> tuple[list[Tensor], bool]:
+        """What the function returns for these nodes, [N] or [N, width] each; and whether in a tuple.
+
+        ValueError where it fails, or returns what can be no handle.
+        """
+        try:
+            with torch.no_grad():
+                found = torch.func.vmap(self.function.call)(*self._inputs(nodes))
+        except Exception as error:
+            if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                raise
+            why = describe(error).partition("\n")[0]
+            where = f"{self.function.line_of(error)}: {self.function.name}()"
+            raise ValueError(f"{where} failed: {why}; {_RULES}") from error
+        results = list(found) if isinstance(found, tuple | list) else [found]
+        for number, values in enumerate(results):
+            if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
+                which = f"result {number}" if len(results) > 1 else "the result"
+                raise ValueError(f"{which} of {self.function} is {_described(values)}; {_ALLOWED}")
+        return results, not isinstance(found, Tensor)
+
+    def _inputs(self, nodes: list[Node]) -> list[Tensor]:
+        """The arguments, [N] or [N, width] each."""
+        handles, numbers, inputs = 0, 0, []
+        for shape in self.arguments:
+            if shape.width == NUMBER:
+                column = np.array([node.payload[numbers] for node in nodes], np.float32)
+                inputs.append(to_device(column, self.device))
+                numbers += 1
+            else:
+                values = gather_inputs(nodes, handles)
+                inputs.append(values[:, 0] if shape.width == SCALAR else decoded_rows(values, shape.dtype))
+                handles += 1
+        return inputs
+
+
+_ALLOWED = (
+    "it must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
+    f"{', '.join(TYPES)}; or a tuple of such tensors"
+)
+_RULES = (
+    "it is computed for many clients at once: no branch may depend on a number (torch.where does), none may "
+    "be taken out of a tensor, and random numbers go in as an argument"
+)
+
+
+def _described(values: object) -> str:
+    if not isinstance(values, Tensor):
+        return f"a {type(values).__name__}"
+    # Without the dimension of the clients.
+    return f"a tensor of shape {tuple(values.shape[1:])} and {str(values.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A function for arguments of certain shapes: the operation, and what comes of it."""
+
+    operation: Apply
+    results: tuple[Shape, ...]
+    is_tuple: bool
+    arenas: tuple[Arena, ...]
+
+
+class Functions:
+    """The functions that the clients of one engine apply, each prepared once for its arguments' shapes."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Function, PureFunction] = weakref.WeakKeyDictionary()
+        self._prepared: dict[tuple[PureFunction, tuple[Shape, ...]], Prepared] = {}
+
+    def apply(
+        self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
+    ) -> Any:
+        """What `function` makes of the arguments, pending; see `Member.apply`. TypeError, ValueError."""
+        pure = self._pure(function, static)
+        shapes: list[Shape] = []
+        atoms: list[Atom] = []
+        numbers: list[float] = []
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, int | float | np.floating | np.integer):
+                shapes.append(_A_NUMBER)
+                numbers.append(float(argument))
+            else:
+                handle = _handle(engine, argument, pure, place)
+                shapes.append(_shape_of(handle))
+                atoms.append(handle.stored())
+        key, inputs, payload = (pure, tuple(shapes)), tuple(atoms), tuple(numbers)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = _prepared(engine, pure, key[1], inputs, payload)
+        outputs = engine.submit(prepared.operation, inputs, payload, prepared.arenas)
+        made = [_made(engine, shape, atom) for shape, atom in zip(prepared.results, outputs, strict=True)]
+        return tuple(made) if prepared.is_tuple else made[0]
+
+    def _pure(self, function: Function, static: Mapping[str, Any]) -> PureFunction:
+        if not callable(function):
+            raise TypeError(f"apply takes a function first, not a {type(function).__name__}")
+        if static or getattr(function, "__closure__", None):  # whose values may be others at the next call
+            return PureFunction(function, static)
+        known = self._known.get(function)
+        if known is None:
+            known = self._known[function] = PureFunction(function, static)
+        return known
+
+
+def _handle(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
+    if isinstance(argument, Vector):
+        if argument.engine is not engine:
+            raise ValueError("this vector belongs to another engine")
+        return argument
+    if isinstance(argument, np.ndarray | Tensor | list):
+        return known(engine, argument)
+    raise TypeError(
+        f"argument {place} of {function} is a {type(argument).__name__}; it must be a vector, a scalar, a "
+        "number or an array of numbers; whatever else it needs goes by keyword"
+    )
+
+
+def _prepared(
+    engine: Engine,
+    function: PureFunction,
+    shapes: tuple[Shape, ...],
+    inputs: tuple[Atom, ...],
+    numbers: tuple[float, ...],
+) -> Prepared:
+    """Compute the first call at once: it tells the results' shapes, and mistakes show at the call."""
+    if not shapes:
+        raise TypeError(f"{function} is applied to nothing; it needs an argument at least")
+    operation = Apply(function, shapes, engine.device)
+    if any(atom.node is not None for atom in inputs):
+        engine.flush()
+    results, is_tuple = operation.results([Node(operation, inputs, numbers)])
+    if not results:
+        raise ValueError(f"{function} returns nothing; {_ALLOWED}")
+    found = tuple([_shape_of_result(values) for values in results])
+    return Prepared(operation, found, is_tuple, tuple([engine.arena(shape.columns) for shape in found]))
+
+
+def _shape_of_result(values: Tensor) -> Shape:
+    if values.dim() == 1:
+        return _A_SCALAR
+    return Shape(values.shape[1], str(type_of(values)))
+
+
+def _shape_of(handle: Vector) -> Shape:
+    return _A_SCALAR if isinstance(handle, Scalar) else Shape(handle.width, handle.dtype)
+
+
+def _made(engine: Engine, shape: Shape, atom: Atom) -> Vector:
+    if shape.width == SCALAR:
+        return Scalar.of_atom(engine, 1, atom)
+    assert isinstance(shape.width, int)
+    if shape.dtype == "float32":
+        return Vector.of_atom(engine, shape.width, atom)
+    return Encoded(engine, shape.width, atom, shape.dtype)
+
+
+_A_NUMBER, _A_SCALAR = Shape(NUMBER), Shape(SCALAR)

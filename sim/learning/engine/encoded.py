@@ -1,0 +1,90 @@
+"""Numbers of few bytes, as compressed messages carry them: made and read by functions that `apply` takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sim.learning.engine.handles import Vector
+from sim.learning.engine.nodes import Atom
+
+if TYPE_CHECKING:
+    from sim.learning.engine.engine import Engine
+
+TYPES = {
+    "bool": torch.bool,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "float16": torch.float16,
+}
+"""Types of results that are kept as they are; those of float64 and bfloat16 become float32."""
+_NAMES = {dtype: name for name, dtype in TYPES.items()} | {
+    dtype: "float32" for dtype in (torch.float32, torch.float64, torch.bfloat16)
+}
+
+
+def type_of(values: Tensor) -> str | None:
+    """The type as which numbers are kept; None for those that cannot be."""
+    return _NAMES.get(values.dtype)
+
+
+def encoded_rows(values: Tensor) -> Tensor:
+    """Numbers [N] or [N, width] as float32 rows of an arena: as equal numbers, those of int32 bit by bit."""
+    rows = values[:, None] if values.dim() == 1 else values
+    return rows.contiguous().view(torch.float32) if rows.dtype == torch.int32 else rows.to(torch.float32)
+
+
+def decoded_rows(rows: Tensor, name: str) -> Tensor:
+    """The numbers that `encoded_rows` made rows of."""
+    if name == "float32":
+        return rows
+    return rows.view(torch.int32) if name == "int32" else rows.to(TYPES[name])
+
+
+class Encoded(Vector):
+    """A vector of another type than float32, as messages carry it in fewer bytes; only `apply` takes it."""
+
+    __slots__ = ("_stored", "dtype")
+
+    dtype: str
+
+    def __init__(self, engine: Engine, width: int, atom: Atom, dtype: str) -> None:
+        self.engine = engine
+        self.width = width
+        self.dtype = dtype
+        self._atom = None
+        self._difference = None
+        self._stored = atom
+
+    def __getattr__(self, name: str) -> Any:
+        """There are no `terms`: these are no numbers to calculate with."""
+        if name == "terms":
+            raise TypeError(
+                f"a vector of {self.dtype} is for messages: only a function that `apply` takes can calculate "
+                "with it"
+            )
+        return object.__getattribute__(self, name)
+
+    @property
+    def pending(self) -> bool:
+        return self._stored.node is not None
+
+    def stored(self) -> Atom:
+        return self._stored
+
+    def tensor(self) -> Tensor:
+        return decoded_rows(self.engine.read(self._stored), self.dtype)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(other, -1.0)
+
+    def _combine(self, other: Any, sign: float) -> Any:
+        return self.terms
+
+    def __repr__(self) -> str:
+        state = "pending" if self.pending else "computed"
+        return f"<{type(self).__name__} of {self.width} numbers of type {self.dtype}, {state}>"

@@ -1,0 +1,67 @@
+"""The pending graph: computations that nobody has needed yet, and what they will put into rows of arenas."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.learning.engine.arena import Arena
+
+
+class Node:
+    """A computation that nobody has needed yet.
+
+    It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and
+    work that nobody can read is never done.
+    """
+
+    __slots__ = ("__weakref__", "group", "inputs", "level", "outputs", "payload")
+
+    def __init__(self, group: Any, inputs: tuple[Atom, ...], payload: Any) -> None:
+        self.group = group
+        self.inputs = inputs
+        self.payload = payload
+        # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
+        level: int = 0
+        for atom in inputs:
+            node = atom.node
+            if node is not None and node.level >= level:
+                level = node.level + 1
+        self.level: int = level
+        self.outputs: list[weakref.ref[Atom]] = []
+
+
+class Atom:
+    """One row of an arena, or (while `node` is set) the promise of one."""
+
+    __slots__ = ("__weakref__", "arena", "node", "row")
+
+    def __init__(self, arena: Arena, row: int = -1, node: Node | None = None) -> None:
+        self.arena = arena
+        self.row = row
+        self.node = node
+
+    def fulfil(self, row: int) -> None:
+        """The node has been computed: from now on the atom is this row."""
+        self.row = row
+        self.node = None
+
+    def __del__(self) -> None:
+        if self.row >= 0:
+            self.arena.give_back(self.row)
+
+
+class Coefficient:
+    """A factor whose value is itself a pending scalar: `number` times the scalar atom `scalar`."""
+
+    __slots__ = ("number", "scalar")
+
+    def __init__(self, number: float, scalar: Atom) -> None:
+        self.number = number
+        self.scalar = scalar
+
+
+Factor = float | Coefficient
+Terms = Mapping[Atom, Factor]

@@ -1,0 +1,216 @@
+"""The methods of docs/examples: each learns, and keeps what its paper says of it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sim.run.simulation import Simulation
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, params, ran, start_from
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+NAMES = {path.stem: path for path in sorted(EXAMPLES.glob("*.py"))}
+WORLD = (
+    DIGITS,
+    "run.duration=20 s",
+    "run.evaluate_every=10 s",
+    "devices.step_time=31.25 ms",
+    "data.partition.samples_per_client=40",
+    "data.test_samples=60",
+    "data.validation_share=0.2",
+    "training.learning_rate=0.3",
+)
+
+
+def protocol(name: str, kind: str) -> str:
+    return f"protocol.name={NAMES[name]}:{kind}"
+
+
+def example(name: str) -> Any:
+    """The module of an example, for its functions."""
+    spec = importlib.util.spec_from_file_location(name, NAMES[name])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def accuracy(simulation: Simulation) -> float:
+    latest = simulation.observer.metrics.latest("accuracy")
+    return float(np.mean(list(latest.values())))
+
+
+def bytes_of(simulation: Simulation, kind: str) -> float:
+    """Of one message on average."""
+    sent, total = simulation.network.counts.by_type[kind]
+    return total / sent
+
+
+KINDS = {
+    "divshare": "DivShare",
+    "ditto": "Ditto",
+    "epidemic": "Epidemic",
+    "ifca": "IFCA",
+    "int8_gossip": "Int8Gossip",
+    "pull_gossip": "PullGossip",
+    "push_sum": "PushSum",
+    "top_k": "TopK",
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert set(NAMES) == set(KINDS)
+
+
+# Models that are averaged over all clients mean nothing where half of them have other labels.
+AGREEING = ("data.partition.clusters=1",)
+PERSONAL = ("ifca", "pull_gossip")
+SHORT = ("run.duration=5 s", "run.evaluate_every=5 s")
+WITH_SERVER = ("ditto", "ifca", "top_k")
+OPTIONS = {"ditto": ("protocol.personal_steps=20", "protocol.patience=4 s")}
+
+
+def world_of(name: str) -> tuple[str, ...]:
+    options = (protocol(name, KINDS[name]), *OPTIONS.get(name, ()))
+    return (*WORLD, *options, *(() if name in PERSONAL else AGREEING))
+
+
+@pytest.fixture(scope="module")
+def alone() -> float:
+    """The accuracy of training alone for as long."""
+    with ran(*WORLD, "protocol.name=local") as simulation:
+        return accuracy(simulation)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_learns_more_than_alone(name: str, alone: float) -> None:
+    with ran(*world_of(name)) as simulation:
+        assert accuracy(simulation) > alone + 0.03
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
+    """A server waits for what is lost."""
+    with ran(*world_of(name), "network.link=datagram", "network.loss=0.3") as simulation:
+        assert accuracy(simulation) > (0.6 if name in WITH_SERVER else 0.9) * alone
+
+
+def test_push_sum_neither_makes_nor_loses_weight() -> None:
+    """Of all shares, those on their way included; and the average of all models is that of the totals."""
+    # At its end no share is on its way.
+    with ran(*world_of("push_sum"), *SHORT, "network.latency=10 us", "run.duration=5.01 s") as simulation:
+        learners: list[Any] = [learner(simulation, client.index) for client in simulation.clients]
+        assert sum(each.weight for each in learners) == pytest.approx(len(learners), rel=1e-9)
+        assert len({each.weight for each in learners}) > 1
+        for each in learners:
+            np.testing.assert_allclose(each.params.numpy(), each.total.numpy() / each.weight, rtol=1e-5)
+
+
+def test_push_sum_averages_without_training() -> None:
+    """Over one-sided links: with a learning rate of 0 everybody ends at the mean of the starts."""
+    starts = np.random.default_rng(3).standard_normal((4, 3))
+    still = ("training.learning_rate=1e-30", protocol("push_sum", "PushSum"), "run.duration=60 s")
+
+    def start(simulation: Simulation) -> None:
+        start_from(simulation, starts)
+        for client in simulation.clients:
+            client.fresh = partial(with_total, client.fresh)
+
+    with ran(QUADRATIC, *still, prepare=start) as simulation:
+        assert np.abs(params(simulation) - starts.mean(0)).max() < 1e-4
+
+
+def with_total(fresh: Callable[[], Any]) -> Any:
+    made = fresh()
+    made.total = made.params
+    return made
+
+
+def test_epidemic_draws_other_peers_in_each_round() -> None:
+    with ran(*world_of("epidemic"), *SHORT, "protocol.fanout=2") as simulation:
+        chosen: dict[tuple[float, str], list[str]] = {}
+        for time_s, sender, receiver, _ in messages(simulation, "Model"):
+            chosen.setdefault((time_s, sender), []).append(receiver)
+        assert all(len(set(peers)) == len(peers) == 2 for peers in chosen.values())
+        of_first = {tuple(sorted(peers)) for (_, sender), peers in chosen.items() if sender == "client-0"}
+        assert len(of_first) > 5  # of the 10 pairs that there are
+
+
+def test_the_strength_of_ditto_pulls_towards_the_common_model() -> None:
+    apart = {}
+    for strength in (0, 25):
+        options = (f"protocol.strength={strength}", "training.learning_rate=0.04")
+        with ran(*world_of("ditto"), *options) as simulation:
+            server: Any = simulation.supervisor.running["server"]
+            apart[strength] = np.linalg.norm(params(simulation) - server.params.numpy(), axis=1).mean()
+    print(apart)
+    assert apart[25] < 0.4 * apart[0]
+
+
+def test_ifca_finds_the_clusters() -> None:
+    with ran(*world_of("ifca")) as simulation:
+        learners: list[Any] = [learner(simulation, client.index) for client in simulation.clients]
+        assert simulation.clusters is not None
+        pairs = set(zip(simulation.clusters, [each.cluster for each in learners], strict=True))
+        assert len(pairs) == 2 and len({model for _, model in pairs}) == 2
+
+
+def test_int8_messages_have_a_byte_for_each_number() -> None:
+    with ran(*world_of("int8_gossip")) as simulation:
+        [numel] = learner(simulation, 0).params.shape
+        whole = {"protocol.name=gossip"}
+        assert numel <= bytes_of(simulation, "Levels") < numel + 120
+        age_and_time = 120
+    with ran(*WORLD, *AGREEING, *whole) as simulation:
+        assert 4 * numel <= bytes_of(simulation, "AgedModel") < 4 * numel + age_and_time
+
+
+def test_top_k_messages_have_eight_bytes_for_each_number_and_nothing_is_lost() -> None:
+    with ran(*world_of("top_k"), "protocol.share=0.1") as simulation:
+        [numel] = learner(simulation, 0).params.shape
+        k = round(0.1 * numel)
+        assert 8 * k <= bytes_of(simulation, "Changes") < 8 * k + 150
+
+
+def test_what_top_k_has_not_sent_it_owes() -> None:
+    change, memory = torch.tensor([3.0, -1.0, 0.5, -4.0]), torch.tensor([0.0, -1.5, 0.0, 1.0])
+    values, places, owed = example("top_k").largest(change, memory, k=2)
+    assert values.tolist() == [3.0, -3.0] and places.tolist() in ([0, 3], [3, 0], [0, 3])
+    sent = example("top_k").placed(values, places, width=4)
+    torch.testing.assert_close(sent + owed, change + memory)
+
+
+def test_divshare_sends_all_fragments_and_each_to_a_few() -> None:
+    """Nothing is left out or doubled: a model that is cut and joined again is the same."""
+    with ran(*world_of("divshare"), "protocol.fragments=7", *SHORT) as simulation:
+        one: Any = learner(simulation, 0)
+        [numel] = one.params.shape
+        assert [columns.start for columns in one.slices] == [
+            0,
+            *[columns.stop for columns in one.slices][:-1],
+        ]
+        assert one.slices[-1].stop == numel and len(one.slices) == 7
+        for received in one.received:
+            received.clear()
+        one.received[2]["client-1"] = one.params[one.slices[2]]
+        np.testing.assert_allclose(one.merged().numpy(), one.params.numpy(), rtol=1e-6)
+        letters = [(peer, fragment.number) for peer, fragment in one.addressed()]
+        assert len(set(letters)) == len(letters) == 7 * 3  # log2(6) of 5 peers
+        assert numel / 7 * 4 <= bytes_of(simulation, "Fragment") < numel / 7 * 4 + 100
+
+
+def test_on_slow_links_fragments_come_through(alone: float) -> None:
+    """Where a whole model takes ten rounds, pieces of each one help; whole ones are old when they come."""
+    slow = ("network.uplink=12 kbit/s", "run.duration=40 s", "run.evaluate_every=40 s")
+    reached = {}
+    for name in ("divshare", "epidemic"):
+        with ran(*world_of(name), *slow) as simulation:
+            reached[name] = accuracy(simulation)
+    assert reached["divshare"] > max(alone, reached["epidemic"]) + 0.03

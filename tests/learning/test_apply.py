@@ -1,0 +1,363 @@
+"""Functions of a protocol's own: the same numbers as one client after the other, in few calls, or refused."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from actors.codec import size
+from protocols.framework.vectors import mix
+from sim.learning.engine import Engine, Scalar, Vector
+from sim.learning.engine.encoded import TYPES
+from tests.learning.engines import new_engine
+
+WIDTH = 6
+
+
+@pytest.fixture(autouse=True)
+def no_garbage_collector() -> Iterator[None]:
+    """As in a run: what is not freed by reference counting alone is not freed."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def numbers(seed: int, width: int = WIDTH) -> Tensor:
+    return torch.randn(width, generator=torch.Generator().manual_seed(seed))
+
+
+def vectors(engine: Engine, count: int, width: int = WIDTH) -> list[Vector]:
+    return [engine.vector(numbers(seed, width)) for seed in range(count)]
+
+
+def quantised(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers as int8, and the size of 1."""
+    scale = x.abs().max() / 127
+    return (x / scale).round().to(torch.int8), scale
+
+
+def restored(levels: Tensor, scale: Tensor) -> Tensor:
+    return levels * scale
+
+
+def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k numbers farthest from 0, and their places."""
+    places = x.abs().topk(k).indices
+    return x[places], places.to(torch.int32)
+
+
+def placed(values: Tensor, places: Tensor, width: int) -> Tensor:
+    return torch.zeros(width).scatter(0, places.long(), values)
+
+
+def median(*models: Tensor) -> Tensor:
+    return torch.stack(models).median(dim=0).values
+
+
+def loss_of_encoder(weights: Tensor, x: Tensor) -> Tensor:
+    return (torch.tanh(weights.reshape(2, 3) @ x[:3]) ** 2).sum()
+
+
+def slope(weights: Tensor, x: Tensor) -> Tensor:
+    return torch.func.grad(loss_of_encoder)(weights, x)
+
+
+CALLS: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
+    "several results of several types": (quantised, 1, {}),
+    "results of another width": (largest, 1, {"k": 2}),
+    "many arguments": (median, 5, {}),
+    "a gradient inside": (slope, 2, {}),
+    "a function of torch": (torch.maximum, 2, {}),
+    "partial": (partial(torch.clamp, min=-0.5, max=0.5), 1, {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("deferred", [True, False])
+def test_all_at_once_is_one_client_after_the_other(name: str, deferred: bool) -> None:
+    function, count, static = CALLS[name]
+    engine = new_engine(deferred=deferred)
+    arguments = [vectors(engine, 20)[n : n + count] for n in range(15)]
+    made = [engine.apply(function, each, static) for each in arguments]
+    for each, results in zip(arguments, made, strict=True):
+        expected = function(*[vector.tensor() for vector in each], **static)
+        if isinstance(expected, Tensor):
+            results, expected = (results,), (expected,)
+        for got, wanted in zip(results, expected, strict=True):
+            assert got.shape == tuple(wanted.shape) and str(wanted.dtype) == f"torch.{got.dtype}"
+            torch.testing.assert_close(got.tensor(), wanted, rtol=1e-6, atol=1e-7)
+    if deferred:
+        assert engine.statistics.batches == 1 and engine.statistics.jobs == 15
+
+
+def test_arguments_of_all_kinds() -> None:
+    def affine(x: Tensor, scalar: Tensor, number: Tensor, noise: Tensor, flags: Tensor) -> Tensor:
+        return torch.where(flags > 0, x * scalar + number, noise)
+
+    engine = new_engine()
+    flags = torch.tensor([1, 0, 1, 0, 1, 1])
+    results = []
+    for client, x in enumerate(vectors(engine, 4)):
+        noise = np.random.default_rng(client).standard_normal(WIDTH)
+        scalar = engine.dot(x, x)
+        results.append(
+            (engine.apply(affine, (x, scalar, client, noise, flags), {}), x, scalar, client, noise)
+        )
+    for got, x, scalar, client, noise in results:
+        expected = torch.where(
+            flags > 0, x.tensor() * scalar.tensor() + client, torch.from_numpy(noise).float()
+        )
+        torch.testing.assert_close(got.tensor(), expected)
+
+
+def test_calls_of_equal_functions_are_computed_together() -> None:
+    """However often one is made anew; with what it referred to then, and not where that differs."""
+    engine = new_engine()
+    made = []
+    for client, x in enumerate(vectors(engine, 12)):
+        factor = 2.0 if client % 2 else 3.0
+        made.append((engine.apply(lambda x, factor=factor: x * factor, (x,), {}), x, factor))
+        made.append((engine.apply(lambda x: x / factor, (x,), {}), x, 1 / factor))  # noqa: B023
+    engine.flush()
+    assert engine.statistics.batches == 4
+    for got, x, factor in made:
+        torch.testing.assert_close(got.tensor(), x.tensor() * factor)
+
+
+def test_1_and_one_point_0_and_true_are_three_values() -> None:
+    def kept(x: Tensor, value: object) -> Tensor:
+        return x + (isinstance(value, bool) + 2 * isinstance(value, float))
+
+    engine = new_engine()
+    x = engine.vector(torch.zeros(1))
+    assert [float(engine.apply(kept, (x,), {"value": value}).numpy()[0]) for value in (1, 1.0, True)] == [
+        0,
+        2,
+        1,
+    ]
+
+
+def test_what_nobody_holds_is_not_computed() -> None:
+    engine = new_engine()
+    x, y = vectors(engine, 2)
+    engine.apply(quantised, (x,), {})[0].numpy()
+    levels, scale = engine.apply(quantised, (y,), {})
+    before = engine.statistics.jobs
+    del levels, scale
+    engine.flush()
+    assert engine.statistics.jobs == before
+    rows = engine.rows_held
+    del x
+    assert engine.rows_held == rows - 1
+
+
+def extremes(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype is torch.bool:
+        return x > 0
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return torch.stack(
+        [torch.full_like(x[0], limits.min, dtype=dtype), x[0].to(dtype), (0 * x[0] + limits.max).to(dtype)]
+    )
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_numbers_of_few_bytes_are_exact(name: str) -> None:
+    engine, dtype = new_engine(), TYPES[name]
+    x = torch.tensor([77.0, 0.0, 0.5])
+    values = engine.apply(extremes, (engine.vector(x),), {"dtype": dtype})
+    wanted = extremes(x, dtype)
+    assert values.tensor().dtype is dtype and torch.equal(values.tensor(), wanted)
+    passed_on = engine.apply(torch.flip, (values,), {"dims": (0,)})
+    assert torch.equal(passed_on.tensor(), wanted.flip(0))
+    np.testing.assert_array_equal(values.numpy(), wanted.numpy(), strict=True)
+    assert size(values) == size(wanted.numpy())  # in a message
+
+
+def test_only_functions_calculate_with_numbers_of_few_bytes() -> None:
+    engine = new_engine()
+    x = engine.vector(numbers(1))
+    levels, _ = engine.apply(quantised, (x,), {})
+    forbidden: list[Callable[[], object]] = [
+        lambda: levels + x,
+        lambda: x + levels,
+        lambda: x - levels,
+        lambda: levels - levels,
+        lambda: 2 * levels,
+        lambda: x * levels,
+        lambda: mix([(0.5, x), (0.5, levels)]),
+        lambda: mix([(0.5, levels), (0.5, x)]),
+        lambda: engine.dot(x, levels),
+        lambda: levels[1:2],
+    ]
+    for calculation in forbidden:
+        with pytest.raises(TypeError, match=r"int8|unsupported operand"):
+            calculation()
+
+
+LINE = "test_apply.py:[0-9]+"
+BATCHED = "many clients at once: no branch may depend on a number"
+OUTSIDE = "which may be another by the time it is computed; hand over numbers"
+
+
+def branching(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+def taking_out(x: Tensor) -> Tensor:
+    return x * x[0].item()
+
+
+def drawing(x: Tensor) -> Tensor:
+    return x + torch.randn(x.shape)
+
+
+def misshapen(x: Tensor) -> Tensor:
+    return x + torch.zeros(3)
+
+
+def raising(x: Tensor) -> Tensor:
+    raise KeyError("mine")
+
+
+class Holder:
+    def method(self, x: Tensor) -> Tensor:
+        return x
+
+
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "a branch": (branching, ValueError, f"{LINE}: branching.. failed: RuntimeError.*{BATCHED}"),
+    "a number taken out": (taking_out, ValueError, f"{LINE}: taking_out.. failed: RuntimeError.*{BATCHED}"),
+    "chance": (
+        drawing,
+        ValueError,
+        f"{LINE}: drawing.. failed: RuntimeError.*random numbers go in as an argument",
+    ),
+    "shapes that do not fit": (
+        misshapen,
+        ValueError,
+        f"{LINE}: misshapen.. failed: RuntimeError: The size of tensor",
+    ),
+    "an error inside": (raising, ValueError, f"{LINE}: raising.. failed: KeyError: 'mine'"),
+    "too many arguments": (
+        lambda: 1,
+        ValueError,
+        "failed: TypeError: .* takes 0 positional arguments but 1 was given",
+    ),
+    "a matrix": (
+        lambda x: torch.outer(x, x),
+        ValueError,
+        r"a tensor of shape \(6, 6\) and float32; it must be a tensor "
+        "without dimensions or with one",
+    ),
+    "whole numbers of 64 bits": (lambda x: x.argsort(), ValueError, r"of shape \(6,\) and int64; it must be"),
+    "complex numbers": (lambda x: torch.complex(x, x), ValueError, "and complex64; it must be"),
+    "no tensor": (lambda x: 3.0, ValueError, "failed|is a float; it must be"),
+    "nothing": (lambda x: (), ValueError, "returns nothing"),
+    "a part that is no tensor": (lambda x: (x, None), ValueError, "failed|result 1 of .* is a NoneType"),
+    "a method": (Holder().method, TypeError, "not a method such as method; write it outside the class"),
+    "a module": (torch.nn.Linear(6, 6), TypeError, "not a Linear such as Linear; write it outside the class"),
+    "no function": (3, TypeError, "apply takes a function first, not a int"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_functions_that_cannot_be_computed_for_all_at_once_are_refused(name: str) -> None:
+    function, kind, message = REFUSED[name]
+    engine = new_engine()
+    x = engine.vector(numbers(1))
+    with pytest.raises(kind, match=message):
+        engine.apply(function, (x,), {})
+    assert torch.equal(engine.apply(torch.neg, (x,), {}).tensor(), -numbers(1))  # and nothing is lost
+
+
+def test_what_may_change_until_it_is_computed_is_refused() -> None:
+    engine = new_engine()
+    x, array, holder = engine.vector(numbers(1)), np.ones(WIDTH), Holder()
+    refused: list[Callable[[], object]] = [
+        lambda: engine.apply(lambda x: x + array, (x,), {}),
+        lambda: engine.apply(lambda x, a=array: x + a, (x,), {}),
+        lambda: engine.apply(lambda x: holder.method(x), (x,), {}),
+        lambda: engine.apply(torch.clamp, (x,), {"min": array}),
+        lambda: engine.apply(partial(torch.add, array), (x,), {}),
+        lambda: engine.apply(lambda x: (x, [array])[0] if array is None else x, (x,), {}),
+    ]
+    for call in refused:
+        with pytest.raises(TypeError, match=OUTSIDE):
+            call()
+
+
+def test_arguments_that_are_none_are_refused() -> None:
+    engine, other = new_engine(), new_engine()
+    x = engine.vector(numbers(1))
+    with pytest.raises(
+        TypeError, match=r"argument 1 of torch|argument 1 of maximum\(\) is a str; it must be a vector"
+    ):
+        engine.apply(torch.maximum, (x, "x"), {})
+    with pytest.raises(ValueError, match="another engine"):
+        engine.apply(torch.maximum, (x, other.vector(numbers(1))), {})
+    with pytest.raises(
+        ValueError, match=r"in one dimension, not of shape \(2, 3\) and type float64; `flatten\(\)`"
+    ):
+        engine.apply(torch.maximum, (x, np.zeros((2, 3))), {})
+    with pytest.raises(TypeError, match="is applied to nothing"):
+        engine.apply(torch.maximum, (), {})
+
+
+def test_a_failure_that_only_another_client_has_names_the_function() -> None:
+    """What the first call cannot show: it ends the run, but says whose it is."""
+    engine = new_engine()
+    good, bad = engine.vector(torch.eye(2).flatten()), engine.vector(torch.zeros(4))
+    engine.apply(inverse, (good,), {})
+    pending = engine.apply(inverse, (bad,), {})
+    with pytest.raises(ValueError, match=rf"{LINE}: inverse\(\) failed: .*singular"):
+        pending.numpy()
+
+
+def inverse(flat: Tensor) -> Tensor:
+    return torch.linalg.inv(flat.reshape(2, 2)).flatten()
+
+
+FLOATS = st.lists(st.floats(-4, 4, width=32).filter(lambda x: abs(x) > 1e-2), min_size=3, max_size=3)
+
+
+@given(first=FLOATS, second=FLOATS, power=st.sampled_from([2, 3, 0.5, -1]))
+@settings(max_examples=40)
+def test_arithmetic_number_by_number(first: list[float], second: list[float], power: float) -> None:
+    engine = new_engine()
+    x, y = engine.vector(torch.tensor(first)), engine.vector(torch.tensor(second))
+    a, b = np.array(first), np.array(second)
+    positive = abs(x)
+    for got, wanted in [
+        (x * y, a * b),
+        (x / y, a / b),
+        (positive, np.abs(a)),
+        (positive**power, np.abs(a) ** power),
+        (x.norm(), np.linalg.norm(a)),
+        (engine.dot(x, y) / y.norm(), a @ b / np.linalg.norm(b)),
+        (x.norm() ** power, np.linalg.norm(a) ** power),
+        (2 / x.norm(), 2 / np.linalg.norm(a)),
+        (x / x.norm(), a / np.linalg.norm(a)),
+        ((x + y) * (x - y), (a + b) * (a - b)),
+        (x[1:], a[1:]),
+        (x[-2:-1] * y[:1], a[-2:-1] * b[:1]),
+    ]:
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=3e-5, atol=3e-5)
+        assert isinstance(got, Scalar) is (np.ndim(wanted) == 0)
+
+
+def test_slices_that_are_none_are_refused() -> None:
+    x = new_engine().vector(numbers(1))
+    for columns in (3, slice(0, 4, 2), slice(None, None, -1)):
+        with pytest.raises(TypeError, match="slices such as"):
+            x[columns]  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"slice \[4:4\] of a vector of 6 numbers is empty"):
+        x[4:4]
