@@ -177,6 +177,15 @@ class Learner(Member):
         """The collaboration weight of each peer, for the observer; None for methods that learn no graph."""
         return None
 
+    def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
+        """The models that the observer measures, by name; the first is what this client is judged by.
+
+        A model is a handle such as `params`, or an ensemble: a list of pairs (weight, model), whose predicted
+        probabilities are averaged by their weights. With several names the accuracy of "shared", say, is
+        recorded as `accuracy_of_shared`, and that of the first as `accuracy`, too. Costs nothing.
+        """
+        return {"model": self.params}
+
     @property
     def weights_are_shares(self) -> bool:
         """Whether the weights add up to 1, so that only their proportions tell who collaborates."""

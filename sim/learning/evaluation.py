@@ -20,13 +20,25 @@ _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs
 
 @torch.no_grad()
 def measure_models(
-    task: str, kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+    task: str,
+    kernel: Kernel,
+    rows: Tensor,
+    subset: Subset,
+    clients: Sequence[int],
+    shares: Tensor | None = None,
 ) -> dict[str, np.ndarray]:
-    """The METRICS of a task, [N] each, of each client's model `rows[n]`, on its own samples in `subset`."""
+    """The METRICS of a task, [N] each, of each client's model `rows[n]`, on its own samples in `subset`.
+
+    With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
+    classes are averaged in these shares. ValueError for ensembles in a task without classes.
+    """
     metrics = METRICS[task]
-    found = _means(
-        [metric for metric in metrics if isinstance(metric, SampleMetric)], kernel, rows, subset, clients
-    )
+    if shares is not None and shares.shape[1] == 1:
+        rows, shares = rows[:, 0], None
+    samples = [metric for metric in metrics if isinstance(metric, SampleMetric)]
+    if shares is not None and len(samples) < len(metrics):
+        raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
+    found = _means(samples, kernel, rows, subset, clients, shares)
     for metric in metrics:
         if isinstance(metric, ParameterMetric):
             found[metric.name] = metric.of_models(rows, subset, clients)
@@ -34,7 +46,12 @@ def measure_models(
 
 
 def _means(
-    metrics: Sequence[SampleMetric], kernel: Kernel, rows: Tensor, subset: Subset, clients: Sequence[int]
+    metrics: Sequence[SampleMetric],
+    kernel: Kernel,
+    rows: Tensor,
+    subset: Subset,
+    clients: Sequence[int],
+    shares: Tensor | None,
 ) -> dict[str, np.ndarray]:
     """Means over each client's samples.
 
@@ -51,10 +68,11 @@ def _means(
         at_once, samples = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
         for first in range(0, len(same), at_once):
             block = same[first : first + at_once]
-            models = rows[torch.from_numpy(block).to(rows.device)]
+            chosen = torch.from_numpy(block).to(rows.device)
+            models, weights = rows[chosen], None if shares is None else shares[chosen]
             spans = [np.arange(start, min(start + samples, count)) for start in range(0, count, samples)]
             for metric, total in zip(
-                metrics, _sums(metrics, kernel, models, subset, numbers[block], spans), strict=True
+                metrics, _sums(metrics, kernel, models, subset, numbers[block], spans, weights), strict=True
             ):
                 found[metric.name][block] = total / count
     for name, values in found.items():
@@ -80,15 +98,28 @@ def _sums(
     subset: Subset,
     clients: np.ndarray,
     spans: Sequence[np.ndarray],
+    shares: Tensor | None,
 ) -> list[np.ndarray]:
-    """The sum [N] of each metric, of models [N, P] on the same spans of N clients' samples."""
+    """The sum [N] of each metric, of models [N, P] on the same spans of N clients' samples; of ensembles
+    [N, K, P] with shares [N, K]."""
     sums = [np.zeros(len(clients)) for _ in metrics]
     for span in spans:
         x, y = subset.of_each(clients, span)
-        scores = kernel.outputs(models, x).transpose(1, 2)  # [N, classes, B]
+        outputs = kernel.outputs(models, x) if shares is None else _log_mean(kernel, models, x, shares)
+        scores = outputs.transpose(1, 2)  # [N, classes, B]
         for metric, total in zip(metrics, sums, strict=True):
             total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
     return sums
+
+
+def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """Logarithms [N, B, classes] of the mean probabilities: the scores of one model that predicts these."""
+    total: Tensor | None = None
+    for place in range(models.shape[1]):
+        logs = kernel.outputs(models[:, place], x).log_softmax(dim=2) + shares[:, place, None, None].log()
+        total = logs if total is None else torch.logaddexp(total, logs)
+    assert total is not None
+    return total
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:

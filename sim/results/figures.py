@@ -20,6 +20,7 @@ MOST_SNAPSHOTS = 120
 MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
 
 _UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+_DASHES = ("solid", "dash", "dot")  # of curves beyond the third
 _PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -47,6 +48,29 @@ def progress_over_bytes(view: RunView) -> go.Figure | None:
     figure = blank(390)
     _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
     figure.update_xaxes(title_text=f"sent by all clients ({unit})", rangemode="tozero")
+    return figure
+
+
+def models_over_time(view: RunView) -> go.Figure | None:
+    """The mean over clients of each of their models, where they have several by name."""
+    names = list(view.get("models") or ())
+    if view.measure is None or not names:
+        return None
+    measure = view.measure[0]
+    figure, hues = blank(300), (BLUE, ORANGE, GREEN)
+    for place, name in enumerate(names):
+        panel = view.panel(f"{measure.name}_of_{name}")
+        if panel is None:
+            continue
+        unit_s = _time_axis(figure, view, panel.times)
+        hover = f"{name}: mean <b>{_shown(measure)}</b><br>at %{{customdata}}"
+        series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))
+        hints = [text.duration(time_s) for time_s in panel.times]
+        curve = line(series, name, hues[place % len(hues)], hover, hints=hints)
+        figure.add_trace(curve.update(line_dash=_DASHES[place // len(hues) % len(_DASHES)]))
+    figure.update_yaxes(title_text=measure.label)
+    if measure.is_share:
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
     return figure
 
 

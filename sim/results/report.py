@@ -29,6 +29,7 @@ from sim.results.client_table import clients, help_table
 from sim.results.figures import (
     MOST_MOVE_LINES,
     clients_up,
+    models_over_time,
     progress_over_bytes,
     progress_over_time,
     staleness,
@@ -126,9 +127,12 @@ def _progress(view: RunView) -> Section:
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
     if 0 < len(view.moves) <= MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({_UP}) and departures ({_DOWN})."
+    if models := list(view.get("models") or ()):
+        lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
     figures = {
         "progress-over-time": progress_over_time(view),
         "progress-over-bytes": progress_over_bytes(view),
+        "models-over-time": models_over_time(view),
     }
     pictures = [[Picture(name, figure)] for name, figure in figures.items() if figure is not None]
     return Section(measure.label.capitalize(), [Paragraph(lead), SideBySide(pictures)])

@@ -26,7 +26,7 @@ class Client:
 
     `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
     will need. `backup` is the model that it saved last, where it may come back with that. `mute`:
-    its weights() failed.
+    its weights() failed; `shows_only_its_model`: its evaluated() did.
     """
 
     index: int
@@ -41,6 +41,7 @@ class Client:
     leaving: asyncio.Task[None] | None = None
     backup: Vector | None = None
     mute: bool = False
+    shows_only_its_model: bool = False
 
     def newcomer(self) -> Learner:
         """A fresh learner that comes after the others."""

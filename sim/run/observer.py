@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
@@ -15,6 +17,7 @@ from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.run.clients import Client, Window, observed, weights_of, with_same_model
 from sim.run.divergence import Divergence
+from sim.run.evaluated import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
 
@@ -40,6 +43,7 @@ class Observer:
         """`reported` is told of the iterations that actors report; `trace` takes the checksums of models."""
         self.metrics = Metrics()
         self.divergence = Divergence()
+        self.models: dict[str, None] = {}  # by which names clients have several
         self.by_name: Mapping[str, Client] = {}
         self.on_evaluated: Callable[[], object] | None = None
         self._scenario = scenario
@@ -121,13 +125,36 @@ class Observer:
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            measured = measure_models(
-                self._scenario.data.task, clients[0].compute.kernel, rows, self._engine.data.test, numbers
-            )
+            shown = [evaluated_models(client, self._supervisor) for client in clients]
+            measured = self._measured(clients, [next(iter(models.values())) for models in shown])
             names = [client.name for client in clients]
             self.divergence.look(now, names, rows, measured, self._engine.data.test.counts[numbers] > 0)
             for name, values in measured.items():
                 self.metrics.add_all(now, names, name, values.tolist())
+            self._measure_by_name(now, clients, shown)
+
+    def _measure_by_name(
+        self, now: float, clients: Sequence[Client], shown: Sequence[Mapping[str, Ensemble]]
+    ) -> None:
+        """Where a client has several models: each under its name."""
+        names = [name for models in shown if len(models) > 1 for name in models]
+        for model in dict.fromkeys(names):
+            self.models[model] = None
+            pairs = zip(clients, shown, strict=True)
+            having = [(client, models[model]) for client, models in pairs if model in models]
+            owners = [client for client, _ in having]
+            measured = self._measured(owners, [ensemble for _, ensemble in having])
+            for name, values in measured.items():
+                self.metrics.add_all(
+                    now, [client.name for client in owners], metric_of(name, model), values.tolist()
+                )
+
+    def _measured(self, clients: Sequence[Client], ensembles: Sequence[Ensemble]) -> dict[str, np.ndarray]:
+        """What is measured of one model of each client; all have the same architecture."""
+        rows, shares = rows_of(self._engine, ensembles)
+        numbers = [client.index for client in clients]
+        task, kernel = self._scenario.data.task, clients[0].compute.kernel
+        return measure_models(task, kernel, rows, self._engine.data.test, numbers, shares)
 
     def _record_graph(self, now: float, up: Sequence[Client]) -> None:
         for client in up:

@@ -32,6 +32,7 @@ from sim.results.population import (
     settled_summary,
 )
 from sim.run.budget import Work
+from sim.run.evaluated import metric_of
 from sim.run.simulation import Simulation
 from sim.world.network import Counts
 
@@ -90,6 +91,7 @@ def _of_the_models(
     is_accuracy = observer.measure == "accuracy"
     found = {
         "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "models": _models(simulation, up),
         "settled": _settled(simulation, finite) if is_accuracy else None,
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
@@ -99,6 +101,19 @@ def _of_the_models(
         mean = float(np.mean(list(finite.values()))) if finite else None
         found["distance"] = {"mean": mean, "clients": len(finite)}
     return found
+
+
+def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, float | None]] | None:
+    """Of each model that clients have by name, what is measured; None where they have one each."""
+    observer = simulation.observer
+    if not observer.models:
+        return None
+    latest = {name: observer.metrics.latest(metric_of(observer.measure, name)) for name in observer.models}
+    return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
+
+
+def _finite(values: Mapping[str, float], up: Sequence[str]) -> list[float]:
+    return [value for client, value in values.items() if client in up and math.isfinite(value)]
 
 
 def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
