@@ -86,8 +86,8 @@ def _evaluated(scenario: Scenario) -> str:
     if run.duration is not None and every.seconds is not None:
         at_most = "at most " if run.iterations is not None or run.budget is not None else ""
         return f"{at_most}{_evaluations(run.duration, every.seconds):,} times"
-    if run.iterations is not None and every.iterations is not None:
-        return f"at most {1 + -(-run.iterations // every.iterations):,} times"
+    if run.iterations is not None and every.count is not None:
+        return f"at most {1 + -(-run.iterations // every.count):,} times"
     return "unknown how often"
 
 

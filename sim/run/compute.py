@@ -22,6 +22,7 @@ from sim.learning.engine.operations import Gradient, Loss
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import Objective
+from sim.learning.schedules import Schedule
 from sim.world.devices import CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
@@ -47,14 +48,18 @@ class LearningSettings:
     sampling: str
     augmentation: Augmentation | None = None
     views: int = 1
+    schedule: Schedule | None = None
 
 
 @dataclass
 class _Steps:
-    """Training steps that followed each other at one learning rate, perhaps begun with a fresh optimizer."""
+    """Training steps that followed each other, perhaps begun with a fresh optimizer.
+
+    At one learning rate, or at one each.
+    """
 
     steps: int
-    learning_rate: float
+    learning_rate: float | tuple[float, ...]
     fresh_optimizer: bool
 
 
@@ -165,7 +170,9 @@ class DeviceCompute(learner.Compute):
                 state, done = None, 0
             for first in range(0, taken.steps, _STEPS_AT_ONCE):
                 steps = min(_STEPS_AT_ONCE, taken.steps - first)
-                job = TrainJob(self.client, self._keys["train"], drawn, steps, taken.learning_rate, done, ())
+                rate = taken.learning_rate
+                rate = rate[first : first + steps] if isinstance(rate, tuple) else rate
+                job = TrainJob(self.client, self._keys["train"], drawn, steps, rate, done, ())
                 operation = engine.training(kernel, self.settings.optimizer, self._sampler())
                 params, state = engine.train(operation, params, job, state=state)
                 drawn, done = drawn + steps, done + steps
@@ -193,9 +200,9 @@ class DeviceCompute(learner.Compute):
         await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
-        rate = self.settings.learning_rate if learning_rate is None else learning_rate
-        self._note_taken(steps, rate)
         first = self._advance("train", steps)
+        rate = self._scheduled(first, steps) if learning_rate is None else learning_rate
+        self._note_taken(steps, rate)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
         job = _new_job(
             TrainJob, (self.client, self._keys["train"], first, steps, rate, self._steps_done, strengths)
@@ -294,11 +301,22 @@ class DeviceCompute(learner.Compute):
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
-    def _note_taken(self, steps: int, learning_rate: float) -> None:
+    def _scheduled(self, first: int, steps: int) -> float | tuple[float, ...]:
+        """The learning rate of the steps from number `first` on: of all, or of each."""
+        rate, schedule = self.settings.learning_rate, self.settings.schedule
+        if schedule is None:
+            return rate
+        if schedule.by_time:
+            return rate * schedule.factor(self.device.now_s)
+        rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
+        return rates[0] if len(set(rates)) == 1 else rates
+
+    def _note_taken(self, steps: int, learning_rate: float | tuple[float, ...]) -> None:
         """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""
         fresh = self._steps_done == 0
         last = self._taken[-1] if self._taken else None
-        if last is None or last.learning_rate != learning_rate or (fresh and self.settings.optimizer.slots):
+        varies = isinstance(learning_rate, tuple) or last is None or last.learning_rate != learning_rate
+        if last is None or varies or (fresh and self.settings.optimizer.slots):
             self._taken.append(_Steps(steps, learning_rate, fresh))
         else:  # without a state that was reset
             last.steps += steps

@@ -88,6 +88,7 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
         training.weight_decay,
         training.betas,
         training.epsilon,
+        training.clip_norm,
     )
 
     model, shape, classes = scenario.model, dataset.input_shape, scenario.data.classes
@@ -104,6 +105,7 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
             training.sampling,
             augmentation,
             views,
+            training.schedule,
         )
 
     parts = protocol.learner.parts

@@ -20,7 +20,7 @@ class Milestones:
     def __init__(self, simulation: Simulation) -> None:
         run = simulation.scenario.run
         self._simulation = simulation
-        self._every = run.evaluate_every.iterations
+        self._every = run.evaluate_every.count
         self._limit = run.iterations
         self._has_budget = run.budget is not None
         # Numbers of iterations at which something may have to be done; 0: none.

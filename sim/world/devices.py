@@ -114,6 +114,11 @@ class Device:
         return f"<Device {self._state}, {len(self._queue)} queued>"
 
     @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._loop.time()
+
+    @property
     def slowdown(self) -> float:
         """How many times as long as nominally a job takes for good, passing slow times apart."""
         return self._slowness.factor

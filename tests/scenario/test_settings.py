@@ -20,7 +20,8 @@ from sim.learning.partitions.mapl import MaplClusters
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.network import Network
-from sim.scenario.sections.run import EvaluateEvery, Run
+from sim.scenario.sections.run import Run
+from sim.settings.spans import Span, parse_span
 from sim.world.distributions import Constant, LogNormal
 from sim.world.topology import Complete
 from tests.world.quantities import constant
@@ -102,14 +103,14 @@ def test_a_setting_error_keeps_key_and_value() -> None:
 @pytest.mark.parametrize(
     ("text", "every"),
     [
-        ("15 s", EvaluateEvery(seconds=15.0)),
-        ("100 iterations", EvaluateEvery(iterations=100)),
-        ("1 iteration", EvaluateEvery(iterations=1)),
+        ("15 s", Span("iteration", seconds=15.0)),
+        ("100 iterations", Span("iteration", count=100)),
+        ("1 iteration", Span("iteration", count=1)),
     ],
 )
-def test_evaluate_every(text: str, every: EvaluateEvery) -> None:
+def test_evaluate_every(text: str, every: Span) -> None:
     assert Run.model_validate({"duration": "1 min", "evaluate_every": text}).evaluate_every == every
-    assert EvaluateEvery.parse(str(every)) == every
+    assert parse_span(str(every), "iteration") == every
 
 
 def test_shorthands_stand_for_tables() -> None:

@@ -20,6 +20,7 @@ from sim.learning.engine.arena import Arena, index_tensor, to_device
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.nodes import Coefficient, Factor, Node
 from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.rates import Rates
 from sim.learning.engine.sampler import BatchSampler, TrainJob
 
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
@@ -226,10 +227,7 @@ class Train(Operation):
     ) -> None:
         """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
-        rates = [job.learning_rate for job in jobs]
-        # Nearly always they are equal, and need not be moved to the device.
-        common = float(np.float32(rates[0])) if plain and min(rates) == max(rates) else None
-        rate = _column(rates, np.float32, device) if common is None else common
+        rates = Rates(jobs, device, as_number=plain)
         done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
         active = len(jobs)  # those that have this step to do
         for step in range(most):
@@ -240,18 +238,19 @@ class Train(Operation):
             x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
             now = _first(params, active)
             if done is None:
-                self.kernel.descend(now, x, y, _first(rate, active))
+                self.kernel.descend(now, x, y, rates.of_step(step, active))
                 continue
             gradient, untrained = self.kernel.training_gradients(now, x, y)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+            rate = rates.of_step(step, active)
             assert isinstance(rate, Tensor)
             self.optimizer.apply(
                 now,
                 gradient,
                 None if state is None else _first(state, active),
                 _first(done, active) + step,
-                _first(rate, active),
+                rate,
             )
             self.kernel.architecture.set_untrained(now, untrained)
 

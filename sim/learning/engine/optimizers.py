@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
+
+_CLIP_EPSILON = 1e-6  # torch's
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,8 @@ class Optimizer:
 
     `kind` is "sgd", "adam" or "adamw". Semantics are those of torch.optim: weight decay of sgd and adam is
     added to the gradient, that of adamw shrinks the parameters directly. Momentum belongs to sgd, with its
-    dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step.
+    dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step. A
+    gradient longer than `clip_norm` is shortened to it first, as by torch.nn.utils.clip_grad_norm_.
     ValueError for what does not fit together.
     """
 
@@ -24,6 +28,7 @@ class Optimizer:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
+    clip_norm: float | None = None
     slots: int = field(init=False, repr=False)
     """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
@@ -42,7 +47,7 @@ class Optimizer:
     @property
     def is_plain(self) -> bool:
         """Whether a step is nothing but the learning rate times the gradient."""
-        return self.kind == "sgd" and not self.momentum and not self.weight_decay
+        return self.kind == "sgd" and not self.momentum and not self.weight_decay and self.clip_norm is None
 
     def apply(
         self, params: Tensor, gradient: Tensor, state: Tensor | None, done: Tensor, learning_rate: Tensor
@@ -52,6 +57,9 @@ class Optimizer:
         learning_rate [n, 1] is float32 like all these. done [n, 1] float64: steps taken before with this
         state.
         """
+        if self.clip_norm is not None:
+            length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+            gradient.mul_((self.clip_norm / (length + _CLIP_EPSILON)).clamp(max=1.0))
         if self.kind == "sgd":
             self._sgd(params, gradient, state, done, learning_rate)
         else:

@@ -28,7 +28,8 @@ class TrainJob(NamedTuple):
     key: int
     first_step: int
     steps: int
-    learning_rate: float
+    learning_rate: float | tuple[float, ...]
+    """Of all steps, or of each."""
     steps_done: int  # by this optimizer state, for Adam's bias correction
     strengths: tuple[Factor, ...]
 

@@ -1,14 +1,11 @@
 """What is run, how long, and how much each client may train."""
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
-    PlainSerializer,
     PositiveInt,
     WithJsonSchema,
     model_validator,
@@ -21,9 +18,9 @@ from protocols.framework.settings import (
     Settings,
     Size,
     Within,
-    limited_duration,
 )
 from sim.settings.shared import exactly_one
+from sim.settings.spans import Span, span
 
 Kind = Literal["steps", "samples", "time", "bytes"]
 
@@ -63,54 +60,10 @@ class ClientBudget(Settings):
         return limit
 
 
-@dataclass(frozen=True)
-class EvaluateEvery:
-    """When the observer evaluates: every so many virtual seconds or iterations; the other one is None."""
-
-    seconds: float | None = None
-    iterations: int | None = None
-
-    @classmethod
-    def parse(cls, value: Any) -> "EvaluateEvery":
-        """From ``"15 s"`` or ``"100 iterations"``."""
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+)\s*iterations?\s*", value)):
-            if len(match[1]) > 9:  # thousands of digits would be more than int() takes
-                raise ValueError("must be at most 999,999,999 iterations")
-            iterations = int(match[1])
-            if iterations == 0:
-                raise ValueError(
-                    'must be at least 1; write a duration, or iterations, such as "100 iterations"'
-                )
-            return cls(iterations=iterations)
-        try:
-            seconds = limited_duration(value)
-        except ValueError as error:
-            raise ValueError(f'{error}, or iterations, such as "100 iterations"') from None
-        if seconds == 0:
-            raise ValueError(
-                f'must be more than 0; write {DURATION.allowed}, or iterations, such as "100 iterations"'
-            )
-        return cls(seconds=seconds)
-
-    def __str__(self) -> str:
-        return f"{self.iterations} iterations" if self.seconds is None else DURATION.format(self.seconds)
-
-
-_EvaluateEvery = Annotated[
-    EvaluateEvery,
-    BeforeValidator(EvaluateEvery.parse),
-    PlainSerializer(str, return_type=str, when_used="json"),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "x-allowed": f'{DURATION.allowed}, or iterations, such as "100 iterations"',
-            "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *iterations?)$",
-            "examples": ["15 s", "100 iterations"],
-        }
-    ),
-]
+if TYPE_CHECKING:
+    _Every = Span
+else:
+    _Every = span("iteration")
 
 
 NAME_BYTES_MAX = 180
@@ -148,7 +101,7 @@ class Run(Settings):
     budget: ClientBudget | None = None
     """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
     up or will come."""
-    evaluate_every: _EvaluateEvery
+    evaluate_every: _Every
     """Time between two evaluations by the observer, which cost no virtual time."""
     compare_alone: bool = False
     """Also train each client alone, for as many steps as it took, to know who is better off than alone; see

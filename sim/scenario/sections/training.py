@@ -17,6 +17,7 @@ from protocols.framework.settings import (
     Weight,
     Within,
 )
+from sim.learning.schedules import RateSchedule
 from sim.settings.shared import Share, ShareBelowOne
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
@@ -62,6 +63,11 @@ class Training(Settings):
     """The optimizer; each client has its own state."""
     learning_rate: PositiveWeight
     """Step size."""
+    schedule: RateSchedule | None = None
+    """How the step size changes; a method that states the step size of a training itself is left alone."""
+    clip_norm: PositiveWeight | None = None
+    """Longest gradient, in the Euclidean norm of a model's: a longer one is shortened to it, before momentum
+    and weight decay."""
     momentum: ShareBelowOne = 0.0
     """Momentum of sgd."""
     dampening: ShareBelowOne = 0.0

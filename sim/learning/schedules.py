@@ -1,0 +1,101 @@
+"""How the learning rate changes over training, by training steps or by virtual time."""
+
+import math
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from protocols.framework.settings import SettingError, Settings
+from sim.settings.shared import Share, ShareAboveZero
+from sim.settings.spans import Span, span
+
+if TYPE_CHECKING:
+    Stretch = Span
+else:
+    Stretch = span("step")
+
+
+class Schedule(Settings):
+    """Factors of the learning rate. All lengths are training steps of the client, or all are virtual time.
+
+    By time, the rate of a training job is that of its end.
+    """
+
+    warm_up: Stretch | None = None
+    """At first the rate rises in proportion, from nothing, until this is over."""
+
+    @model_validator(mode="after")
+    def _in_one_unit(self) -> "Schedule":
+        spans = {key: value for key, value in self if isinstance(value, Span)}
+        if len({value.seconds is None for value in spans.values()}) > 1:
+            written = {key: str(value) for key, value in spans.items()}
+            raise SettingError(
+                "warm_up", str(self.warm_up), f"must all be steps, or all durations: {written}"
+            )
+        return self
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it goes by virtual time, not by steps."""
+        return any(value.seconds is not None for _, value in self if isinstance(value, Span))
+
+    def factor(self, passed: float) -> float:
+        """Of the learning rate, after so many seconds, or in the step before which so many were done."""
+        if self.warm_up is not None:
+            done = passed if self.by_time else passed + 1
+            if done < self.warm_up.length:
+                return done / self.warm_up.length
+            passed -= self.warm_up.length
+        return self.after_warm_up(max(0.0, passed))
+
+    @abstractmethod
+    def after_warm_up(self, passed: float) -> float:
+        """The factor so many steps or seconds after the end of the warm-up."""
+
+
+class ConstantRate(Schedule):
+    """No change, but for the warm-up."""
+
+    kind: Literal["constant"]
+
+    def after_warm_up(self, passed: float) -> float:
+        return 1.0
+
+
+class StepDecay(Schedule):
+    """Again and again the rate is multiplied by a factor."""
+
+    kind: Literal["step"]
+    every: Stretch
+    """Between two changes."""
+    decay: ShareAboveZero = 0.1
+    """The factor."""
+
+    def after_warm_up(self, passed: float) -> float:
+        return float(self.decay ** math.floor(passed / self.every.length))
+
+
+class CosineDecay(Schedule):
+    """The rate falls along half a wave of the cosine, and then stays.
+
+    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", ICLR 2017; no restarts.
+    """
+
+    kind: Literal["cosine"]
+    length: Stretch
+    """Of the fall, behind the warm-up."""
+    floor: Share = 0.0
+    """The share of the rate that remains."""
+
+    def after_warm_up(self, passed: float) -> float:
+        wave = (1 + math.cos(math.pi * min(1.0, passed / self.length.length))) / 2
+        return self.floor + (1 - self.floor) * wave
+
+
+SCHEDULES = (ConstantRate, StepDecay, CosineDecay)
+
+if TYPE_CHECKING:
+    RateSchedule = Schedule
+else:
+    RateSchedule = Annotated[ConstantRate | StepDecay | CosineDecay, Field(discriminator="kind")]

@@ -1,0 +1,167 @@
+"""Learning rates over time against torch's schedulers, and clipped gradients against torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch.optim import lr_scheduler
+
+from sim.learning.schedules import RateSchedule, Schedule
+from tests.protocols.worlds import QUADRATIC, learner, optima, params, ran, start_from
+
+RATE = 0.5
+
+
+def schedule(keys: Mapping[str, Any]) -> Schedule:
+    return TypeAdapter(RateSchedule).validate_python(keys)  # type: ignore[no-any-return]
+
+
+def torchs(make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler], steps: int) -> list[float]:
+    """The rates of torch's scheduler."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=RATE)
+    scheduler, rates = make(optimizer), []
+    for _ in range(steps):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+CASES: dict[str, tuple[dict[str, Any], Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]]] = {
+    "constant": ({"kind": "constant"}, lambda o: lr_scheduler.ConstantLR(o, factor=1.0)),
+    "warm-up": (
+        {"kind": "constant", "warm_up": "4 steps"},
+        lambda o: lr_scheduler.LinearLR(o, start_factor=1 / 4, total_iters=3),
+    ),
+    "step": (
+        {"kind": "step", "every": "3 steps", "decay": 0.5},
+        lambda o: lr_scheduler.StepLR(o, step_size=3, gamma=0.5),
+    ),
+    "cosine": (
+        {"kind": "cosine", "length": "8 steps", "floor": 0.1},
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=8, eta_min=0.1 * RATE),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rates_are_torchs(name: str) -> None:
+    keys, make = CASES[name]
+    ours = [RATE * schedule(keys).factor(step) for step in range(9)]
+    np.testing.assert_allclose(ours, torchs(make, 9), rtol=1e-12)
+
+
+def test_a_cosine_stays_at_its_floor_and_begins_behind_the_warm_up() -> None:
+    found = schedule({"kind": "cosine", "length": "4 steps", "floor": 0.2, "warm_up": "2 steps"})
+    factors = [found.factor(step) for step in range(9)]
+    # Step 1 ends the warm-up at full size; the wave begins with step 2.
+    wave = [0.2 + 0.8 * (1 + np.cos(np.pi * k / 4)) / 2 for k in range(5)]
+    np.testing.assert_allclose(factors, [0.5, 1.0, *wave, 0.2, 0.2])
+
+
+def test_by_time_lengths_are_seconds() -> None:
+    found = schedule({"kind": "step", "every": "2 s", "decay": 0.5, "warm_up": "1 s"})
+    assert found.by_time
+    assert [found.factor(time_s) for time_s in (0.25, 0.5, 1.0, 2.5, 3.0, 4.9, 5.0)] == [
+        0.25, 0.5, 1.0, 1.0, 0.5, 0.5, 0.25,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"kind": "step", "every": "3 steps", "warm_up": "1 s"}, "must all be steps, or all durations"),
+        ({"kind": "step", "every": "0 steps"}, "must be at least 1"),
+        ({"kind": "step", "every": "3 iterations"}, "or steps, such as"),
+        ({"kind": "step"}, "Field required"),
+        ({"kind": "step", "every": "3 steps", "decay": 0}, "greater than 0"),
+        ({"kind": "cosine", "length": "3 steps", "floor": 2}, "less than or equal to 1"),
+        ({"kind": "linear"}, "constant"),
+    ],
+)
+def test_wrong_schedules_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        schedule(keys)
+
+
+# In the quadratic world a step is x <- x - rate (x - mu) a, so that the rate of each can be read off.
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_each_step_of_a_run_has_its_rate(local_steps: int) -> None:
+    """Also within a training job of several steps."""
+    keys = 'training.schedule={kind="cosine", length="10 steps", floor=0.1, warm_up="3 steps"}'
+    starts = np.random.default_rng(1).standard_normal((4, 3))
+    with ran(
+        QUADRATIC,
+        f"protocol.local_steps={local_steps}",
+        keys,
+        "run.duration=7 s",
+        "run.evaluate_every=4 s",
+        prepare=lambda built: start_from(built, starts),
+    ) as simulation:
+        curvature, optimum = optima(simulation)
+        done = learner(simulation, 0).iterations * local_steps
+        assert done == (14 if local_steps == 1 else 12)
+        expected = starts
+        found = schedule({"kind": "cosine", "length": "10 steps", "floor": 0.1, "warm_up": "3 steps"})
+        for step in range(done):
+            expected = expected - 0.1 * found.factor(step) * curvature * (expected - optimum)
+        np.testing.assert_allclose(params(simulation), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_by_time_a_job_has_the_rate_of_its_end() -> None:
+    keys = 'training.schedule={kind="step", every="2 s", decay=0.5}'
+    starts = np.random.default_rng(1).standard_normal((4, 3))
+    with ran(
+        QUADRATIC,
+        keys,
+        "run.duration=4.25 s",
+        "run.evaluate_every=4 s",
+        prepare=lambda built: start_from(built, starts),
+    ) as simulation:
+        curvature, optimum = optima(simulation)
+        expected = starts
+        for step in range(8):
+            factor = 0.5 ** ((step + 1) * 0.5 // 2)
+            expected = expected - 0.1 * factor * curvature * (expected - optimum)
+        np.testing.assert_allclose(params(simulation), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_training_alone_repeats_the_rates(tmp_path: Path) -> None:
+    """Without peers a client is exactly as good as alone."""
+    from tests.simulation.worlds import DIGITS, run
+
+    keys = 'training.schedule={kind="cosine", length="30 steps", warm_up="5 steps"}'
+    result = run(tmp_path, DIGITS, "protocol.name=local", keys, "run.compare_alone=true")
+    assert result.summary["help"]["mean_gain"] == 0.0 == result.summary["help"]["most"]["gain"]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_clipped_gradients_are_torchs(optimizer: str) -> None:
+    starts = 10 * np.random.default_rng(1).standard_normal((4, 3))
+    options = (
+        f"training.optimizer={optimizer}",
+        "training.clip_norm=0.7",
+        "run.duration=5 s",
+        "run.evaluate_every=5 s",
+    )
+    with ran(QUADRATIC, *options, prepare=lambda built: start_from(built, starts)) as simulation:
+        curvature, optimum = optima(simulation)
+        expected = []
+        for client in range(4):
+            x = torch.tensor(starts[client], dtype=torch.float32, requires_grad=True)
+            kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adam
+            steps = kind([x], lr=0.1)
+            a, mu = torch.tensor(curvature[client]), torch.tensor(optimum[client])
+            for _ in range(learner(simulation, client).iterations):
+                steps.zero_grad()
+                (a / 2 * (x - mu) ** 2).sum().backward()
+                torch.nn.utils.clip_grad_norm_([x], 0.7)
+                steps.step()
+            expected.append(x.detach().numpy())
+        np.testing.assert_allclose(params(simulation), np.stack(expected), rtol=1e-4, atol=1e-5)
