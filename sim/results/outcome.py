@@ -68,7 +68,9 @@ def catching_up(population: Mapping[str, Any]) -> str:
 
 
 def _ended(summary: Mapping[str, Any]) -> str | None:
-    why = summary.get("ended_by")
+    why, converged_s = summary.get("ended_by"), summary.get("converged_seconds")
+    if why is None and converged_s is not None:
+        return f"ended at {text.duration(converged_s)}: training had converged"
     return None if why is None else f"ended before its time: {_shortened(why)}"
 
 

@@ -16,6 +16,7 @@ from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
 from sim.run.clients import Client, Window, observed, weights_of, with_same_model
+from sim.run.convergence import Plateau
 from sim.run.divergence import Divergence
 from sim.run.evaluated import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.scenario import Scenario
@@ -54,6 +55,9 @@ class Observer:
         self._trace = trace
         self._reported = reported
         self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
+        self.converged_s: float | None = None
+        rule = scenario.run.converged
+        self._plateau = None if rule is None else Plateau(rule, higher_is_better=self.measure == "accuracy")
         self._evaluated_s = -1.0
         self._evaluations = 0
 
@@ -116,6 +120,11 @@ class Observer:
         self.metrics.add(now, ALL, "bytes_sent", self._counts.bytes)
         self.metrics.add(now, ALL, "messages_sent", self._counts.sent)
         self._evaluations += 1
+        if self._plateau is not None and self.converged_s is None:
+            latest = self.metrics.latest(self.measure)
+            if self._plateau.reached(now, {client.name: latest[client.name] for client in up}):
+                self.converged_s = now
+                self._loop.stop()
         if self.on_evaluated is not None:
             self.on_evaluated()
 

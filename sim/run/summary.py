@@ -74,6 +74,7 @@ def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
         "overrides": list(scenario.overrides),
         "virtual_seconds": simulation.loop.time(),
         "planned_seconds": scenario.run.duration,
+        "converged_seconds": simulation.observer.converged_s,
         "wall_seconds": wall_s,
         "trace_hash": simulation.trace.hash(),
     }

@@ -17,6 +17,7 @@ from protocols.framework.settings import (
     SettingError,
     Settings,
     Size,
+    Weight,
     Within,
 )
 from sim.settings.shared import exactly_one
@@ -60,6 +61,16 @@ class ClientBudget(Settings):
         return limit
 
 
+class Convergence(Settings):
+    """When training has converged: nobody gets better any more."""
+
+    patience: PositiveDuration
+    """For how long no client that is up has become better, by what clients are judged by; a client is looked
+    at at each evaluation."""
+    tolerance: Weight = 0.001
+    """By how much a client must beat its best to have become better."""
+
+
 if TYPE_CHECKING:
     _Every = Span
 else:
@@ -101,6 +112,8 @@ class Run(Settings):
     budget: ClientBudget | None = None
     """How much each client may train, for comparisons of methods; the run ends once all have spent it who are
     up or will come."""
+    converged: Convergence | None = None
+    """The run ends early, with the evaluation at which training has converged."""
     evaluate_every: _Every
     """Time between two evaluations by the observer, which cost no virtual time."""
     compare_alone: bool = False

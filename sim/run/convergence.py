@@ -1,0 +1,33 @@
+"""Whether training has converged: nobody gets better any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.scenario.sections.run import Convergence
+
+
+class Plateau:
+    """What clients have reached, and since when nothing better.
+
+    A client has become better if it beats its best by more than the tolerance. Who goes and comes back begins
+    anew.
+    """
+
+    def __init__(self, rule: Convergence, *, higher_is_better: bool) -> None:
+        self._rule = rule
+        self._sign = 1.0 if higher_is_better else -1.0
+        self._best: dict[str, tuple[float, float]] = {}  # value, and time
+
+    def reached(self, time_s: float, measured: Mapping[str, float]) -> bool:
+        """Whether all clients have been no better for as long as the rule says; asked at each evaluation.
+
+        measured: what each client that is up is judged by.
+        """
+        best = {}
+        for client, value in measured.items():
+            before = self._best.get(client)
+            better = before is None or self._sign * (value - before[0]) > self._rule.tolerance
+            best[client] = (value, time_s) if better or before is None else before
+        self._best = best
+        return bool(best) and all(time_s - since_s >= self._rule.patience for _, since_s in best.values())
