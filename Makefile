@@ -42,6 +42,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m sim.cli.api | diff docs/api.md - || (echo "docs/api.md is old: make reference" >&2; exit 1)
 
 # ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case runs one case again, as it was printed.
 fuzz: export OMP_NUM_THREADS ?= 1
@@ -57,10 +58,12 @@ peers: $(PEERS_INSTALLED)
 bench: $(BENCH_INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# The page is written whole or not at all.
+# Each page is written whole or not at all.
 reference: $(INSTALLED)
 	$(BIN)/python -m sim.scenario.reference > docs/scenarios.md.new
 	mv docs/scenarios.md.new docs/scenarios.md
+	$(BIN)/python -m sim.cli.api > docs/api.md.new
+	mv docs/api.md.new docs/api.md
 
 # Keeps .venv, which takes minutes to make, and runs/, which are results.
 clean:

@@ -54,6 +54,8 @@ class Learner(Member):
 
     machinery: ClassVar[bool] = True
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
+    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Learner.Settings)`
+    with a type and, perhaps, a default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""

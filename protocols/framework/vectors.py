@@ -17,11 +17,14 @@ class Vector(Protocol):
     """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """(P,); known before the numbers are."""
 
-    def tensor(self) -> Any: ...
+    def tensor(self) -> Any:
+        """The numbers as a new torch tensor [P]; computes everything that is pending."""
 
-    def numpy(self) -> np.ndarray: ...
+    def numpy(self) -> np.ndarray:
+        """The numbers as a new numpy array [P]; computes everything that is pending."""
 
     def __add__(self, other: Vector) -> Vector: ...
 
@@ -76,7 +79,8 @@ class Scalar(Protocol):
 
     def __pow__(self, power: float) -> Scalar: ...
 
-    def clip(self, low: float, high: float) -> Scalar: ...
+    def clip(self, low: float, high: float) -> Scalar:
+        """This number limited to [low, high]."""
 
     def __float__(self) -> float: ...
 

@@ -1,0 +1,27 @@
+"""docs/api.md: current, and complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import protocols
+from sim.cli.api import MACHINERY, page
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_is_current() -> None:
+    assert (ROOT / "docs" / "api.md").read_text(encoding="utf-8") == page(), "run `make reference`"
+
+
+def test_every_public_name_of_a_learner_is_described() -> None:
+    described = set(re.findall(r"^### `(\w+)", page(), re.MULTILINE))
+    public = {name for name in dir(protocols.Learner) if not name.startswith("_")}
+    assert public - described == MACHINERY
+
+
+def test_every_name_that_is_exported_is_described() -> None:
+    text = page()
+    for name in protocols.__all__:
+        assert f"`{name}`" in text, name
