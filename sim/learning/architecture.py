@@ -74,7 +74,8 @@ class Architecture:
     `module.named_parameters()`; `numel` is P, `shapes` the shapes in the same order.
 
     `untrained` are those of them that no optimizer touches: what modules name in an attribute `untrained`.
-    Among them are the `statistics` of batch norms. `module` evaluates and `training_module`, which
+    Among them are the `statistics` of batch norms, and what the engine draws before a training step: `drawn`,
+    which modules name in an attribute `draws`. `module` evaluates and `training_module`, which
     `TrainingPass` uses, is its copy in training mode; both live on the meta device.
     """
 
@@ -108,6 +109,12 @@ class Architecture:
         self.shapes = tuple(part.shape for part in slices)
         self.untrained = tuple(part for part in slices if part.name in untrained)
         running = ("running_mean", "running_var")
+        drawn = [
+            f"{path}.{name}".removeprefix(".")
+            for path, part in module.named_modules()
+            for name in getattr(part, "draws", ())
+        ]
+        self.drawn = tuple(part for part in slices if part.name in drawn)
         self.statistics = tuple(p for p in self.untrained if p.name.rpartition(".")[2] in running)
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
         self._sizes = [part.numel for part in slices]
@@ -121,6 +128,11 @@ class Architecture:
         """The columns of `untrained` in the flat vector, int64."""
         spans = [torch.arange(part.offset, part.offset + part.numel) for part in self.untrained]
         return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64)
+
+    @cached_property
+    def drawn_columns(self) -> Tensor:
+        """The columns of `drawn`, one each, int64."""
+        return torch.tensor([part.offset for part in self.drawn], dtype=torch.int64)
 
     def set_untrained(self, flat: Tensor, values: Tensor | None) -> None:
         """Set the untrained parameters of `flat` [N, P], in place, to `values` [N, U]; None if U = 0."""
@@ -158,7 +170,7 @@ class Architecture:
         if not isinstance(parameters, Tensor):
             return parameters[name]
         piece = parameters.narrow(-1, part.offset, part.numel)
-        return piece.view(*parameters.shape[:-1], *part.shape)
+        return piece.view((*parameters.shape[:-1], *part.shape))
 
     def _slice(self, name: str) -> ParameterSlice:
         if name not in self._by_name:
@@ -172,13 +184,13 @@ class Architecture:
         *shape]."""
         parts = flat.split(self._sizes, dim=-1)
         return {
-            part.name: piece.view(*flat.shape[:-1], *part.shape)
+            part.name: piece.view((*flat.shape[:-1], *part.shape))
             for part, piece in zip(self.slices, parts, strict=True)
         }
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """The reverse of `unflatten` for stacked parameters [N, *shape]: a new tensor [N, P]."""
-        return torch.cat([parameters[part.name].flatten(1) for part in self.slices], dim=1)
+        return torch.cat([parameters[part.name].reshape(-1, part.numel) for part in self.slices], dim=1)
 
     def named(self, parameters: Parameters) -> dict[str, Tensor]:
         """The parameters by name, in a new dictionary."""

@@ -102,16 +102,17 @@ class Jobs:
     def __init__(
         self,
         engine: Engine,
-        model: str = "logistic-regression",
+        model: str | Architecture = "logistic-regression",
         optimizer: Optimizer | None = None,
         batch_size: int = 4,
         objective: Objective | None = None,
     ) -> None:
         self.engine = engine
-        self.architecture = small(model)
+        self.architecture = small(model) if isinstance(model, str) else model
         self.optimizer = Optimizer() if optimizer is None else optimizer
         self.batch_size = batch_size
-        self.kernel = engine.kernel(self.architecture, objective or objective_of(model))
+        named = objective_of(model) if isinstance(model, str) else cross_entropy
+        self.kernel = engine.kernel(self.architecture, objective or named)
 
     def initial(self, seed: int) -> Vector:
         """Parameters that are random for every model, also for a point."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor, to_device
+from sim.learning.engine.drawing import draw, undraw
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.nodes import Coefficient, Factor, Node
 from sim.learning.engine.optimizers import Optimizer
@@ -237,6 +238,7 @@ class Train(Operation):
                 batches = self.sampler.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
             x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
             now = _first(params, active)
+            draw(self.kernel.architecture, now, jobs[:active], step)
             if done is None:
                 self.kernel.descend(now, x, y, rates.of_step(step, active))
                 continue
@@ -253,6 +255,7 @@ class Train(Operation):
                 rate,
             )
             self.kernel.architecture.set_untrained(now, untrained)
+        undraw(self.kernel.architecture, params)
 
     def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
@@ -324,7 +327,9 @@ class Gradient(_BatchOperation):
     """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        return (self.kernel.gradients(*self.inputs(nodes)),)
+        params, x, y = self.inputs(nodes)
+        draw(self.kernel.architecture, params, [node.payload for node in nodes], 0)
+        return (self.kernel.gradients(params, x, y),)
 
 
 class Loss(_BatchOperation):

@@ -44,7 +44,8 @@ class Vmapped(Way):
         gradient_of = self._gradient_of_sum if len(flat) <= _FORWARD_ONLY_CLIENTS_MAX else self._gradient
         gradient, after = gradient_of(trained, untrained, x, y)
         still = {name: torch.zeros_like(values) for name, values in after.items()}
-        side_by_side = torch.cat([values.flatten(1) for values in after.values()], dim=1) if after else None
+        stacked = [values.reshape(len(values), -1) for values in after.values()]
+        side_by_side = torch.cat(stacked, dim=1) if after else None
         return self.architecture.flatten(gradient | still), side_by_side
 
     def _gradient_of_sum(self, trained: Named, untrained: Named, x: Tensor, y: Tensor) -> tuple[Named, Named]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sim.errors import UserError
+from sim.learning.models.replacing import replaced
 
 
 class BatchNorm(nn.Module):
@@ -71,11 +72,7 @@ def replace_batch_norms(module: nn.Module) -> nn.Module:
     One at the top is returned as ours. ValueError for norms without weights, without running statistics, or
     with a cumulative average (momentum None).
     """
-    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-        return _ours(module)
-    for name, child in module.named_children():
-        setattr(module, name, replace_batch_norms(child))
-    return module
+    return replaced(module, (nn.BatchNorm1d, nn.BatchNorm2d), _ours)
 
 
 def _ours(theirs: nn.BatchNorm1d | nn.BatchNorm2d) -> BatchNorm:
