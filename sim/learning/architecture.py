@@ -79,9 +79,12 @@ class Architecture:
     `TrainingPass` uses, is its copy in training mode; both live on the meta device.
     """
 
+    constants: Mapping[str, Tensor] = {}  # of a model of ours there are none
+    """Buffers that no call changes, by name, on the CPU."""
+
     def __init__(self, module: nn.Module, key: str, input_shape: tuple[int, ...]) -> None:
         """Raises TypeError for state other than parameters, and for parameters of no known initialisation."""
-        stateful = [name for name, _ in module.named_buffers()]
+        stateful = [name for name, _ in module.named_buffers() if name not in self.constants]
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
@@ -89,7 +92,7 @@ class Architecture:
             )
         untrained = set()
         for path, part in module.named_modules():
-            if _reset_of(part) is None and any(True for _ in part.parameters(recurse=False)):
+            if self._is_unknown(part):
                 raise TypeError(
                     f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
@@ -119,6 +122,10 @@ class Architecture:
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
         self._sizes = [part.numel for part in slices]
         self._by_name = {part.name: part for part in slices}
+
+    def _is_unknown(self, part: nn.Module) -> bool:
+        """Whether a module has parameters of which nobody knows how they start."""
+        return _reset_of(part) is None and any(True for _ in part.parameters(recurse=False))
 
     def __repr__(self) -> str:
         return f"<Architecture {self.key}, {self.numel} parameters>"
@@ -194,7 +201,11 @@ class Architecture:
 
     def named(self, parameters: Parameters) -> dict[str, Tensor]:
         """The parameters by name, in a new dictionary."""
-        return self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
+        named = self.unflatten(parameters) if isinstance(parameters, Tensor) else dict(parameters)
+        if self.constants:
+            device = next(iter(named.values())).device
+            named |= {name: constant.to(device) for name, constant in self.constants.items()}
+        return named
 
     def forward(self, parameters: Parameters, x: Tensor) -> Tensor:
         """Parameters (flat [P], or by name), inputs [B, *input_shape] -> outputs [B, K], in evaluation mode.
@@ -257,6 +268,25 @@ class Architecture:
                 if training:
                     output.sum().backward()
         return counter.get_total_flops() or (4 if training else 2) * self.numel
+
+
+class OwnArchitecture(Architecture):
+    """That of a model of the user's own, which `drawn` makes of a seed, and which starts as it is made."""
+
+    def __init__(self, drawn: Callable[[int], nn.Module], key: str, input_shape: tuple[int, ...]) -> None:
+        module = drawn(0)
+        self._drawn = drawn
+        self.constants = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+        super().__init__(module.to("meta"), key, input_shape)
+
+    def _is_unknown(self, part: nn.Module) -> bool:
+        return False
+
+    def initial(self, generator: torch.Generator) -> Tensor:
+        seed = int(torch.empty((), dtype=torch.int64, device=generator.device).random_(generator=generator))
+        named = dict(self._drawn(seed).named_parameters())
+        flat = torch.cat([named[part.name].detach().float().reshape(-1) for part in self.slices])
+        return flat.to(generator.device)
 
 
 class TrainingPass:

@@ -27,7 +27,7 @@ REPORT = "report.html"
 """Written last: where it is, the results are complete."""
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals")}
-_PROTOCOL = re.compile(r"protocol-[0-9a-f]{8}")
+_CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 _HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
@@ -247,6 +247,6 @@ def _clear_away(folder: Path, place: Path) -> None:
 
 def _is_protocol(entry: Path) -> bool:
     """Whether a folder is the copy of a protocol, with nothing else in it."""
-    if not _PROTOCOL.fullmatch(entry.name) or entry.is_symlink():
+    if not _CODE.fullmatch(entry.name) or entry.is_symlink():
         return False
     return all(path.is_dir() or path.suffix in (".py", ".pyc") for path in entry.rglob("*"))

@@ -3,7 +3,7 @@
 runs/<scenario>-<seed>-<short hash>/
     scenario.toml      the resolved scenario; loads to an equal one
     provenance.json    by which code, command and machine, and when
-    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names
+    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
     metrics.parquet    time (s), actor, name, value
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
@@ -114,8 +114,8 @@ class RunDirectory:
         """By which code, command and machine, and when."""
         self._write_text("provenance.json", _json(provenance))
 
-    def write_protocol(self, folder: str, files: Mapping[str, bytes]) -> None:
-        """A copy of a protocol's files, by their names in `folder`, which is called protocol-<hash>."""
+    def write_code(self, folder: str, files: Mapping[str, bytes]) -> None:
+        """A copy of the user's code, by the files' names in `folder`: protocol-<hash>, or model-<hash>."""
         for name, content in files.items():
             path = self.path / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
 from sim.learning.models import Decoupled, require_fit
 from sim.learning.models.backbones import client_backbones
+from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.run.compute import LearningSettings
 from sim.run.memory import require_room
@@ -115,7 +116,10 @@ def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tu
                 f'model.name = "{model.name}": protocol.name = "{protocol.name}" exchanges parts of '
                 'models, for which it must be "decoupled"'
             )
-        return (settings(model.architecture(shape, classes)),) * scenario.clients.count
+        common = settings(model.architecture(shape, classes))
+        if isinstance(model, OwnModel):
+            model.require_pure(common.architecture, objective, views, classes)
+        return (common,) * scenario.clients.count
     each = _backbones(scenario, model, data_dir)
     kinds = {
         backbone: settings(model.architecture(shape, classes, backbone, parts or ()))

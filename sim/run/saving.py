@@ -17,6 +17,7 @@ from sim.run.provenance import provenance
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario, digest, to_toml
 from sim.scenario.sources import digest_of
+from sim.scenario.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,30 @@ def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:
     if copied:
         # Named by its content: a folder of this name elsewhere, if found first, has the same files.
         folder = f"protocol-{digest_of(copied)}"
-        directory.write_protocol(folder, {source.name: source.content for source in copied})
+        directory.write_code(folder, {source.name: source.content for source in copied})
         if protocol.file is not None:
             copy = f"{folder}/{protocol.file.name}:{protocol.label}"
             scenario = replace(scenario, protocol=replace(protocol, name=copy))
+    sources = dict.fromkeys(protocol.sources)
+    for user in scenario.users_code:
+        scenario = _with_copy(directory, scenario, user)
+        sources |= dict.fromkeys(user.sources)
     directory.write_scenario(to_toml(scenario))
-    directory.write_provenance(provenance(protocol.sources, device))
+    directory.write_provenance(provenance(tuple(sources), device))
+
+
+def _with_copy(directory: RunDirectory, scenario: Scenario, user: UserCode) -> Scenario:
+    """Write a copy of the user's code that a table names; the scenario that names it there."""
+    copied = tuple(source for source in user.sources if not source.is_ours)
+    if not copied:
+        return scenario
+    table, _, key = user.key.partition(".")
+    folder = f"{table}-{digest_of(copied)}"
+    directory.write_code(folder, {source.name: source.content for source in copied})
+    if user.file is None:
+        return scenario
+    section = getattr(scenario, table).model_copy(update={key: f"{folder}/{user.file.name}:{user.label}"})
+    return replace(scenario, **{table: section})
 
 
 def _save(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], overwrite: bool) -> Saved:

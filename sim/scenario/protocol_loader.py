@@ -7,8 +7,6 @@ folder protocols/cobo), a class of an installed package (``package.module:Class`
 
 import ast
 import importlib
-import os
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
@@ -16,9 +14,8 @@ from typing import TYPE_CHECKING, TypeGuard
 import protocols
 from sim.errors import UserError
 from sim.scenario.protocol_checks import require_sound
-from sim.scenario.protocol_modules import load_file
 from sim.scenario.refusals import nearest, one_line
-from sim.scenario.sources import sources_of_file
+from sim.scenario.user_code import installed_module, module_of_file, require_code
 
 if TYPE_CHECKING:
     from protocols.framework.learner import Learner
@@ -56,14 +53,11 @@ def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
     place, _, class_name = name.rpartition(":")
     if not (place and class_name):
         return _known(name)
-    if not code:
-        raise UserError(
-            one_line(
-                f'protocol.name = "{name}": would execute Python that does not come with coterie, which '
-                f"--no-code refuses; allowed: {', '.join(list_protocols())}"
-            )
-        )
-    module = _module_of_file(name, place, folder) if place.endswith(".py") else _installed(name, place)
+    require_code("protocol.name", name, code=code, instead=", ".join(list_protocols()))
+    if place.endswith(".py"):
+        module = module_of_file("protocol.name", name, place, folder)
+    else:
+        module = installed_module("protocol.name", name, place)
     found = getattr(module, class_name, None)
     if not _is_protocol(found):
         classes = [
@@ -75,19 +69,6 @@ def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
         )
     require_sound(found)
     return found
-
-
-def absolute_name(name: str, folder: Path | None) -> str:
-    """`name` with a file's path made absolute, so that it means the same wherever it is read again."""
-    place, _, class_name = name.rpartition(":")
-    return f"{find_file(place, folder)}:{class_name}" if place.endswith(".py") else name
-
-
-def find_file(path: str, folder: Path | None) -> Path:
-    """Absolute path of a file that a scenario names: relative to the current folder, or else to `folder`."""
-    here = Path(path).absolute()
-    # Not Path.exists, which raises for a path that is too long.
-    return here if folder is None or os.path.exists(here) else (folder / path).absolute()
 
 
 def _is_named_after(class_name: str, module: str) -> bool:
@@ -118,45 +99,4 @@ def _known(name: str) -> "type[Learner]":
     module = importlib.import_module(f"protocols.{stem}")
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
-    )
-
-
-def _installed(name: str, place: str) -> ModuleType:
-    try:
-        return importlib.import_module(place)
-    except (Exception, SystemExit) as error:
-        raise _refusal(name, place, error) from None
-
-
-def _module_of_file(name: str, place: str, folder: Path | None) -> ModuleType:
-    path = find_file(place, folder)
-    if not os.path.isfile(path):
-        looked = dict.fromkeys([Path(place).absolute(), *([(folder / place).absolute()] if folder else [])])
-        raise UserError(
-            one_line(f'protocol.name = "{name}": there is no file {" or ".join(map(str, looked))}')
-        )
-    try:
-        sources = sources_of_file(path)
-    except OSError as error:
-        where = error.filename or path
-        raise UserError(f'protocol.name = "{name}": {where} cannot be read: {error.strerror}') from None
-    try:
-        return load_file(path, sources)
-    except (Exception, SystemExit) as error:
-        raise _refusal(name, place, error) from None
-
-
-def _refusal(name: str, place: str, error: BaseException) -> UserError:
-    """The module's own failure, with the last line of its code that took part."""
-    if isinstance(error, SyntaxError):
-        where = f" (line {error.lineno})"
-    else:
-        lines = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(place)
-        ]
-        where = f" (line {lines[-1].lineno})" if lines else ""
-    return UserError(
-        one_line(
-            f'protocol.name = "{name}": {place} cannot be loaded{where}: {type(error).__name__}: {error}'
-        )
     )

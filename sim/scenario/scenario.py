@@ -22,7 +22,8 @@ from sim.learning.models import Model
 from sim.scenario.checks import misfits, unmet
 from sim.scenario.limits import limits
 from sim.scenario.overrides import apply, fit_to, overlap
-from sim.scenario.protocol_loader import absolute_name, find_file, find_protocol
+from sim.scenario.own_sections import section_of, users_of
+from sim.scenario.protocol_loader import find_protocol
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario.refusals import as_written, one_line, problems, refused, show
 from sim.scenario.sections import Sections
@@ -35,6 +36,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
 from sim.scenario.sources import Source, digest_of, sources_of
+from sim.scenario.user_code import UserCode, absolute_name, find_file
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
@@ -94,6 +96,8 @@ class Scenario:
     churn_process: tuple[ChurnProcess, ...]
     engine: EngineSection
     supervision: Supervision
+    users_code: tuple[UserCode, ...] = field(default=(), compare=False)
+    """What other tables than the protocol's name of the user's own code."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
     """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
     ``"section.key=value"`` of each ``--set``, then the seed."""
@@ -139,11 +143,12 @@ def load_scenario(
     typed = _table(raw, "protocol").get("name")
     renamed = typed != named
     _fill_in(raw, path)
-    sections = _validated(Sections, raw, path, stated)
+    users, made = _made_of_users_code(raw, path, stated, code)
+    sections = _validated(Sections, raw | made, path, stated)
     with errors_about(path):
         learner = find_protocol(sections.protocol.name, path.parent, code=code)
     if renamed and (gone := fit_to(learner, raw, stated)):
-        sections = _validated(Sections, raw, path, stated)
+        sections = _validated(Sections, raw | made, path, stated)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
@@ -155,7 +160,7 @@ def load_scenario(
         raise _refusal(path, unfit, stated)
     protocol = Protocol(sections.protocol.name, learner, settings)
     _ = protocol.sources  # read now: whoever edits them later changes neither what is run nor what is kept
-    parts = dict(sections) | {"protocol": protocol}
+    parts = dict(sections) | {"protocol": protocol, "users_code": users}
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
@@ -174,7 +179,12 @@ def digest(scenario: Scenario) -> str:
     contents, protocol = _resolved(scenario), scenario.protocol
     if protocol.file is not None:
         contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
-    text = f"{tomli_w.dumps(contents)}\0{digest_of(protocol.sources)}"
+    for user in scenario.users_code:
+        table, _, key = user.key.partition(".")
+        if user.file is not None:
+            contents[table][key] = f"{user.file.name}:{user.label}"
+    code = [protocol.sources, *[user.sources for user in scenario.users_code]]
+    text = "\0".join([tomli_w.dumps(contents), *map(digest_of, code)])
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
@@ -206,6 +216,19 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
     for table in (topology, measured, *latencies):
         if isinstance(table.get("file"), str):
             table["file"] = str(find_file(table["file"], path.parent))
+
+
+def _made_of_users_code(
+    raw: dict[str, Any], path: Path, stated: Mapping[str, str], code: bool
+) -> tuple[tuple[UserCode, ...], dict[str, Settings]]:
+    """What tables name of the user's own code, and the sections of these tables."""
+    users, made = [], {}
+    with errors_about(path):
+        for door, user in users_of(raw, path.parent, code=code):
+            raw[door.table][door.key] = user.name
+            made[door.table] = _validated(section_of(door, user), raw[door.table], path, stated, door.table)
+            users.append(user)
+    return tuple(users), made
 
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:

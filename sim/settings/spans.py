@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from actors.units import DURATION
 from protocols.framework.settings import limited_duration
@@ -54,7 +54,7 @@ def span(unit: str) -> Any:
     """The type of a key that holds a `Span`."""
     return Annotated[
         Span,
-        BeforeValidator(lambda value: parse_span(value, unit)),
+        PlainValidator(lambda value: parse_span(value, unit)),
         PlainSerializer(str, return_type=str, when_used="json"),
         WithJsonSchema(
             {

@@ -27,6 +27,11 @@ class ModelSection(Settings):
     """Whether all clients start from the same parameters or each from its own."""
     name: str
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its own keys."""
+        return self.model_dump(exclude={"name", "initialisation"})
+
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
         """What speaks against data of the model's task; keys begin with `model`."""
         yield from ()
@@ -37,7 +42,7 @@ class ModelSection(Settings):
 
     def architecture(self, input_shape: tuple[int, ...], classes: int) -> Architecture:
         """The model as a function of one vector; UserError if it does not take such samples."""
-        options = self.model_dump(exclude={"name", "initialisation"})
+        options = self.options
         return self._as_architecture(lambda: self.module(input_shape, classes), options, input_shape, classes)
 
     def _as_architecture(
@@ -52,10 +57,13 @@ class ModelSection(Settings):
 
         from sim.learning.architecture import Architecture
 
+        with torch.device("meta"):
+            return Architecture(module(), self._key(options, input_shape, classes), input_shape)
+
+    def _key(self, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> str:
+        """What it is, equal for equal architectures."""
         settings = [
-            f"{option}={value if isinstance(value, str | int) else list(value)}"
+            f"{option}={value if isinstance(value, str | int | float) else list(value)}"
             for option, value in options.items()
         ]
-        key = f"{self.name}({', '.join(settings)}) {input_shape} -> {classes}"
-        with torch.device("meta"):
-            return Architecture(module(), key, input_shape)
+        return f"{self.name}({', '.join(settings)}) {input_shape} -> {classes}"

@@ -3,9 +3,11 @@
 Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
 """
 
+from typing import Annotated
+
 from protocols.framework.settings import Settings
 from sim.learning.data import Data
-from sim.learning.models import Model
+from sim.learning.models import Model, ModelSection
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -15,6 +17,7 @@ from sim.scenario.sections.protocol import ProtocolChoice
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
+from sim.settings.made import OrMade
 from sim.world.churn_processes import ChurnProcess
 
 
@@ -24,7 +27,7 @@ class Sections(Settings):
     run: Run
     clients: Clients
     data: Data
-    model: Model
+    model: Annotated[Model, OrMade(ModelSection)]
     training: Training
     protocol: ProtocolChoice
     network: Network
