@@ -34,8 +34,8 @@ GOSSIP = 'name = "gossip"\nperiod = "500 ms"'
 BAD = {
     "unknown key": (
         edited("batch_size = 4", "batch_size = 4\nmomentun = 0.9"),
-        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, schedule, clip_norm, momentum, "
-        "dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation; "
+        "training.momentun = 0.9: unknown key; allowed: optimizer, learning_rate, schedule, clip_norm, "
+        "momentum, dampening, nesterov, weight_decay, betas, epsilon, batch_size, sampling, augmentation; "
         "did you mean 'momentum'?",
     ),
     "one of two betas": (
