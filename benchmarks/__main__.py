@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import engine, event_loop, growth, membership, profiling, utilisation, whole_run
+from benchmarks import engine, event_loop, functions, growth, membership, profiling, utilisation, whole_run
 from benchmarks.measuring import FULL, QUICK, machine
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "engine": engine.measure,
     "utilisation": utilisation.measure,
     "whole-run": whole_run.measure,
+    "functions": functions.measure,
     "growth": growth.measure,
     "profile": profiling.measure,
     "membership": membership.measure,

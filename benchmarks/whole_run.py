@@ -53,7 +53,7 @@ learning_rate = {learning_rate}
 batch_size = {samples}
 
 [protocol]
-name = "gossip"
+name = "{protocol}"
 period = "1 s"
 local_steps = {local_steps}
 
@@ -107,10 +107,19 @@ class Run(NamedTuple):
         return 1 - self.flush_s / self.seconds
 
 
-def scenario(model: str, clients: int, periods: int, *, deferred: bool = True, steps: int = 1) -> Scenario:
+def scenario(
+    model: str,
+    clients: int,
+    periods: int,
+    *,
+    deferred: bool = True,
+    steps: int = 1,
+    protocol: str = "gossip",
+) -> Scenario:
     """The validated scenario; `steps` follow each merge."""
     text = SCENARIO.format(
         model=model,
+        protocol=protocol,
         clients=clients,
         periods=periods,
         samples=SAMPLES,

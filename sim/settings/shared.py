@@ -14,7 +14,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
 Probability = ShareAboveZero
-Factor = Annotated[float, Field(gt=0), Within(1e-6, 1_000_000)]
+FACTOR_MIN, FACTOR_MAX = 1e-6, 1_000_000
+Factor = Annotated[float, Field(gt=0), Within(FACTOR_MIN, FACTOR_MAX)]
 # With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
 SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +28,7 @@ NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """One argument or result: NUMBER (a plain number), SCALAR, or how many numbers; and their type."""
 
     width: int | str
@@ -47,6 +47,11 @@ class Apply(Operation):
     function: PureFunction
     arguments: tuple[Shape, ...]
     device: torch.device
+
+    @cached_property
+    def _batched(self) -> Callable[..., Any]:
+        batched: Callable[..., Any] = torch.func.vmap(self.function.call)
+        return batched
 
     @property
     def subject(self) -> str:
@@ -67,7 +72,7 @@ class Apply(Operation):
         """
         try:
             with torch.no_grad():
-                found = torch.func.vmap(self.function.call)(*self._inputs(nodes))
+                found = self._batched(*self._inputs(nodes))
         except Exception as error:
             if isinstance(error, RuntimeError) and is_out_of_memory(error):
                 raise
@@ -139,13 +144,16 @@ class Functions:
         atoms: list[Atom] = []
         numbers: list[float] = []
         for place, argument in enumerate(arguments):
-            if isinstance(argument, int | float | np.floating | np.integer):
-                shapes.append(_A_NUMBER)
-                numbers.append(float(argument))
-            else:
-                handle = _handle(engine, argument, pure, place)
-                shapes.append(_shape_of(handle))
-                atoms.append(handle.stored())
+            if not isinstance(argument, Vector):
+                if isinstance(argument, int | float | np.floating | np.integer):
+                    shapes.append(_A_NUMBER)
+                    numbers.append(float(argument))
+                    continue
+                argument = _array(engine, argument, pure, place)
+            elif argument.engine is not engine:
+                raise ValueError("this vector belongs to another engine")
+            shapes.append(_A_SCALAR if type(argument) is Scalar else Shape(argument.width, argument.dtype))
+            atoms.append(argument.stored())
         key, inputs, payload = (pure, tuple(shapes)), tuple(atoms), tuple(numbers)
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -165,11 +173,7 @@ class Functions:
         return known
 
 
-def _handle(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
-    if isinstance(argument, Vector):
-        if argument.engine is not engine:
-            raise ValueError("this vector belongs to another engine")
-        return argument
+def _array(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
@@ -202,10 +206,6 @@ def _shape_of_result(values: Tensor) -> Shape:
     if values.dim() == 1:
         return _A_SCALAR
     return Shape(values.shape[1], str(type_of(values)))
-
-
-def _shape_of(handle: Vector) -> Shape:
-    return _A_SCALAR if isinstance(handle, Scalar) else Shape(handle.width, handle.dtype)
 
 
 def _made(engine: Engine, shape: Shape, atom: Atom) -> Vector:

@@ -23,6 +23,7 @@ class ClassMeans(Operation):
     Payload: the client's number. Input: the parameters.
     """
 
+    is_job = True
     kernel: Kernel
     subset: Subset
     classes: int

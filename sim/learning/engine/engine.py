@@ -91,7 +91,7 @@ class Engine:
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
         self._arenas: dict[int, Arena] = {}
-        self._levels: list[list[ref[Node]]] = []
+        self._levels: dict[int, list[ref[Node]]] = {}
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
@@ -249,11 +249,11 @@ class Engine:
         if self._failure is not None:
             raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
-        levels, self._levels, self._pending_bytes = self._levels, [], 0
+        levels, self._levels, self._pending_bytes = self._levels, {}, 0
         try:
             with explained("what a batch of jobs results in", self.device):
-                for level in levels:
-                    self._run_level(level)
+                for level in sorted(levels):
+                    self._run_level(levels[level])
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise
@@ -337,10 +337,10 @@ class Engine:
             node.outputs.append(ref(atom))
             pending_bytes += 4 * arena.width
         self._pending_bytes = pending_bytes
-        levels, level = self._levels, node.level
-        if level == len(levels):
-            levels.append([])
-        levels[level].append(ref(node))
+        waiting = self._levels.get(node.level)
+        if waiting is None:
+            waiting = self._levels[node.level] = []
+        waiting.append(ref(node))
         if not self.deferred or pending_bytes > self.pending_limit_bytes:
             del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from sim.learning.engine.arena import Arena
 
 
+LEVELS_PER_PHASE = 1 << 16
+"""More than arithmetic between two jobs can be deep."""
+
+
 class Node:
     """A computation that nobody has needed yet.
 
@@ -23,12 +27,15 @@ class Node:
         self.group = group
         self.inputs = inputs
         self.payload = payload
-        # One more than the deepest input that is still pending: nodes of a level do not depend on each other.
+        # Behind the deepest input that is still pending: nodes of a level do not depend on each other. A job
+        # begins a phase, so that jobs meet in one call whatever arithmetic lies before each of them.
         level: int = 0
         for atom in inputs:
             node = atom.node
             if node is not None and node.level >= level:
                 level = node.level + 1
+        if level and group.is_job:
+            level = ((level - 1) // LEVELS_PER_PHASE + 1) * LEVELS_PER_PHASE
         self.level: int = level
         self.outputs: list[weakref.ref[Atom]] = []
 

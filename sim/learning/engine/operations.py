@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ class Rows:
 
 class Operation(ABC):
     """A computation on stacked rows; instances are shared by all nodes of a group."""
+
+    is_job: ClassVar[bool] = False
+    """Whether it computes with samples: so much more than arithmetic that it pays to wait for more."""
 
     @abstractmethod
     def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
@@ -166,6 +169,7 @@ class Train(Operation):
     Outputs: the trained parameters [N, P] and, for optimizers that have one, the state [N, slots * P].
     """
 
+    is_job = True
     kernel: Kernel
     optimizer: Optimizer
     sampler: BatchSampler
@@ -307,6 +311,7 @@ def _first(values: T, count: int) -> T:
 class _BatchOperation(Operation):
     """Something about the parameters and one batch of each client."""
 
+    is_job = True
     kernel: Kernel
     sampler: BatchSampler
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from pydantic import Field, model_validator
 from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
-from sim.settings.shared import ClientList, Factor, Probability, exactly_one
+from sim.settings.shared import FACTOR_MAX, FACTOR_MIN, ClientList, Factor, Probability, exactly_one
 from sim.world.devices import CostModel
 from sim.world.slowness import (
     MeasuredSlowTimes,
@@ -24,6 +25,8 @@ from sim.world.slowness import (
     slow_times,
 )
 from sim.world.speeds import Speed, StepTime
+
+_DIGITS_MAX = 100  # of the product of slow times that overlap
 
 
 class DeviceClass(Settings):
@@ -113,7 +116,29 @@ class Devices(Settings):
             listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
             raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
+        self._require_bounded_slowdowns()
         return self
+
+    def _require_bounded_slowdowns(self) -> None:
+        """Each is bounded, but those of one client multiply."""
+        of_client: dict[int, float] = {}
+        for index, override in enumerate(self.override):
+            for client in set(override.clients) if override.slowdown is not None else ():
+                factor = of_client[client] = of_client.get(client, 1.0) * (override.slowdown or 1.0)
+                if not FACTOR_MIN <= factor <= FACTOR_MAX:
+                    problem = (
+                        f"with what is overridden before, client {client} would be {factor:g} times slower; "
+                        f"must be from {FACTOR_MIN:g} to {FACTOR_MAX:,} in all"
+                    )
+                    raise SettingError(f"override.{index}.slowdown", override.slowdown, problem)
+
+        for index, slow in enumerate(self.slowdown):
+            at_once = [
+                each.factor for each in self.slowdown if each.start <= slow.start < (each.end or math.inf)
+            ]
+            if abs(sum(map(math.log10, at_once))) > _DIGITS_MAX:
+                problem = f"{len(at_once)} slow times at once multiply to more than {_DIGITS_MAX} digits"
+                raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
 
     def build(self, seed: int, data_dir: Path | None) -> DevicesOfClients:
         """What describes the device of each client."""
