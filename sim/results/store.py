@@ -15,6 +15,7 @@ runs/<scenario>-<seed>-<short hash>/
 import hashlib
 import json
 import math
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -219,6 +220,10 @@ class RunDirectory:
     def _read_text(self, name: str) -> str:
         file = self.path / name
         try:
+            if not stat.S_ISREG(
+                file.stat().st_mode
+            ):  # to open a pipe would wait for somebody who writes into it
+                raise UserError(f"{file} cannot be read: it is no regular file")
             with file.open("rb") as opened:
                 content = opened.read(_TEXT_BYTES_MAX + 1)
             if len(content) > _TEXT_BYTES_MAX:

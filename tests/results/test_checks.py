@@ -88,6 +88,14 @@ def test_a_header_that_only_one_of_two_readers_objects_to(results):
     assert "is damaged" in refused(results)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("name", ["scenario.toml", "metrics.parquet"])
+def test_a_pipe_is_not_waited_for(results, name):
+    (results / name).unlink()
+    os.mkfifo(results / name)
+    assert name in refused(results)
+
+
 def test_swapped_tables(results):
     shutil.copy(results / "metrics.parquet", results / "graph.parquet")
     said = refused(results)
