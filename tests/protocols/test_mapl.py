@@ -137,7 +137,7 @@ def test_rounds_are_algorithm_3(how: GraphLearning) -> None:
                         how,
                     )
                     weights[i] = [learned.peers.get(name, 0.0) for name in names]
-                    weights[i, i] = learned.own
+                    weights[i, i] = learned.itself
                     parted += [(i, j) for j in others if weights[i, j] == 0]
             own = [columns(world, i, "prototypes") for i in range(count)]
             mixed = weights @ np.stack([row[part] for row, part in zip(rows, own, strict=True)])

@@ -85,7 +85,7 @@ def test_the_place_is_taken_while_it_is_moved(base, monkeypatch):
 def test_results_are_replaced_and_what_others_put_there_stays(base, way):
     first = create(base, 1)
     first.write_scenario("old")
-    first.write_protocol("protocol-01234567", {"own.py": b"1"})
+    first.write_code("protocol-01234567", {"own.py": b"1"})
     first.finalise()
     (base / NAME / "notes.txt").write_text("mine")
     (base / NAME / "figures").mkdir()
@@ -113,7 +113,7 @@ def test_a_folder_in_the_place_of_a_report_stays_and_leaves_nothing_hidden(base,
 
 def test_somebody_elses_file_in_the_copy_of_a_protocol_stays(base):
     first = create(base, 1)
-    first.write_protocol("protocol-01234567", {"own.py": b"1"})
+    first.write_code("protocol-01234567", {"own.py": b"1"})
     first.finalise()
     (base / NAME / "protocol-01234567" / "notes.txt").write_text("mine")
     create(base, 2).finalise(replace=True)
