@@ -149,6 +149,11 @@ class Architecture:
             self.untrained_columns = self.untrained_columns.to(flat.device)
         flat.index_copy_(1, self.untrained_columns, values)
 
+    def clear_untrained(self, flat: Tensor) -> None:
+        """Set the untrained columns of `flat` [N, P] to 0, in place."""
+        if self.untrained:
+            flat.index_fill_(1, self.untrained_columns.to(flat.device), 0.0)
+
     def part(self, name: str) -> slice:
         """Where a part lies in the flat vector: a parameter, or all below a dotted prefix such as "backbone".
 

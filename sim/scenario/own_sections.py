@@ -54,15 +54,14 @@ def section_of(door: Door, user: UserCode) -> type[Settings]:
 
     Raises UserError for arguments that a scenario cannot state.
     """
+    if not inspect.isclass(user.found) and not inspect.isfunction(user.found):
+        what = type(user.found).__name__
+        raise UserError(f'{door.name} = "{user.name}": must be a class or a function, not a {what}')
     return _section(door, user.name, user.found)
 
 
 @cache
 def _section(door: Door, name: str, found: Any) -> type[Settings]:
-    if not callable(found):
-        raise UserError(
-            f'{door.name} = "{name}": must be a class or a function, not a {type(found).__name__}'
-        )
     fields: dict[str, Any] = {}
     takes = []
     for argument in _arguments(door, name, found):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sim.learning.architecture import Architecture, TrainingPass
-from sim.learning.engine import Engine
+from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.drawing import draw
 from sim.learning.engine.sampler import SampleJob
 from sim.learning.models.dropout import Dropout, replace_dropouts
@@ -131,3 +131,12 @@ def test_evaluation_is_that_without_dropout() -> None:
     kept[architecture().drawn_columns] = False
     x = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(architecture().forward(flat, x), without.forward(flat[kept], x))
+
+
+def test_pulls_do_not_clip_by_the_number_that_is_drawn() -> None:
+    """Towards the start itself the first step has no pull, so that clipping finds the gradient alone."""
+    engine, model = Engine(client_data((6, 6, 6)), seed=1), architecture()
+    jobs, start = Jobs(engine, model, Optimizer(clip_norm=1e3)), engine.vector(start_of(model))
+    free = jobs.train(0, start)[0].tensor()
+    pulled = jobs.train(0, start, pulls=[(0.5, start)])[0].tensor()
+    torch.testing.assert_close(pulled, free)

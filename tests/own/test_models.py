@@ -193,6 +193,7 @@ ELSE = {
     ),
     "no such class": ("class Other: pass", "has no 'Net'; it has: Other"),
     "no Python": ("class Net(", r"net.py cannot be loaded \(line 3\): SyntaxError"),
+    "a list": ("Net = []", "must be a class or a function, not a list"),
     "neither class nor function": ("Net = 3", "must be a class or a function, not a int"),
     "a key without a type": ("def Net(classes, depth):\n    return None", "its argument depth needs a type"),
     "a key that all have": (

@@ -249,6 +249,7 @@ class Train(Operation):
             gradient, untrained = self.kernel.training_gradients(now, x, y)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+                self.kernel.architecture.clear_untrained(gradient)  # else they would count when it is clipped
             rate = rates.of_step(step, active)
             assert isinstance(rate, Tensor)
             self.optimizer.apply(
