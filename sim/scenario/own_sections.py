@@ -54,7 +54,8 @@ def section_of(door: Door, user: UserCode) -> type[Settings]:
 
     Raises UserError for arguments that a scenario cannot state.
     """
-    if not inspect.isclass(user.found) and not inspect.isfunction(user.found):
+    is_code = inspect.isclass(user.found) or inspect.isfunction(user.found)
+    if not is_code:  # what is unhashable cannot be remembered either
         what = type(user.found).__name__
         raise UserError(f'{door.name} = "{user.name}": must be a class or a function, not a {what}')
     return _section(door, user.name, user.found)
