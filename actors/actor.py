@@ -298,15 +298,17 @@ class Actor:
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)
-                if asyncio.isfuture(answer) and answer in self._tasks and envelope.request is not None:
+                if envelope.request is None:
+                    if answer is not None:
+                        raise ActorError(
+                            f"on_message() returned a {type(answer).__name__} for a "
+                            f"{type(message).__name__} that was told, not asked: {envelope.sender} waits "
+                            "for nothing; use tell()"
+                        )
+                elif asyncio.isfuture(answer) and answer in self._tasks:
                     answer.add_done_callback(partial(self._answer_later, envelope))
-                elif envelope.request is not None:
+                else:
                     self._answer(envelope, answer)
-                elif answer is not None:
-                    raise ActorError(
-                        f"on_message() returned a {type(answer).__name__} for a {type(message).__name__} "
-                        f"that was told, not asked: {envelope.sender} waits for nothing; use tell()"
-                    )
             except Exception as error:
                 self._tasks.relabel(type(message).__name__)
                 if envelope.request is not None:

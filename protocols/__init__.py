@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from actors.message import PeerUnavailable as PeerUnavailable
     from actors.message import RemoteError as RemoteError
+    from protocols.framework.coalition import Coalition as Coalition
+    from protocols.framework.compute import Batch as Batch
     from protocols.framework.learner import Learner as Learner
     from protocols.framework.member import Requirement as Requirement
-    from protocols.framework.member import Server as Server
-    from protocols.framework.member import ServerPlan as ServerPlan
     from protocols.framework.member import Surroundings as Surroundings
     from protocols.framework.objectives import Objective as Objective
+    from protocols.framework.server import Server as Server
+    from protocols.framework.server import ServerPlan as ServerPlan
     from protocols.framework.settings import Count as Count
     from protocols.framework.settings import CountOrZero as CountOrZero
     from protocols.framework.settings import Duration as Duration
@@ -40,10 +42,12 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
 MODULES = {
     "PeerUnavailable": "actors.message",
     "RemoteError": "actors.message",
+    "Coalition": "protocols.framework.coalition",
+    "Batch": "protocols.framework.compute",
     "Learner": "protocols.framework.learner",
     "Requirement": "protocols.framework.member",
-    "Server": "protocols.framework.member",
-    "ServerPlan": "protocols.framework.member",
+    "Server": "protocols.framework.server",
+    "ServerPlan": "protocols.framework.server",
     "Surroundings": "protocols.framework.member",
     "Objective": "protocols.framework.objectives",
     "Count": "protocols.framework.settings",

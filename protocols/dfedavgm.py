@@ -4,7 +4,7 @@ Sun, Li and Wang, "Decentralized federated averaging" (2022), algorithm 1, with 
 
     y_i <- x_i,  v_i <- 0
     K times:     v_i <- theta v_i - eta g_i(y_i),  y_i <- y_i + v_i
-    x_i <- sum_j W_ij y_j          W: Metropolis-Hastings weights of the topology
+    x_i <- sum_j W_ij y_j          W: the topology's weights, or else Metropolis-Hastings'
 
 The momentum is forgotten at the start of each round. theta and eta are the scenario's (`training.momentum`,
 `training.learning_rate`), which must be those of SGD with momentum; without it this is DFedAvg.
@@ -45,6 +45,7 @@ class DFedAvgM(DPSGD):
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         made_for = "takes local steps of SGD with momentum"
         return (
+            *super().requirements(settings),
             common_start("shared"),
             Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
             Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),

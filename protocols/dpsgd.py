@@ -3,7 +3,7 @@
 Synchronous: Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017),
 algorithm 1, in rounds with a barrier among neighbours only:
 
-    x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: Metropolis-Hastings weights of the topology
+    x_i <- sum_j W_ij x_j - eta g_i(x_i),   W: the topology's weights, or else Metropolis-Hastings'
 
 Asynchronous: Lian et al., "Asynchronous decentralized parallel SGD" (AD-PSGD, 2018). Each client computes
 gradients without pause, and beside that averages with one random neighbour at a time:
@@ -87,9 +87,12 @@ class DPSGD(RoundLearner):
 
     def mixed(self, models: Mapping[str, RoundModel]) -> Vector:
         """The average of the own model and those of the partners in this round."""
-        # With the degrees as they were announced, both ends of a link compute the same weight.
-        degrees = {peer: model.degree for peer, model in models.items()}
-        weights = metropolis_weights(self.degree, degrees)
+        if self.mixing_weights is not None:
+            weights = {peer: self.mixing_weights[peer] for peer in models}
+        else:
+            # With the degrees as they were announced, both ends of a link compute the same weight.
+            degrees = {peer: model.degree for peer, model in models.items()}
+            weights = metropolis_weights(self.degree, degrees)
         kept = 1.0 - sum(weights.values())
         return mix([(kept, self.params)] + [(weights[peer], model.params) for peer, model in models.items()])
 
@@ -109,12 +112,16 @@ class DPSGD(RoundLearner):
                 peer, Exchange(sent, self.now), timeout=self.settings.patience, attempts=_ATTEMPTS
             )
             if answer is not None:
-                self.observe("staleness", self.now - answer.time)
-                self.params = self.params + (answer.params - sent) / 2
+                self.met(peer, answer, sent)
         except (PeerUnavailable, RemoteError):
             self.suspect(peer)
         finally:
             self.asked = None
+
+    def met(self, peer: str, answer: Exchange, sent: Vector) -> None:
+        """`peer` has gone half the way to the model that it was sent: go the other half."""
+        self.observe("staleness", self.now - answer.time)
+        self.params = self.params + (answer.params - sent) / 2
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:

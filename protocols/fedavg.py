@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from protocols.framework.settings import Weighing
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask, shares
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class GlobalModel:
     params: Vector
 
 
+def averaged(answers: Mapping[str, Contribution], weights: Weighing = "samples") -> Vector:
+    """The average of the clients' parameters."""
+    received = list(answers.values())
+    parts = shares([answer.samples for answer in received], weights)
+    return mix([(share, answer.params) for share, answer in zip(parts, received, strict=True)])
+
+
 class FedAvgSettings(RoundSettings):
     """A server averages what its clients have trained."""
 
@@ -55,9 +63,7 @@ class FedAvgServer(RoundServer):
         return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        received: list[Contribution] = list(answers.values())
-        total = sum([answer.samples for answer in received])
-        self.params = mix([(answer.samples / total, answer.params) for answer in received])
+        self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
         return GlobalModel(self.params)

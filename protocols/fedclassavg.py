@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from protocols.fedsim import FedSim, FedSimServer, FedSimSettings
+from protocols.fedsim import FedSim, FedSimSettings
 from protocols.framework.learner import ProtocolSettings
 from protocols.framework.settings import PositiveWeight, Weight
 from protocols.framework.vectors import Vector
@@ -42,7 +42,6 @@ class FedClassAvg(FedSim):
     """A client that shares its head and is pulled towards the average."""
 
     Settings = FedClassAvgSettings
-    server = FedSimServer
     parts = ("head_anchor",)
 
     @classmethod
@@ -50,6 +49,6 @@ class FedClassAvg(FedSim):
         assert isinstance(settings, FedClassAvgSettings)
         return ContrastiveClassifier(rho=settings.rho, temperature=settings.temperature, pull=settings.pull)
 
-    def take(self, head: Vector) -> None:
-        super().take(head)
-        self.params = self.with_part(self.params, "head_anchor", head)
+    def take(self, part: Vector) -> None:
+        super().take(part)
+        self.params = self.with_part(self.params, "head_anchor", part)

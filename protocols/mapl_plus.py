@@ -23,4 +23,4 @@ class MaplPlus(MAPL):
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return (common_start("shared-backbone", "shared"),)
+        return (*super().requirements(settings), common_start("shared-backbone", "shared"))

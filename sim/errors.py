@@ -35,5 +35,9 @@ def errors_about(file: Path | None) -> Iterator[None]:
         raise
 
 
+class Advice(UserWarning):
+    """What somebody should know of a run that goes on all the same; a sentence, complete in itself."""
+
+
 class NotVerified(Exception):
     """A second run left no results that could be compared; says why."""

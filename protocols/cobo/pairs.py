@@ -12,7 +12,7 @@ from protocols.framework import learner
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.vectors import Scalar
 from protocols.shared.pair_ledger import Account, Ledger
-from protocols.shared.rounds import RoundLearner
+from protocols.shared.round_letters import LetterRounds
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Pair:
         return (self.latest.iterations - self.first[1]) / (self.latest.time - self.first[0])
 
 
-class PairLearner(RoundLearner):
+class PairLearner(LetterRounds):
     """A client that has a weight in common with each of its peers."""
 
     settings: CoBoSettings

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from protocols.cobo.messages import RoundGradient, RoundGradientWanted
 from protocols.cobo.pairs import PairLearner
 from protocols.cobo.settings import pair_probability
 from protocols.framework.mathematics import shared_uniform
-from protocols.shared.rounds import RoundModel, delay_s
+from protocols.shared.rounds import RoundModel
 
 
 class GradientRounds(PairLearner):
     """A client that exchanges gradients with the peers of its sampled pairs, in rounds."""
 
     collected = (RoundModel, RoundGradient)
-    sent_gradients: Mapping[str, RoundGradient] = {}
-    """The last one for each peer, in this round or the one before."""
 
     def is_sampled(self, peer: str, model: RoundModel) -> bool:
         """Whether the pair updates its weight in this round.
@@ -39,30 +36,16 @@ class GradientRounds(PairLearner):
             gradient = await self.gradient((self.params + model.params) / 2)
             pair = self.pair(peer)
             sent[peer] = RoundGradient(gradient, self.round, pair.version, pair.weight, delayed=self.delayed)
-            self.sent_gradients = {**self.sent_gradients, peer: sent[peer]}
-            self.tell(peer, sent[peer])
-        began_s = self.now
-        answers = await self.collect(
-            RoundGradient,
-            sent,
-            timeout=self.settings.patience,
-            where=lambda answer: answer.round == self.round,
-            reminder=RoundGradientWanted(self.round),
+            self.post(peer, sent[peer])
+        answers = await self.letters_from(
+            RoundGradient, sent, self.settings.patience, RoundGradientWanted(self.round)
         )
-        # The other end of a pair may still be at the round before.
-        recent = [(peer, last) for peer, last in self.sent_gradients.items() if last.round >= self.round - 1]
-        self.sent_gradients = dict(recent)
-        usual_s = self.round_trips.usual_s(sent, RoundGradient)
-        self.delayed += delay_s(answers.values(), self.now - began_s - usual_s)
-        self.discard(RoundGradient, lambda answer: answer.round <= self.round)
         return {peer: (sent[peer], answer) for peer, answer in answers.items()}
 
     def heard_in_round(self, message: object, sender: str) -> bool:
         """Send a gradient again that the other end has missed."""
         match message:
             case RoundGradientWanted(number, attempt):
-                gradient = self.sent_gradients.get(sender)
-                if gradient is not None and gradient.round == number:
-                    self.tell(sender, replace(gradient, repeated=True, attempt=attempt))
+                self.post_again(sender, number, attempt)
                 return True
         return False

@@ -5,8 +5,29 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from protocols.framework.vectors import Scalar, Vector
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some of a client's own training samples, drawn once: what several models see in turn.
+
+    `client`: whose they are. `number`: which of its batches. `samples`: how many.
+    """
+
+    client: int
+    number: int
+    samples: int
+
+
+Samples = Literal["batch", "train", "validation"] | Batch
+"""Which of a client's own samples: a fresh batch, all that it trains on, all that it holds back, or a batch
+that was drawn before."""
+Reduction = Literal["mean", "sum", "none"]
+"""What becomes of the losses of samples."""
 
 
 class Compute(ABC):
@@ -18,6 +39,8 @@ class Compute(ABC):
     """Training steps of a pass over the client's own samples, without the last incomplete batch."""
     classes: int
     """Number of classes of the data, those that this client has no sample of included."""
+    learning_rate: float
+    """The scenario's learning rate, before its schedule."""
     steps_left: float = math.inf
     """Training steps that may still be begun: what the client's budget leaves; infinite without one."""
 
@@ -38,16 +61,24 @@ class Compute(ABC):
         pulls: Sequence[tuple[float | Scalar, Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
+        on: Samples = "batch",
+        weights: Any = None,
     ) -> Vector:
         """Parameters after `steps` optimizer steps from `start`."""
 
     @abstractmethod
-    async def gradient(self, at: Vector) -> Vector:
-        """Stochastic gradient of the client's objective at `at`, on a fresh batch."""
+    async def gradient(self, at: Vector, on: Samples = "batch", weights: Any = None) -> Vector:
+        """Gradient of the client's objective at `at`."""
 
     @abstractmethod
-    async def loss(self, of: Vector, on: str) -> Scalar:
-        """Mean loss of the parameters `of` on this client's data."""
+    async def loss(
+        self, of: Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
+    ) -> Scalar | Vector:
+        """Loss of the parameters `of` on this client's data."""
+
+    @abstractmethod
+    def batch(self) -> Batch:
+        """A batch of the client's own training samples that none was before."""
 
     @abstractmethod
     async def class_features(self, of: Vector) -> dict[int, Vector]:

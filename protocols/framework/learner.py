@@ -6,28 +6,29 @@ that a learner knows is in its own fields, came in a message, or was handed to i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.member import (
     AreYouThere,
     CurrentModel,
-    Member,
     Membership,
     ModelWanted,
     NewcomersStart,
     ProtocolSettings,
     Requirement,
-    Server,
-    ServerPlan,
     Surroundings,
 )
 from protocols.framework.objectives import Objective
+from protocols.framework.server import Server, ServerPlan
+from protocols.framework.trainer import Trainer
 from protocols.framework.vectors import Scalar, Vector, mix
 
 __all__ = [
     "AreYouThere",
+    "Coalition",
     "Compute",
     "CurrentModel",
     "Learner",
@@ -45,7 +46,7 @@ _TIMELESS_STEPS_MAX = 1_000
 _ATTEMPTS_TO_START = 3
 
 
-class Learner(Member):
+class Learner(Trainer):
     """A client: trains on its own data and talks to its peers.
 
     Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`,
@@ -61,32 +62,13 @@ class Learner(Member):
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
-    finished = False
-    """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
-    _stepping = False
 
     def __init__(
         self, name: str, surroundings: Surroundings, compute: Compute, settings: ProtocolSettings
     ) -> None:
-        super().__init__(name, surroundings)
-        self.compute = compute
+        super().__init__(name, surroundings, compute, compute.initial())
         self.settings = settings
-        self._params = compute.initial()
         self.iterations = 0
-
-    @property
-    def params(self) -> Vector:
-        """The current model, an immutable handle. Assign a new one; TypeError for anything else."""
-        return self._params
-
-    @params.setter
-    def params(self, value: Vector) -> None:
-        if type(value) is not type(self._params):
-            raise TypeError(
-                f"params must be a handle such as self.params + update, not {type(value).__name__}; "
-                "arithmetic on handles needs no numbers"
-            )
-        self._params = value
 
     async def on_start(self) -> None:
         if self.newcomer:
@@ -108,7 +90,7 @@ class Learner(Member):
         newcomers: set[str] = set()
         attempts = 0
         while not models and attempts < _ATTEMPTS_TO_START:
-            others = [peer for peer in self.peers if peer not in newcomers]
+            others = [peer for peer in self.senders if peer not in newcomers]
             chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
             asked = [others[int(index)] for index in chosen]
             for peer in asked:
@@ -156,13 +138,13 @@ class Learner(Member):
         self._stepping = False
         self._finish()
         for kind in self.collected:  # it has come for a step that there will not be
-            kept: dict[str, object] = await self.collect(kind, self.peers, timeout=0.0)
+            kept: dict[str, object] = await self.collect(kind, self.senders, timeout=0.0)
             for sender, message in kept.items():
                 self.heard(message, sender)
             self.discard(kind)
 
     def _finish(self) -> None:
-        self.finished = True
+        super()._finish()
         self.observe("iterations", self.iterations)  # so that the observer looks at it again
 
     @property
@@ -187,6 +169,13 @@ class Learner(Member):
         recorded as `accuracy_of_shared`, and that of the first as `accuracy`, too. Costs nothing.
         """
         return {"model": self.params}
+
+    def coalition(self) -> Coalition | None:
+        """With whom this client trains, for the observer; None for methods that form no coalitions, or yet.
+
+        Costs nothing.
+        """
+        return None
 
     @property
     def weights_are_shares(self) -> bool:
@@ -214,101 +203,6 @@ class Learner(Member):
     def objective(cls, settings: ProtocolSettings) -> Objective | None:
         """What clients minimise; None for what the data ask for, cross-entropy over classes."""
         return None
-
-    # --- verbs that cost the client's device time -----------------------------------------------------------
-
-    @property
-    def samples(self) -> int:
-        """Number of this client's training samples."""
-        return self.compute.samples
-
-    async def train(
-        self,
-        steps: int = 1,
-        *,
-        start: Vector | None = None,
-        pulls: Sequence[tuple[float | Scalar, Vector]] = (),
-        learning_rate: float | None = None,
-        fresh_optimizer: bool = False,
-    ) -> Vector:
-        """Train for `steps` batches and return the UPDATE, to be added to the parameters.
-
-        Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
-        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
-        loses whatever was merged meanwhile.
-
-        A budget that leaves fewer steps shortens the training; one that is spent leaves an update of zeros,
-        at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
-        the client has finished.
-
-        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
-        c/2 ||x - a||^2 to the objective. learning_rate: instead of the scenario's. fresh_optimizer: forget
-        momentum and moments first.
-        """
-        if start is None:
-            start = self.params
-        left = self.compute.steps_left
-        if left < steps:
-            if not left:
-                if not self._stepping:
-                    self._finish()
-                return start - start
-            steps = int(left)
-        trained = await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer)
-        if self.finished:
-            self._finish()  # it was the last job that was under way
-        return trained - start
-
-    async def gradient(self, at: Vector) -> Vector:
-        """Stochastic gradient at the parameters `at`, on a fresh batch of this client's own data."""
-        return await self.compute.gradient(at)
-
-    async def loss(self, of: Vector, on: Literal["batch", "train", "validation"] = "batch") -> Scalar:
-        """Mean loss of the parameters `of` on a fresh batch, all training samples, or the held-back ones."""
-        return await self.compute.loss(of, on)
-
-    async def class_features(self, of: Vector) -> dict[int, Vector]:
-        """Mean features z [d_z] of each class that this client has training samples of, without augmentation.
-
-        Of the decoupled model `of`, in a pass over all its samples.
-        """
-        return await self.compute.class_features(of)
-
-    def apply(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        steps: float | None = None,
-        flops: float | None = None,
-        **static: Any,
-    ) -> Any:
-        """As `Member.apply`; with a cost it is a job of the device: `await self.apply(..., steps=2)`.
-
-        steps: as long as so many training steps take. flops: as long as so many floating-point operations
-        take. The result is that of the arguments at the call. ValueError for both, or for a cost not above 0.
-        """
-        result = super().apply(function, *arguments, **static)
-        return result if steps is None and flops is None else self._after(result, steps, flops)
-
-    async def _after(self, result: Any, steps: float | None, flops: float | None) -> Any:
-        await self.compute.spend(steps, flops)
-        return result
-
-    def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
-        """A part of a model: "head", "backbone", "prototypes"; with `row`, one row of that matrix. Deferred.
-
-        Parts of different clients can be mixed if they are as large, whatever else the models are made of.
-        ValueError for a part that the model has not.
-        """
-        return self.compute.part(of, name, row)
-
-    def with_part(self, of: Vector, name: str, part: Vector, row: int | None = None) -> Vector:
-        """A model like `of`, with another part (or row of it); deferred."""
-        return self.compute.with_part(of, name, part, row)
-
-    def dot(self, first: Vector, second: Vector) -> Scalar:
-        """Inner product; deferred, and free of device time (it is small beside a gradient)."""
-        return self.compute.dot(first, second)
 
     # --- verbs of the network -------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,3 +51,18 @@ def shared_uniform(seed: int, *names: str | int) -> float:
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *names))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+def epsilon_greedy(ranked: Sequence[str], count: int, epsilon: float, rng: np.random.Generator) -> list[str]:
+    """`count` different ones of `ranked`, or all if they are fewer.
+
+    Each of the places is for exploration with probability `epsilon`. The first ones of `ranked` take those
+    that are not, and the others are drawn at random from whoever is left. So the candidate of rank r (from 0)
+    of n is chosen with probability sum_g P(g) (1 if r < g else (count - g)/(n - g)), where the number g of
+    places that are not for exploration is binomial with `count` and 1 - epsilon.
+    """
+    count = min(count, len(ranked))
+    greedy = count - int(rng.binomial(count, epsilon))
+    rest = ranked[greedy:]
+    drawn = rng.permutation(len(rest))[: count - greedy].tolist()
+    return [*ranked[:greedy], *[rest[place] for place in drawn]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 from actors.actor import Actor
 from actors.message import PeerUnavailable
 from actors.transport import Transport
+from protocols.framework.compute import Compute
 from protocols.framework.settings import Settings
 from protocols.framework.vectors import Vector
 
@@ -51,6 +52,35 @@ def common_start(*allowed: str) -> Requirement:
     return Requirement(
         "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
     )
+
+
+def plain_sgd(method: str) -> tuple[Requirement, ...]:
+    """Of methods whose formulas are those of SGD without momentum; `method` says in what, as a predicate."""
+    return (
+        Requirement("training.optimizer", lambda value: value == "sgd", f'{method}; must be "sgd"'),
+        Requirement("training.momentum", lambda value: value == 0, f"{method}, without momentum; must be 0"),
+    )
+
+
+def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
+    """Of methods in which both ends of a link hear of each other."""
+    if settings.alone:
+        return ()
+    problem = "needs links that go both ways; must have directed = false"
+    return (Requirement("clients.topology", lambda value: not getattr(value, "directed", False), problem),)
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a directed or weighted topology says of a client's links.
+
+    receivers, senders: where a link may go one way only, whom the client may send to, and who may send to it;
+    else None. weights: what it gives to the model of each sender; None where the topology states no weights.
+    """
+
+    receivers: frozenset[str] | None = None
+    senders: frozenset[str] | None = None
+    weights: Mapping[str, float] | None = None
 
 
 class Membership(Protocol):
@@ -118,9 +148,11 @@ class NewcomersStart:
 class Surroundings:
     """Everything that a learner or a server is given by whoever runs it.
 
-    `neighbours` are its possible peers in the topology; `rng` is its own random stream; `shared_seed` is a
-    number that all clients were given before the start; `observe(name, value)` reports to the observer and
-    costs nothing. `alone`: there are no peers and no servers, and never will be.
+    `neighbours` are those that it has a link with in the topology, and `links` says more of them; `rng` is
+    its own random stream; `shared_seed` is a number that all clients were given before the start;
+    `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
+    servers, and never will be. `compute`: the device and data of a server that has some; a learner is handed
+    its own beside these.
     """
 
     transport: Transport
@@ -131,6 +163,8 @@ class Surroundings:
     observe: Callable[[str, float], None]
     newcomers: NewcomersStart = NewcomersStart()
     alone: bool = False
+    links: Links = Links()
+    compute: Compute | None = None
 
 
 class Member(Actor):
@@ -149,6 +183,7 @@ class Member(Actor):
         self.membership = surroundings.membership
         self.rng = surroundings.rng
         self.observe = surroundings.observe
+        self._receivers = surroundings.links.receivers
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
         # Who asks suspected peers, now and then, whether they are there.
         self._sought: dict[str, asyncio.Task[None]] = {}
@@ -156,8 +191,26 @@ class Member(Actor):
 
     @property
     def peers(self) -> list[str]:
-        """Names of the peers that this client believes to be up, sorted; a belief, not the truth."""
-        return self.membership.peers
+        """Names of the peers that this client believes to be up, sorted; a belief, not the truth.
+
+        In a directed topology these are the ones that it may send to.
+        """
+        peers, receivers = self.membership.peers, self._receivers
+        return peers if receivers is None else [peer for peer in peers if peer in receivers]
+
+    @property
+    def senders(self) -> list[str]:
+        """Names of those that may send to this client and are believed to be up: `peers`, if not directed."""
+        peers, senders = self.membership.peers, self.surroundings.links.senders
+        return peers if senders is None else [peer for peer in peers if peer in senders]
+
+    @property
+    def mixing_weights(self) -> Mapping[str, float] | None:
+        """What a weighted topology has this client give to the model of each of its senders, by name.
+
+        What is left of 1 is for its own model. None where the topology states no weights.
+        """
+        return self.surroundings.links.weights
 
     def is_peer(self, name: str) -> bool:
         """Whether `name` is among `peers`."""
@@ -242,25 +295,3 @@ class Member(Actor):
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
         if not up:
             self.give_up_on(peer)
-
-
-@dataclass(frozen=True)
-class ServerPlan:
-    """A server that a method needs: its name, its class, and the clients it serves."""
-
-    name: str
-    kind: type[Server]
-    clients: tuple[str, ...]
-
-
-class Server(Member):
-    """An actor without data or device of its own that coordinates clients, as in federated averaging."""
-
-    machinery: ClassVar[bool] = True
-
-    def __init__(
-        self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector
-    ) -> None:
-        super().__init__(name, surroundings)
-        self.settings = settings
-        self.params = initial

@@ -48,6 +48,9 @@ class Objective(Protocol):
 
     With two views, x [2B, ...] holds first all first views, then all second views of the same samples, and
     y [2B] the labels, repeated.
+
+    One that is a mean over samples may have a method `each(model, parameters, x, y)`, which returns the loss
+    of each sample [B]: weighted samples and losses that are not reduced need it.
     """
 
     @property

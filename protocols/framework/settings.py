@@ -6,7 +6,7 @@ per second, bytes, floating-point operations per second. Dumped as JSON it is te
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -74,6 +74,9 @@ Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
 
 PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
 """A factor, more than 0 also when it is rounded to float32."""
+
+Weighing = Literal["samples", "equal"]
+"""How much a client counts in an average: as it has samples, or as much as any other."""
 
 
 def _parser(quantity: Quantity, least: str, most: str) -> Callable[[str | float], float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 
-from protocols.framework.learner import ProtocolSettings
+from protocols.framework.learner import ProtocolSettings, Requirement
+from protocols.framework.member import two_way_links
 from protocols.framework.vectors import mix
 from protocols.mapl.exchange import KnowledgeExchange
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
@@ -23,6 +24,10 @@ class MAPL(KnowledgeExchange):
     Settings = MaplSettings
     parts = ("projection", "prototypes")
     heterogeneous = True
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return two_way_links(settings)
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> PersonalizedModelLoss:

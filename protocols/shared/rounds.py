@@ -7,11 +7,12 @@ no global barrier: two clients without a common neighbour may be several rounds 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from protocols.framework import learner
+from protocols.framework.member import two_way_links
 from protocols.framework.vectors import Vector
 
 
@@ -94,13 +95,24 @@ class RoundLearner(learner.Learner):
     told: frozenset[str] = frozenset()
     """Who was sent `announced`; never iterated over."""
 
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
+        return two_way_links(settings)
+
+    @property
+    def announcement(self) -> Vector:
+        """What the others are sent of the current model: all of it, unless a method sends a part."""
+        return self.params
+
     def announce(self) -> None:
         """Send the current model to all peers, for the current round."""
         self.partners = tuple(self.peers)
         self.told = frozenset(self.partners)
         self.degree = len(self.partners)
         self.announced_before = self.announced
-        self.announced = RoundModel(self.params, self.round, self.degree, self.now, delayed=self.delayed)
+        self.announced = RoundModel(
+            self.announcement, self.round, self.degree, self.now, delayed=self.delayed
+        )
         for peer in self.partners:
             self.tell(peer, self.announced)
 
@@ -169,7 +181,7 @@ class RoundLearner(learner.Learner):
             case _:
                 return False
         if partner:
-            last = RoundModel(self.params, number, len(self.peers), self.now, partner=False)
+            last = RoundModel(self.announcement, number, len(self.peers), self.now, partner=False)
             self.tell(sender, replace(last, repeated=attempt > 0, attempt=attempt))
         return True
 

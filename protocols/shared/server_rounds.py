@@ -26,7 +26,7 @@ from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework import learner
-from protocols.framework.settings import Count, PositiveDuration, default
+from protocols.framework.settings import Count, PositiveDuration, Weighing, default
 from protocols.framework.vectors import Vector
 
 
@@ -64,10 +64,19 @@ class RoundSettings(learner.ProtocolSettings):
     each round. What is lost is not repeated: the next round's replaces it."""
 
 
+def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
+    """Shares of 1 of clients with so many samples each, in an average over them."""
+    counts = samples if weights == "samples" else [1] * len(samples)
+    total = sum(counts)
+    return [count / total for count in counts]
+
+
 class RoundServer(learner.Server):
     """Runs the rounds. A method says what clients are sent, and what becomes of their answers."""
 
     settings: RoundSettings
+    number = 0
+    """Rounds that it has done; one that comes back with what it had goes on with the next."""
 
     def __init__(
         self,
@@ -77,7 +86,7 @@ class RoundServer(learner.Server):
         initial: Vector,
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
-        self.finished: set[str] = set()  # clients whose budgets are spent; never iterated over
+        self.done: set[str] = set()  # clients whose budgets are spent; never iterated over
 
     def task(self, client: str, number: int) -> RoundTask:
         """What `client` has to do in round `number`."""
@@ -91,15 +100,17 @@ class RoundServer(learner.Server):
         """What `client` is told after a round, if all are; None for nothing."""
         raise NotImplementedError
 
+    async def refine(self, number: int) -> None:
+        """What the server does itself after round `number`, before any news: train on its own data, say."""
+
     async def run(self) -> None:
-        number = 0
         self.round_trips.initial_s = self.settings.patience  # of the first round some answers tell the rest
         while True:
-            if self.finished.issuperset(self.peers):  # or there are none
+            if self.done.issuperset(self.peers):  # or there are none
                 await self.sleep(self.settings.patience)
                 continue
-            await self.round(number)
-            number += 1
+            await self.round(self.number)
+            self.number += 1
 
     async def on_message(self, message: object, sender: str) -> None:
         """A client is `Ready`: to hear from it was enough to count it in again."""
@@ -112,6 +123,7 @@ class RoundServer(learner.Server):
         answers = {client: answer for client, answer in answers.items() if answer is not None}
         if answers:
             self.combine(answers, number)
+            await self.refine(number)
         for client in self.peers if self.settings.broadcast == "all" else ():
             news = self.news(client)
             if news is not None:
@@ -136,7 +148,7 @@ class RoundServer(learner.Server):
             return None
         if not isinstance(answer, WithoutTraining):
             return answer
-        self.finished.add(client)
+        self.done.add(client)
         return answer.answer
 
 
@@ -165,10 +177,14 @@ class RoundClient(learner.Learner):
         """Take note of what the server tells all clients after a round."""
         raise NotImplementedError
 
+    @property
+    def steps_of_a_round(self) -> int:
+        """Local steps in a round."""
+        return self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
+
     async def trained(self, start: Vector) -> Vector:
         """`start` after the local steps of a round, with a fresh optimizer."""
-        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
-        return start + await self.train(steps, start=start, fresh_optimizer=True)
+        return start + await self.train(self.steps_of_a_round, start=start, fresh_optimizer=True)
 
     async def step(self) -> None:
         """A round without a server: only `run` of a client that is alone gets here."""

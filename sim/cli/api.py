@@ -39,7 +39,6 @@ def groups() -> list[Group]:
     learner, server, vector, scalar = (
         getattr(protocols, name) for name in ("Learner", "Server", "Vector", "Scalar")
     )
-    also = "`vector`, `apply` and `observe`"
     return [
         Group("The method: `Learner`", "Override what it needs; only `step` is a must.", learner, HOOKS),
         Group("What the method needs of a scenario", "Class attributes and class methods.", learner, NEEDS),
@@ -50,7 +49,7 @@ def groups() -> list[Group]:
         Group("A client's device and data: `self.compute`", "", _compute(), COMPUTE),
         Group("`Vector`", _doc(vector), vector, VECTOR),
         Group("`Scalar`", _doc(scalar), scalar, SCALAR),
-        Group("`Server`", f"{_doc(server)} It has the verbs of the network, and {also}.", server, ()),
+        Group("`Server`", f"{_doc(server)}\n\n{_SERVERS_VERBS}", server, ()),
         Group(
             "Rounds of a server: `RoundServer`",
             _doc(protocols.RoundServer),
@@ -69,22 +68,23 @@ def groups() -> list[Group]:
     ]
 
 
+_SERVERS_VERBS = "It has the verbs of the network, `observe`, `vector` and `apply` in any case."
 HOOKS = (
     "step", "on_message", "on_start", "on_stop", "on_failure", "run", "heard", "peer_changed", "weights",
-    "weights_are_shares", "edge_threshold", "evaluated", "finish_iteration", "start_from_peers",
+    "weights_are_shares", "edge_threshold", "coalition", "evaluated", "finish_iteration", "start_from_peers",
 )  # fmt: skip
 NEEDS = ("Settings", "requirements", "objective", "servers", "parts", "heterogeneous", "collected")
-DEVICE = ("train", "gradient", "loss", "class_features", "samples")
+DEVICE = ("train", "gradient", "loss", "batch", "class_features", "samples")
 MODELS = ("params", "apply", "vector", "part", "with_part", "dot")
 NETWORK = (
-    "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "suspect", "give_up_on",
-    "wait_at_first",
+    "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "senders",
+    "mixing_weights", "suspect", "give_up_on", "wait_at_first",
 )  # fmt: skip
 REST = ("now", "sleep", "spawn", "finished", "newcomer", "late", "progress")
 COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "steps_left", "initial")
 VECTOR = ("shape", "numpy", "tensor", "norm")
 SCALAR = ("clip",)
-SERVER_ROUNDS = ("task", "combine", "news", "round", "sample", "answer")
+SERVER_ROUNDS = ("task", "combine", "refine", "news", "number", "round", "sample", "answer")
 CLIENT_ROUNDS = ("server", "work", "learn", "trained", "step")
 PEER_ROUNDS = ("announce", "gather")
 COLUMNS = {
@@ -99,6 +99,15 @@ COLUMNS = {
         "source": "number of the client whose weight it is",
         "target": "number of the peer",
         "weight": "as `weights` says; pairs left out weigh 0",
+    },
+    "coalitions": {
+        "time": "virtual seconds, of the evaluation that found it; a row for each change",
+        "client": "number of the client",
+        "coalition": "the smallest number of its members, by which all of them know each other",
+        "since": "virtual seconds: when the client became a member of just this coalition",
+        "alone": "loss on its own validation samples of the best model by its own loss alone; NaN if unknown",
+        "full": "likewise of the best model with all clients",
+        "equilibrium": "likewise of the best model in its coalition",
     },
     "events": {
         "time": "virtual seconds",
@@ -138,11 +147,11 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     """The columns of the tables that a run leaves, with their units."""
-    from sim.results.store import TABLES
+    from sim.results.store import SPECIAL_TABLES, TABLES
 
     yield "## The tables of results\n"
     yield "Parquet files in a run's directory; the [guide](guide.md#results) has the other files.\n"
-    for table, schema in TABLES.items():
+    for table, schema in (TABLES | SPECIAL_TABLES).items():
         yield f"### `{table}.parquet`\n"
         yield "| column | type | meaning |\n| --- | --- | --- |"
         for field in schema:

@@ -203,14 +203,22 @@ def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> Non
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    scenario: Annotated[
+        Path | None, typer.Argument(help="With the keys of your own code that this scenario names.")
+    ] = None,
+) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors
     from sim.scenario.protocol_loader import find_protocol, list_protocols
     from sim.scenario.schema import scenario_schema
 
-    known = {name: find_protocol(name).Settings for name in list_protocols()}
-    typer.echo(json.dumps(for_editors(scenario_schema(known)), indent=2))
+    users = () if scenario is None else _load(scenario, None, None, None, False).users_code
+    with _endings():
+        from sim.scenario.own_sections import own_tables
+
+        known = {name: find_protocol(name).Settings for name in list_protocols()}
+        typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 
 def main() -> None:

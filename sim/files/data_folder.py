@@ -25,6 +25,19 @@ def data_folder(data_dir: Path | None) -> tuple[Path, str]:
     return folder, chosen_by
 
 
+def data_file(key: str, data_dir: Path | None, path: str) -> InputFile:
+    """The file at `path`, which may also be below the data folder; UserError where there is none."""
+    if os.path.exists(path) or os.path.isabs(path):
+        return InputFile(key, Path(path))
+    root, chosen_by = data_folder(data_dir)
+    if not os.path.exists(root / path):
+        raise UserError(
+            f'{key} = "{path}": there is no such file here, nor beside the scenario, nor in the data folder '
+            f"{root} ({chosen_by})"
+        )
+    return InputFile(key, root / path)
+
+
 def trace_file(key: str, data_dir: Path | None, folder: str, file: str) -> InputFile:
     """The measured trace `folder`/`file` of the data folder, which the scenario's `key` asks for.
 

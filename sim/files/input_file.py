@@ -170,6 +170,15 @@ class InputFile:
 
         return self.parsed(parse, "a .npz file of arrays of numbers")
 
+    def names(self) -> list[str]:
+        """The names of the arrays in a .npz file."""
+
+        def parse(content: bytes) -> list[str]:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return [name.removesuffix(".npy") for name in archive.namelist()]
+
+        return self.parsed(parse, "a .npz file of arrays of numbers")
+
     def require_numbers(
         self, name: str, array: np.ndarray, *, least: float = -math.inf, most: float = math.inf
     ) -> None:

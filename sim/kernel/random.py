@@ -21,6 +21,7 @@ from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from itertools import count
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,25 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     Asking twice with the same arguments gives two generators in the same, initial, state.
     """
     return np.random.Generator(np.random.Philox(key=_digest(seed, names, 16)))
+
+
+class GeneratorAt:
+    """A numpy generator for any place of any stream: one object, that of `at` is good until the next call.
+
+    To make a generator takes longer than to draw from it; here one is set to where it is needed.
+    """
+
+    def __init__(self) -> None:
+        self._bits = np.random.Philox(key=0)
+        self._generator = np.random.Generator(self._bits)
+        self._state: Any = self._bits.state  # at the beginning, with nothing left over of earlier numbers
+
+    def at(self, key: int, place: int) -> np.random.Generator:
+        """That of place `place` in the stream of 64-bit `key`; each place has 2^66 numbers of its own."""
+        state = self._state["state"]
+        state["key"][0], state["counter"][1] = key, place
+        self._bits.state = self._state
+        return self._generator
 
 
 def splitmix64(key: int, counter: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
 _SAMPLES_IN_LOOP = 64  # of one client after the other
 _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs to launch it
 
+EnsembleMean = Callable[[Kernel, Tensor, Tensor, Tensor], Tensor]
+"""Of models [N, K, P], inputs and shares [N, K]: what each ensemble predicts."""
+
 
 @torch.no_grad()
 def measure_models(
@@ -30,7 +33,8 @@ def measure_models(
     """The METRICS of a task, [N] each, of each client's model `rows[n]`, on its own samples in `subset`.
 
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
-    classes are averaged in these shares. ValueError for ensembles in a task without classes.
+    classes, or their outputs in a regression, are averaged in these shares. ValueError for ensembles in a
+    task that predicts nothing.
     """
     metrics = METRICS[task]
     if shares is not None and shares.shape[1] == 1:
@@ -38,7 +42,8 @@ def measure_models(
     samples = [metric for metric in metrics if isinstance(metric, SampleMetric)]
     if shares is not None and len(samples) < len(metrics):
         raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
-    found = _means(samples, kernel, rows, subset, clients, shares)
+    mean = _mean if task == "regression" else _log_mean
+    found = _means(samples, kernel, rows, subset, clients, shares, mean)
     for metric in metrics:
         if isinstance(metric, ParameterMetric):
             found[metric.name] = metric.of_models(rows, subset, clients)
@@ -52,6 +57,7 @@ def _means(
     subset: Subset,
     clients: Sequence[int],
     shares: Tensor | None,
+    mean: EnsembleMean,
 ) -> dict[str, np.ndarray]:
     """Means over each client's samples.
 
@@ -72,7 +78,9 @@ def _means(
             models, weights = rows[chosen], None if shares is None else shares[chosen]
             spans = [np.arange(start, min(start + samples, count)) for start in range(0, count, samples)]
             for metric, total in zip(
-                metrics, _sums(metrics, kernel, models, subset, numbers[block], spans, weights), strict=True
+                metrics,
+                _sums(metrics, kernel, models, subset, numbers[block], spans, weights, mean),
+                strict=True,
             ):
                 found[metric.name][block] = total / count
     for name, values in found.items():
@@ -99,13 +107,14 @@ def _sums(
     clients: np.ndarray,
     spans: Sequence[np.ndarray],
     shares: Tensor | None,
+    mean: EnsembleMean,
 ) -> list[np.ndarray]:
     """The sum [N] of each metric, of models [N, P] on the same spans of N clients' samples; of ensembles
     [N, K, P] with shares [N, K]."""
     sums = [np.zeros(len(clients)) for _ in metrics]
     for span in spans:
         x, y = subset.of_each(clients, span)
-        outputs = kernel.outputs(models, x) if shares is None else _log_mean(kernel, models, x, shares)
+        outputs = kernel.outputs(models, x) if shares is None else mean(kernel, models, x, shares)
         scores = outputs.transpose(1, 2)  # [N, classes, B]
         for metric, total in zip(metrics, sums, strict=True):
             total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
@@ -120,6 +129,12 @@ def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tens
         total = logs if total is None else torch.logaddexp(total, logs)
     assert total is not None
     return total
+
+
+def _mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """The mean outputs [N, B, T]."""
+    members = [kernel.outputs(models[:, place], x) for place in range(models.shape[1])]
+    return sum(shares[:, place, None, None] * outputs for place, outputs in enumerate(members))  # type: ignore[return-value]
 
 
 def finite_rows(rows: Tensor) -> np.ndarray:

@@ -1,9 +1,12 @@
 """What clients minimise: pure functions (model, parameters, inputs, labels) -> scalar mean loss.
 
-All are vmappable over the parameters and the batch. `OBJECTIVES` finds them by a data set's task.
+All are vmappable over the parameters and the batch. `OBJECTIVES` finds them by a data set's task. Those that
+are a mean over samples have `each`, the loss of each sample.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
@@ -13,20 +16,80 @@ from protocols.framework.objectives import Model, Parameters
 Objective = Callable[[Model, Parameters, Tensor, Tensor], Tensor]
 
 
-def cross_entropy(model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats, of the logits for inputs x [B, ...] against the classes y [B] (int64)."""
-    # Under autocast the logits are bfloat16, too coarse for a logarithm; float() does nothing otherwise.
-    return functional.cross_entropy(model.forward(parameters, x).float(), y)
+@dataclass(frozen=True)
+class CrossEntropyLoss:
+    """Cross-entropy, in nats, of the logits for inputs x [B, ...] against the classes y [B] (int64)."""
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        # Under autocast the logits are bfloat16, too coarse for a logarithm; float() does nothing otherwise.
+        return functional.cross_entropy(model.forward(parameters, x).float(), y)
+
+    def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        """That of each sample, [B]."""
+        return functional.cross_entropy(model.forward(parameters, x).float(), y, reduction="none")
 
 
-def quadratic(model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-    """Mean of a/2 ||p - t||^2 for the point p [d] over rows x [B, 1 + d] = (a, t); y is not used.
+@dataclass(frozen=True)
+class SquaredErrorLoss:
+    """Squared error, the mean over T, of the outputs for x [B, ...] against targets y [B, T] (float32)."""
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        return functional.mse_loss(model.forward(parameters, x).float(), y)
+
+    def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        """That of each sample, [B]."""
+        return functional.mse_loss(model.forward(parameters, x).float(), y, reduction="none").mean(dim=1)
+
+
+@dataclass(frozen=True)
+class QuadraticLoss:
+    """a/2 ||p - t||^2 for the point p [d] over rows x [B, 1 + d] = (a, t); y is not used.
 
     The stochastic form of CoBo's Example 2, f_i(p) = a_i/2 ||p - mu_k||^2: the targets t scatter around mu_k.
     """
-    curvature, target = x[:, 0], x[:, 1:]
-    squared_distance = (model.forward(parameters, x) - target).square().sum(dim=1)
-    return (curvature / 2 * squared_distance).mean()
+
+    def __call__(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        return self.each(model, parameters, x, y).mean()
+
+    def each(self, model: Model, parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
+        """That of each row, [B]."""
+        curvature, target = x[:, 0], x[:, 1:]
+        squared_distance = (model.forward(parameters, x) - target).square().sum(dim=1)
+        return curvature / 2 * squared_distance
 
 
-OBJECTIVES: Mapping[str, Objective] = {"classification": cross_entropy, "quadratic": quadratic}
+cross_entropy = CrossEntropyLoss()
+squared_error = SquaredErrorLoss()
+quadratic = QuadraticLoss()
+OBJECTIVES: Mapping[str, Objective] = {
+    "classification": cross_entropy,
+    "regression": squared_error,
+    "quadratic": quadratic,
+}
+
+
+def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
+    """(model, parameters, x, y) -> the loss of each sample, [B]. ValueError if it is no mean over samples."""
+    each: Any = getattr(objective, "each", None)
+    if each is None:
+        name = getattr(objective, "__name__", type(objective).__name__)
+        raise ValueError(
+            f"{name} says nothing of the loss of each sample, so there are neither weights of samples nor "
+            'the reduction "none"; an objective that is a mean over samples has a method each(model, '
+            "parameters, x, y), which returns them, [B]"
+        )
+    return each
+
+
+def mean_loss(
+    objective: Objective,
+    model: Model,
+    parameters: Parameters,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """The mean over the samples of a batch, of weight times loss where there are weights [B]."""
+    if weights is None:
+        return objective(model, parameters, x, y)
+    return (loss_of_each(objective)(model, parameters, x, y) * weights).mean()

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from sim.errors import UserError
-from sim.results.store import SUMMARY_KEYS, TABLES, TRACE_HASH, RunDirectory, text_hash
+from sim.results.store import SPECIAL_TABLES, SUMMARY_KEYS, TABLES, TRACE_HASH, RunDirectory, text_hash
 
 _SECONDS_MAX = 1e15  # no run lasts so long
 _MAY_BE_NULL = {"peer", "type", "bytes", "detail"}
@@ -43,6 +43,7 @@ class _Summary(BaseModel):
     device_time: dict[str, float] | None = None
     clusters: list[int] | None = None
     client_names: list[str] | None = None
+    coalitions: dict[str, JsonValue] | None = None
     failures: list[str] | None = None
     interrupted: bool | None = None
 
@@ -58,7 +59,7 @@ def load_checked(path: Path) -> RunDirectory:
     if (directory.path / "provenance.json").exists():  # results of earlier versions have none
         directory.provenance()
     names = summary.client_names
-    for table in TABLES:
+    for table in [*TABLES, *[special for special in SPECIAL_TABLES if directory.has(special)]]:
         file = directory.table_path(table)
         try:
             _check_table(file, table, len(names) if names else None)
@@ -123,22 +124,23 @@ def _check_run(file: Path, summary: _Summary) -> None:
 def _check_table(file: Path, table: str, clients: int | None) -> None:
     """Read all of a table, a part after the other; the numbers in `graph` are those of so many clients."""
     content = pq.ParquetFile(file, page_checksum_verification=True)
-    if not content.schema_arrow.equals(TABLES[table]):
+    schema = (TABLES | SPECIAL_TABLES)[table]
+    if not content.schema_arrow.equals(schema):
         raise UserError(
-            f"{file}: has {_columns(content.schema_arrow)}; a table of {table} has {_columns(TABLES[table])}"
+            f"{file}: has {_columns(content.schema_arrow)}; a table of {table} has {_columns(schema)}"
         )
     for part in content.iter_batches():
         for name, column in zip(part.schema.names, part.columns, strict=True):
             if column.null_count and name not in _MAY_BE_NULL:
                 raise UserError(f"{file} is damaged: a row has no {name}")
-            if name in ("time", "start", "end"):
+            if name in ("time", "start", "end", "since"):
                 if pc.all(pc.is_finite(column)).as_py() is False:
                     raise UserError(f"{file} is damaged: a row's {name} is not a finite number")
                 if not _within(column, _SECONDS_MAX):
                     raise UserError(
                         f"{file} is damaged: a row's {name} is not between 0 and {_SECONDS_MAX:g} s"
                     )
-            if name in ("source", "target") and not _within(column, clients):
+            if name in ("source", "target", "client", "coalition") and not _within(column, clients):
                 raise UserError(f"{file}: a {name} is no number of {clients} clients; is it of another run?")
 
 

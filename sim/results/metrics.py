@@ -20,6 +20,17 @@ METRICS_SCHEMA = pa.schema(
 GRAPH_SCHEMA = pa.schema(
     [("time", pa.float64()), ("source", pa.int32()), ("target", pa.int32()), ("weight", pa.float64())]
 )
+COALITIONS_SCHEMA = pa.schema(
+    [
+        ("time", pa.float64()),
+        ("client", pa.int32()),
+        ("coalition", pa.int32()),
+        ("since", pa.float64()),
+        ("alone", pa.float64()),
+        ("full", pa.float64()),
+        ("equilibrium", pa.float64()),
+    ]
+)
 ALL = "all"  # the actor of totals such as bytes_sent
 ALONE = "_alone"  # ends the name of a measure of models that were trained on one client's data only
 TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all its lives, at the end
@@ -48,6 +59,8 @@ class Metrics:
         self._graph_time_s = -math.inf
         self._snapshot: dict[tuple[int, int], float] = {}
         self._before: dict[tuple[int, int], float] = {}
+        self._coalition_rows: list[tuple[Any, ...]] = []
+        self._coalitions: dict[int, tuple[Any, ...]] = {}  # the last row of each client, without its time
 
     def add(self, time_s: float, actor: str, name: str, value: float) -> None:
         """One measurement of one actor; totals have the actor "all"."""
@@ -85,6 +98,36 @@ class Metrics:
             for pair, weight in pairs.items()
             if weight != 0 or self._before.get(pair, 0.0) != 0
         ]
+
+    def coalition(
+        self,
+        time_s: float,
+        client: int,
+        members: Collection[int],
+        since_s: float,
+        losses: Mapping[str, float],
+    ) -> None:
+        """The coalition that a client belongs to, and its validation losses; kept where it is news."""
+        found = [losses.get(name, math.nan) for name in COALITIONS_SCHEMA.names[4:]]
+        row = (client, min(members), since_s, *found)
+        if repr(self._coalitions.get(client)) != repr(row):  # nan is not equal to itself
+            self._coalitions[client] = row
+            self._coalition_rows.append((time_s, *row))
+
+    def coalitions(self) -> dict[int, dict[str, Any]]:
+        """What was last recorded of each client's coalition, by the names of the columns."""
+        names = COALITIONS_SCHEMA.names[1:]
+        return {client: dict(zip(names, row, strict=True)) for client, row in self._coalitions.items()}
+
+    def coalition_table(self) -> pa.Table | None:
+        """All coalitions, with the columns of `COALITIONS_SCHEMA`; None if there never was one."""
+        if not self._coalition_rows:
+            return None
+        columns = zip(*self._coalition_rows, strict=True)
+        arrays = [
+            pa.array(values, field.type) for values, field in zip(columns, COALITIONS_SCHEMA, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=COALITIONS_SCHEMA)
 
     def weights(self) -> dict[tuple[int, int], float]:
         """The newest snapshot of the collaboration graph: (source, target) -> weight."""

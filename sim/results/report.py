@@ -26,6 +26,7 @@ from sim.results.blocks import (
     share,
 )
 from sim.results.client_table import clients, help_table
+from sim.results.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.figures import (
     MOST_MOVE_LINES,
     clients_up,
@@ -183,6 +184,22 @@ def _graph(view: RunView) -> Section:
     return Section(title, blocks)
 
 
+def _coalitions(view: RunView) -> Section | None:
+    """Who benefits from whom, and who joined whom; None for methods that form no coalitions."""
+    if not view.coalition_rows:
+        return None
+    lead = (
+        "An arrow goes to each client from those that it benefits from, at the end. Clients of one colour "
+        "are in one coalition. Losses are those of the client's own validation samples: of the best model "
+        "for it alone, with all, and with its coalition."
+    )
+    blocks: list[Block] = [Paragraph(lead)]
+    if (figure := benefit_graph(view)) is not None:
+        blocks.append(Picture("benefit-graph", figure))
+    blocks += [losses_table(view), Heading("When coalitions were formed"), changes_table(view)]
+    return Section("Coalitions", blocks)
+
+
 def _timeline(view: RunView) -> Section:
     title, figure = "Timeline", timeline(view)
     if figure is None:
@@ -269,6 +286,7 @@ def _details(view: RunView) -> Section:
         ("accuracy", text.share),
         ("settled", text.share),
         ("distance", text.number),
+        ("loss", text.number),
         ("target", text.number),
         ("graph", _ratio),
         ("messages", text.number),
@@ -321,6 +339,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
     _help,
     _graph,
+    _coalitions,
     _timeline,
     _moves,
     _traffic,

@@ -5,6 +5,7 @@ runs/<scenario>-<seed>-<short hash>/
     provenance.json    by which code, command and machine, and when
     protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
     metrics.parquet    time (s), actor, name, value
+    coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
@@ -27,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError
-from sim.results.metrics import GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
+from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
 from sim.results.place import REPORT, HiddenFolder, free_place, require_place, sweep
 from sim.results.trace import TABLE_SCHEMA, Trace
 
@@ -57,6 +58,8 @@ TABLES = {
     "events": TABLE_SCHEMA,
     "intervals": INTERVALS_SCHEMA,
 }
+SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA}
+"""Those that only some runs have."""
 
 
 class RunDirectory:
@@ -123,9 +126,12 @@ class RunDirectory:
             path.write_bytes(content)
 
     def write_metrics(self, metrics: Metrics) -> None:
-        """The measurements and the collaboration graph."""
+        """The measurements, the collaboration graph and the coalitions."""
         self._write("metrics", metrics.to_table())
         self._write("graph", metrics.graph_table())
+        coalitions = metrics.coalition_table()
+        if coalitions is not None:
+            self._write("coalitions", coalitions)
 
     def write_events(self, trace: Trace) -> None:
         """The trace, as far as it was kept."""
@@ -199,6 +205,10 @@ class RunDirectory:
     def scan(self, table: str) -> pl.LazyFrame:
         """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
         return pl.scan_parquet(self.table_path(table))
+
+    def has(self, table: str) -> bool:
+        """Whether there is one of `SPECIAL_TABLES`."""
+        return (self.path / f"{table}.parquet").is_file()
 
     def table_path(self, table: str) -> Path:
         """The file of a table; UserError if it is not there."""

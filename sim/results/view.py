@@ -261,6 +261,13 @@ class RunView:
             return None
         return np.divide(self.busy_s, steps, out=np.full(len(steps), np.nan), where=steps > 0)
 
+    @cached_property
+    def coalition_rows(self) -> list[tuple[Any, ...]]:
+        """The rows of the table of coalitions; none in a run of a method that forms none."""
+        return (
+            self._directory.scan("coalitions").collect().rows() if self._directory.has("coalitions") else []
+        )
+
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
         """Up to `most` of the times at which the graph was recorded, evenly chosen, with both ends."""
         rows = self._directory.scan("graph").select(pl.col("time").unique().sort())

@@ -12,7 +12,7 @@ from sim.run.simulation import Simulation
 
 
 def train_alone(simulation: Simulation) -> dict[str, float]:
-    """The measure (accuracy, or distance) of each client trained on nothing but its own data, by client name.
+    """The measure (accuracy, loss, distance) of each client trained on nothing but its own data, by its name.
 
     It starts from the same parameters and takes as many steps as it took in the simulation, with the same
     batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no

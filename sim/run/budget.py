@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocols.framework import vectors
+from protocols.framework.compute import Samples
 from sim.run.compute import DeviceCompute
 from sim.scenario.sections.run import ClientBudget
 
@@ -51,10 +52,12 @@ class BudgetedCompute(DeviceCompute):
         pulls: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
+        on: Samples = "batch",
+        weights: Any = None,
     ) -> vectors.Vector:
         self.steps_begun += steps
         try:
-            return await super().train(start, steps, pulls, learning_rate, fresh_optimizer)
+            return await super().train(start, steps, pulls, learning_rate, fresh_optimizer, on, weights)
         finally:
             self.steps_begun -= steps
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from protocols.framework.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
+from protocols.framework.member import Links
+from protocols.framework.settings import SettingError
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
 from sim.kernel.clock import VirtualLoop
@@ -24,8 +25,9 @@ from sim.run.compute import DeviceCompute
 from sim.run.engine import decided, make_engine, require_precision, with_engine
 from sim.run.learning import Learning, choose_device, load_learning
 from sim.run.memory import require_room_on_device
+from sim.run.servers import ServerLife, neighbours_with_servers
 from sim.run.simulation import Simulation
-from sim.scenario.protocol_checks import called, made, server_plans
+from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.churn import churn_schedule
@@ -35,6 +37,7 @@ from sim.world.membership import Bootstrap
 from sim.world.membership.kinds import MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
+from sim.world.topology import Numbers
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
@@ -91,15 +94,15 @@ class _Builder:
         self.learning = learning
         self.engine = engine
         self.seed = scenario.run.seed
-        self.devices = scenario.devices.build(self.seed, data_dir)
+        self.devices = scenario.devices.build(self.seed, data_dir, scenario.clients.count)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
         clients = Participants(self.seed, self.names, (), learning.clusters, data_dir)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
         self.absent = [self.names[index] for index in self.churn.absent]
-        self.plans = self._server_plans()
+        self.plans = learning.servers
         self._refuse_samples_with_servers()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
-        self.neighbours = self._neighbours()
+        self.neighbours, self.links = self._links_among()
         self.initial = self._initial_parameters()
         self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.view_of = self._views(up)
@@ -118,23 +121,13 @@ class _Builder:
             simulation.clients = [
                 self._client(simulation, index, name) for index, name in enumerate(self.names)
             ]
-            simulation.servers = [partial(self._server, simulation, plan) for plan in self.plans]
+            simulation.servers = [
+                self._server(simulation, number, plan) for number, plan in enumerate(self.plans)
+            ]
             return simulation
         except BaseException:
             self.loop.close()
             raise
-
-    def _server_plans(self) -> list[ServerPlan]:
-        protocol = self.scenario.protocol
-        if protocol.alone:
-            return []
-        try:
-            plans = called(protocol.learner, "servers", protocol.settings, self.names, self.learning.clusters)
-        except UserError as error:
-            if type(error.__cause__) is ValueError:  # how a method says what does not fit it
-                raise UserError(str(error.__cause__)) from None
-            raise
-        return server_plans(protocol.learner, plans)
 
     def _refuse_samples_with_servers(self) -> None:
         if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
@@ -147,11 +140,14 @@ class _Builder:
     def _refuse_what_is_said_of_servers(self) -> None:
         """Without servers nothing may be said of them; but alone, what is said of the method's may stay."""
         protocol = self.scenario.protocol
-        unfit = next(self.scenario.network.about_servers(), None)
+        about = [*self.scenario.network.about_servers()]
+        if self.scenario.server is not None:
+            about.append(SettingError("server", None, "must be left out"))
+        unfit = next(iter(about), None)
         if unfit is not None and not (self.plans or protocol.alone):
+            value = "" if unfit.value is None else f" = {show(unfit.value)}"
             raise UserError(
-                f"{unfit.key} = {show(unfit.value)}: {unfit.problem}, as "
-                f'protocol.name = "{protocol.name}" has no servers'
+                f'{unfit.key}{value}: {unfit.problem}, as protocol.name = "{protocol.name}" has no servers'
             )
 
     def _views(self, up: list[str]) -> ViewOf:
@@ -162,18 +158,33 @@ class _Builder:
             MembershipContext(self.loop, self.seed, up, self.absent)
         )
 
-    def _neighbours(self) -> dict[str, tuple[str, ...]]:
-        """Who may talk to whom. With servers, a client's only neighbour is its server."""
+    def _links_among(self) -> tuple[dict[str, tuple[str, ...]], dict[str, Links]]:
+        """Who has a link with whom, and what else is said of it. A client's only one may be to its server."""
         if self.scenario.protocol.alone:
-            return dict.fromkeys(self.names, ())
+            return dict.fromkeys(self.names, ()), {}
         if self.plans:
-            served = {client: (plan.name,) for plan in self.plans for client in plan.clients}
-            return served | {plan.name: plan.clients for plan in self.plans}
+            return neighbours_with_servers(self.plans, self.names), {}
         clients = self.scenario.clients
-        lists = clients.topology.neighbours(clients.count, self.seed)
+        among = clients.topology.adjacency(clients.count, self.seed)
+        receivers, senders = self._named(among.receivers), self._named(among.senders)
+        if not among.directed and among.weights is None:
+            return receivers, {}
+        links = {}
+        for index, name in enumerate(self.names):
+            weights = None
+            if among.weights is not None:
+                weights = {self.names[peer]: weight for peer, weight in among.weights[index].items()}
+            links[name] = Links(weights=weights)
+            if among.directed:
+                links[name] = Links(frozenset(receivers[name]), frozenset(senders[name]), weights)
+        # Who hears of a client at all also hears when it comes and goes: a few bytes, whichever way the link.
+        both = {name: tuple(dict.fromkeys(receivers[name] + senders[name])) for name in self.names}
+        return both, links
+
+    def _named(self, numbers: Numbers) -> dict[str, tuple[str, ...]]:
         return {
             name: tuple([self.names[peer] for peer in peers])
-            for name, peers in zip(self.names, lists, strict=True)
+            for name, peers in zip(self.names, numbers, strict=True)
         }
 
     def _set_server_links(self) -> None:
@@ -212,6 +223,7 @@ class _Builder:
             simulation.observer.of_actor(name),
             newcomers_start(self.scenario),
             self.scenario.protocol.alone,
+            self.links.get(name, Links()),
         )
 
     def _client(self, simulation: Simulation, index: int, name: str) -> Client:
@@ -248,8 +260,22 @@ class _Builder:
             )
         return compute
 
-    def _server(self, simulation: Simulation, plan: ServerPlan) -> Server:
-        surroundings = self._surroundings(
-            simulation, plan.name, self.view_of(plan.name, self.neighbours[plan.name])
-        )
-        return plan.kind(plan.name, surroundings, self.scenario.protocol.settings, self.initial[0])
+    def _server(self, simulation: Simulation, number: int, plan: ServerPlan) -> ServerLife:
+        section, settings = self.scenario.server, self.scenario.protocol.settings
+        compute = None
+        if section is not None and section.samples:
+            owner, learning = len(self.names) + number, self.learning.settings[0]
+            device = Device(self.loop)
+            compute = DeviceCompute(
+                self.engine, learning, owner, device, section.cost_model(), self.initial[0]
+            )
+        membership = self.view_of(plan.name, self.neighbours[plan.name])
+        surroundings = replace(self._surroundings(simulation, plan.name, membership), compute=compute)
+        crashes = [] if section is None else section.crashes_of(number, len(self.plans))
+
+        def fresh() -> Server:
+            if compute is not None:
+                compute.forget()
+            return plan.kind(plan.name, surroundings, settings, self.initial[0])
+
+        return ServerLife(plan.name, fresh, membership, compute, crashes)

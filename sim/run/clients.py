@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.framework.learner import Learner
+from protocols.framework.learner import Coalition, Learner
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
 from sim.run.budget import Work
@@ -26,7 +26,7 @@ class Client:
 
     `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
     will need. `backup` is the model that it saved last, where it may come back with that. `mute`:
-    its weights() failed; `shows_only_its_model`: its evaluated() did.
+    its weights() failed; `shows_only_its_model`, `shows_no_coalition`: its evaluated() or coalition() did.
     """
 
     index: int
@@ -42,6 +42,7 @@ class Client:
     backup: Vector | None = None
     mute: bool = False
     shows_only_its_model: bool = False
+    shows_no_coalition: bool = False
 
     def newcomer(self) -> Learner:
         """A fresh learner that comes after the others."""
@@ -157,6 +158,29 @@ def weights_of(
         place = own_line(type(learner), of_error(error)) or defined(type(learner).weights)
         supervisor.record(learner, "weights", error, "go on", place)
         return {}
+
+
+def coalition_of(client: Client, clients: Container[str], supervisor: Supervisor) -> Coalition | None:
+    """A client's coalition, whose members are among `clients`; None if it is in none.
+
+    If it is none, that is recorded as a failure, and the client is not asked again, as with `weights_of`.
+    """
+    learner = client.learner
+    if learner is None or client.shows_no_coalition or type(learner).coalition is Learner.coalition:
+        return None
+    try:
+        found = learner.coalition()
+        if not isinstance(found, Coalition | None):
+            raise TypeError(f"coalition() must return a Coalition or None, not {type(found).__name__}")
+        strangers = [] if found is None else [member for member in found.members if member not in clients]
+        if strangers or (found is not None and client.name not in found.members):
+            raise ValueError(f"coalition() of {client.name} must name clients, itself among them")
+        return found
+    except Exception as error:
+        client.shows_no_coalition = True
+        place = own_line(type(learner), of_error(error)) or defined(type(learner).coalition)
+        supervisor.record(learner, "coalition", error, "go on", place)
+        return None
 
 
 def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, float | Scalar]:

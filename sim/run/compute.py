@@ -5,30 +5,34 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from protocols.framework import learner, vectors
+from protocols.framework.compute import Batch, Reduction, Samples
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
+from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
 from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.nodes import Factor
-from sim.learning.engine.operations import Gradient, Loss
+from sim.learning.engine.operations import Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.objectives import Objective
+from sim.learning.engine.sampler import BatchSampler, TrainJob
+from sim.learning.objectives import Objective, loss_of_each
 from sim.learning.schedules import Schedule
+from sim.run.draws import Draws
+from sim.run.taken import StepsTaken
 from sim.world.devices import CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
 FORWARD_SHARE = 1 / 3
 _new_job = tuple.__new__
-_STEPS_AT_ONCE = 20  # of training alone, per job
+Measure = TypeVar("Measure", bound=BatchOperation)
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,6 @@ class LearningSettings:
     augmentation: Augmentation | None = None
     views: int = 1
     schedule: Schedule | None = None
-
-
-@dataclass
-class _Steps:
-    """Training steps that followed each other, perhaps begun with a fresh optimizer.
-
-    At one learning rate, or at one each.
-    """
-
-    steps: int
-    learning_rate: float | tuple[float, ...]
-    fresh_optimizer: bool
 
 
 class DeviceCompute(learner.Compute):
@@ -89,25 +81,26 @@ class DeviceCompute(learner.Compute):
         self.device = device
         self.cost = cost
         self._initial = initial
-        self.samples = int(engine.data.train.counts[client])
-        if self.samples == 0:
-            raise ValueError(f"client {client} has no training samples")
-        self.batch_size = (
-            settings.batch_size
-            if settings.sampling == "replacement"
-            else min(settings.batch_size, self.samples)
+        self._draws = Draws(
+            engine,
+            client,
+            settings.batch_size,
+            settings.sampling,
+            settings.augmentation,
+            settings.views,
         )
+        self.samples, self.batch_size = self._draws.samples, self._draws.batch_size
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
+        self.learning_rate = settings.learning_rate
         self.kernel = engine.kernel(settings.architecture, settings.objective)
-        self._train = engine.training(self.kernel, settings.optimizer, self._sampler())
-        self._losses: dict[str, Loss] = {}
-        self._gradient = engine.intern(Gradient(self.kernel, self._sampler()))
-        self._keys = {purpose: engine.draw_key(client, purpose) for purpose in ("train", "gradient", "loss")}
-        self._batches_drawn = dict.fromkeys(self._keys, 0)  # batches drawn so far, by purpose
+        self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
+        self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] = {}
+        self._gradients = 0
+        self._samples_measured = 0  # in gradients, each view counted
         self._state: Vector | None = None
         self._steps_done = 0
-        self._taken: list[_Steps] = []
+        self._taken = StepsTaken(settings.optimizer)
         self._training_s: dict[int, float] = {}  # of jobs, by samples
         self._forward_s: dict[int, float] = {}
 
@@ -126,12 +119,12 @@ class DeviceCompute(learner.Compute):
     @property
     def training_steps(self) -> int:
         """Training steps so far, over all lives of the client."""
-        return self._batches_drawn["train"]
+        return self._draws.drawn["train"]
 
     @property
     def gradients(self) -> int:
         """Gradients so far, over all lives of the client; those of training steps do not count."""
-        return self._batches_drawn["gradient"]
+        return self._gradients
 
     @property
     def samples_per_step(self) -> int:
@@ -141,7 +134,7 @@ class DeviceCompute(learner.Compute):
     @property
     def samples_seen(self) -> int:
         """Samples of all training steps and gradients so far, each view counted."""
-        return (self.training_steps + self.gradients) * self.samples_per_step
+        return self.training_steps * self.samples_per_step + self._samples_measured
 
     @property
     def step_s(self) -> float:
@@ -161,22 +154,11 @@ class DeviceCompute(learner.Compute):
         The same batches, learning rates and optimizer, without pulls, one model throughout; None if no step
         was taken. Takes no virtual time.
         """
-        if not self._taken:
-            return None
-        params, state, drawn, done = engine.vector(self._initial.tensor()), None, 0, 0
-        kernel = engine.kernel(self.settings.architecture, self.settings.objective)
-        for taken in self._taken:
-            if taken.fresh_optimizer:
-                state, done = None, 0
-            for first in range(0, taken.steps, _STEPS_AT_ONCE):
-                steps = min(_STEPS_AT_ONCE, taken.steps - first)
-                rate = taken.learning_rate
-                rate = rate[first : first + steps] if isinstance(rate, tuple) else rate
-                job = TrainJob(self.client, self._keys["train"], drawn, steps, rate, done, ())
-                operation = engine.training(kernel, self.settings.optimizer, self._sampler())
-                params, state = engine.train(operation, params, job, state=state)
-                drawn, done = drawn + steps, done + steps
-        return params
+        settings, draws = self.settings, self._draws
+        kernel = engine.kernel(settings.architecture, settings.objective)
+        training = engine.training(kernel, settings.optimizer, draws.augmented)
+        start = engine.vector(self._initial.tensor())
+        return self._taken.again(engine, training, start, self.client, draws.keys["train"])
 
     async def train(
         self,
@@ -185,6 +167,8 @@ class DeviceCompute(learner.Compute):
         pulls: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
+        on: Samples = "batch",
+        weights: Any = None,
     ) -> vectors.Vector:
         steps = operator.index(steps)
         if steps < 1:
@@ -197,30 +181,98 @@ class DeviceCompute(learner.Compute):
         if pulls:
             strengths = tuple([_factor(strength) for strength, _ in pulls])
             anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        operation, of_samples = self._train, None
+        if weights is not None or on != "batch":
+            operation, of_samples = self._training(on, weights)
         await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
-        first = self._advance("train", steps)
-        rate = self._scheduled(first, steps) if learning_rate is None else learning_rate
-        self._note_taken(steps, rate)
+        first = self._draws.advance("train", steps)
+        rate: float | tuple[float, ...]
+        if learning_rate is not None:
+            rate = float(learning_rate)
+        elif (schedule := self.settings.schedule) is None:
+            rate = self.settings.learning_rate
+        else:
+            rate = self._scheduled(schedule, first, steps)
+        last = self._taken.last
+        if self._steps_done and rate == last.learning_rate and type(rate) is float:
+            last.steps += steps
+        else:
+            self._taken.add(steps, rate, self._steps_done == 0)
+        if isinstance(on, Batch):
+            return self._train_on(on, operation, start, steps, rate, strengths, anchors, of_samples)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
         job = _new_job(
-            TrainJob, (self.client, self._keys["train"], first, steps, rate, self._steps_done, strengths)
+            TrainJob,
+            (self.client, self._draws.keys["train"], first, steps, rate, self._steps_done, strengths),
         )
-        trained, self._state = self.engine.train(self._train, start, job, state=self._state, anchors=anchors)
+        trained, self._state = self.engine.train(
+            operation, start, job, state=self._state, anchors=anchors, weights=of_samples
+        )
         self._steps_done += steps
         return trained
 
-    async def gradient(self, at: vectors.Vector) -> vectors.Vector:
-        await self._take_time(self.batch_size)
-        job = SampleJob(self.client, self._keys["gradient"], self._advance("gradient", 1))
-        return self.engine.gradient(self._gradient, cast(Vector, at), job)
+    def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
+        """What trains on certain samples, and their weights. ValueError for samples that it cannot be."""
+        if on != "batch" and not isinstance(on, Batch):
+            raise ValueError(f'training is on "batch", or on a batch that batch() returned, not on {on!r}')
+        sampler = self._draws.sampler(on, training=True)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        return self.engine.training(self.kernel, self.settings.optimizer, sampler, weighted), of_samples
 
-    async def loss(self, of: vectors.Vector, on: str) -> vectors.Scalar:
-        operation = self._loss(on)
-        await self._take_time(operation.sampler.batch_size, training=False)
-        job = SampleJob(self.client, self._keys["loss"], self._advance("loss", 1) if on == "batch" else 0)
-        return self.engine.loss(operation, cast(Vector, of), job)
+    def _train_on(
+        self,
+        batch: Batch,
+        operation: Train,
+        params: Vector,
+        steps: int,
+        rate: float | tuple[float, ...],
+        strengths: tuple[Factor, ...],
+        anchors: list[Vector],
+        weights: Vector | None,
+    ) -> Vector:
+        """Every step on the same batch."""
+        key = self._draws.keys["batch"]
+        for step in range(steps):
+            own_rate = rate[step] if isinstance(rate, tuple) else rate
+            job = TrainJob(self.client, key, batch.number, 1, own_rate, self._steps_done, strengths)
+            params, self._state = self.engine.train(
+                operation, params, job, state=self._state, anchors=anchors, weights=weights
+            )
+            self._steps_done += 1
+        return params
+
+    async def gradient(
+        self, at: vectors.Vector, on: Samples = "batch", weights: Any = None
+    ) -> vectors.Vector:
+        sampler = self._draws.sampler(on, training=True)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        operation = self._operation(Gradient, on, sampler, weighted)
+        await self._take_time(sampler.batch_size)
+        self._gradients += 1
+        self._samples_measured += sampler.batch_size * sampler.views
+        return self.engine.gradient(operation, cast(Vector, at), self._draws.job("gradient", on), of_samples)
+
+    async def loss(
+        self, of: vectors.Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
+    ) -> vectors.Scalar | vectors.Vector:
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+        sampler = self._draws.sampler(on, training=False)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        if reduction == "none":
+            loss_of_each(self.settings.objective)
+        await self._take_time(sampler.batch_size, training=False)
+        job, params = self._draws.job("loss", on), cast(Vector, of)
+        if reduction == "none":
+            operation = self._operation(Losses, on, sampler, weighted)
+            return self.engine.losses(operation, params, job, of_samples)
+        mean = self.engine.loss(self._operation(Loss, on, sampler, weighted), params, job, of_samples)
+        return mean if reduction == "mean" else sampler.batch_size * mean
+
+    def batch(self) -> Batch:
+        return self._draws.batch()
 
     async def class_features(self, of: vectors.Vector) -> dict[int, vectors.Vector]:
         await self._take_time(self.samples, training=False)
@@ -301,55 +353,29 @@ class DeviceCompute(learner.Compute):
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
-    def _scheduled(self, first: int, steps: int) -> float | tuple[float, ...]:
+    def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
         """The learning rate of the steps from number `first` on: of all, or of each."""
-        rate, schedule = self.settings.learning_rate, self.settings.schedule
-        if schedule is None:
-            return rate
+        rate = self.settings.learning_rate
         if schedule.by_time:
             return rate * schedule.factor(self.device.now_s)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
         return rates[0] if len(set(rates)) == 1 else rates
 
-    def _note_taken(self, steps: int, learning_rate: float | tuple[float, ...]) -> None:
-        """Remember steps for `train_alone`; those of one kind that follow each other are one entry."""
-        fresh = self._steps_done == 0
-        last = self._taken[-1] if self._taken else None
-        varies = isinstance(learning_rate, tuple) or last is None or last.learning_rate != learning_rate
-        if last is None or varies or (fresh and self.settings.optimizer.slots):
-            self._taken.append(_Steps(steps, learning_rate, fresh))
-        else:  # without a state that was reset
-            last.steps += steps
-
-    def _advance(self, purpose: str, batches: int) -> int:
-        first = self._batches_drawn[purpose]
-        self._batches_drawn[purpose] = first + batches
-        return first
-
-    def _sampler(self) -> BatchSampler:
-        """Of what is trained on."""
-        settings = self.settings
-        train = self.engine.data.train
-        return BatchSampler(train, self.batch_size, settings.sampling, settings.augmentation, settings.views)
-
-    def _loss(self, on: str) -> Loss:
-        operation = self._losses.get(on)
+    def _operation(
+        self, kind: type[Measure], on: Samples, sampler: BatchSampler, weighted: Weighted
+    ) -> Measure:
+        key = (kind, "batch" if isinstance(on, Batch) else on, weighted)
+        operation = self._operations.get(key)
         if operation is None:
-            operation = self._losses[on] = self.engine.intern(Loss(self.kernel, self._loss_sampler(on)))
+            operation = self._operations[key] = self.engine.intern(kind(self.kernel, sampler, weighted))
+        assert isinstance(operation, kind)
         return operation
 
-    def _loss_sampler(self, on: str) -> BatchSampler:
-        if on == "batch":
-            return replace(self._sampler(), augmentation=None)
-        if on not in ("train", "validation"):
-            raise ValueError(f'a loss is taken on "batch", "train" or "validation", not {on!r}')
-        subset = self.engine.data.subset(on)
-        count = int(subset.counts[self.client])
-        if count == 0:
-            raise ValueError(
-                f"client {self.client} holds back no samples for validation; set data.validation_share"
-            )
-        return BatchSampler(subset, count, "all", views=self.settings.views)
+    def _weights(self, weights: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
+        if weights is None:
+            return None, None
+        loss_of_each(self.settings.objective)
+        return self._draws.weights(weights, on, sampler)
 
 
 def _positive(name: str, cost: float) -> float:

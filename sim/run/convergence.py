@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from sim.scenario.sections.run import Convergence
@@ -27,7 +28,14 @@ class Plateau:
         best = {}
         for client, value in measured.items():
             before = self._best.get(client)
-            better = before is None or self._sign * (value - before[0]) > self._rule.tolerance
-            best[client] = (value, time_s) if better or before is None else before
+            # Anything is better than a loss that is not a number.
+            if (
+                before is None
+                or math.isnan(before[0]) > math.isnan(value)
+                or self._sign * (value - before[0]) > self._rule.tolerance
+            ):
+                best[client] = (value, time_s)
+            else:
+                best[client] = before
         self._best = best
         return bool(best) and all(time_s - since_s >= self._rule.patience for _, since_s in best.values())

@@ -27,23 +27,32 @@ def metric_of(metric: str, model: str) -> str:
     return f"{metric}_of_{model}"
 
 
-def evaluated_models(client: Client, supervisor: Supervisor) -> Mapping[str, Ensemble]:
-    """What of a client is measured, the first before all; its model, if its `evaluated()` fails.
+def evaluated_models(
+    clients: Sequence[Client], supervisor: Supervisor
+) -> list[Mapping[str, Ensemble]] | None:
+    """What of each client is measured, the first before all; None if it is the one model of each.
 
-    Such a failure is recorded, and the client is not asked again; it goes on, since only the observer wants
-    to know.
+    It is, too, if its `evaluated()` fails. Such a failure is recorded, and the client is not asked again; it
+    goes on, since only the observer wants to know.
     """
-    learner, whole = client.learner, {_ONLY: ((1.0, client.params),)}
+    named = {client.index: models for client in clients if (models := _named(client, supervisor)) is not None}
+    if not named:
+        return None
+    return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
+
+
+def _named(client: Client, supervisor: Supervisor) -> Mapping[str, Ensemble] | None:
+    learner = client.learner
     assert learner is not None
     if type(learner).evaluated is Learner.evaluated or client.shows_only_its_model:
-        return whole
+        return None
     try:
         return _checked(learner.evaluated(), client.params)
     except Exception as error:
         client.shows_only_its_model = True
         place = own_line(type(learner), of_error(error)) or defined(type(learner).evaluated)
         supervisor.record(learner, "evaluated", error, "go on", place)
-        return whole
+        return None
 
 
 def _checked(models: object, params: Vector) -> dict[str, Ensemble]:

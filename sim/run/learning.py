@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
@@ -18,6 +19,7 @@ from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.run.compute import LearningSettings
 from sim.run.memory import require_room
+from sim.run.servers import owned, planned_servers
 from sim.scenario.protocol_checks import objective_of
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
@@ -25,12 +27,16 @@ from sim.scenario.sections.clients import FreshStart
 
 @dataclass(frozen=True)
 class Learning:
-    """The learning side of a run: data on the device, and each client's model and how it trains."""
+    """The learning side of a run: data on the device, each client's model and how it trains, the servers.
+
+    `data` holds the clients', and then what each server owns, if it owns any.
+    """
 
     dataset: Dataset
     data: ClientData
     clusters: tuple[int, ...] | None
     settings: tuple[LearningSettings, ...]
+    servers: tuple[ServerPlan, ...] = ()
 
     @property
     def kinds(self) -> dict[str, LearningSettings]:
@@ -62,86 +68,95 @@ def load_learning(
     partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
+    plans = planned_servers(scenario, partition.clusters)
+    own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     data = ClientData(
         (dataset.train_x.to(device), dataset.train_y.to(device)),
         (dataset.test_x.to(device), dataset.test_y.to(device)),
-        train_rows=partition.train,
-        validation_rows=validation,
-        test_rows=partition.test,
-        label_maps=partition.label_maps,
+        train_rows=own.train,
+        validation_rows=own.validation,
+        test_rows=own.test,
+        label_maps=own.label_maps,
     )
-    return Learning(dataset, data, partition.clusters, settings)
+    return Learning(dataset, data, partition.clusters, settings, plans)
 
 
 def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
     """How each client trains; those with the same model share one object."""
-    training, protocol = scenario.training, scenario.protocol
-    own_objective = objective_of(protocol.learner, protocol.settings)
-    objective, views = (
-        (OBJECTIVES[scenario.data.task], 1) if own_objective is None else (own_objective, own_objective.views)
-    )
-    augmentation = _augmentation(scenario, dataset)
-    optimizer = Optimizer(
-        training.optimizer,
-        training.momentum,
-        training.dampening,
-        training.nesterov,
-        training.weight_decay,
-        training.betas,
-        training.epsilon,
-        training.clip_norm,
-    )
-
-    model, shape, classes = scenario.model, dataset.input_shape, scenario.data.classes
+    model, shape = scenario.model, dataset.input_shape
+    parts = scenario.protocol.learner.parts
     require_fit(model, shape)
-
-    def settings(architecture: Architecture) -> LearningSettings:
-        return LearningSettings(
-            architecture,
-            objective,
-            classes,
-            optimizer,
-            training.learning_rate,
-            training.batch_size,
-            training.sampling,
-            augmentation,
-            views,
-            training.schedule,
-        )
-
-    parts = protocol.learner.parts
-    if not isinstance(model, Decoupled):
-        if parts is not None:
-            raise UserError(
-                f'model.name = "{model.name}": protocol.name = "{protocol.name}" exchanges parts of '
-                'models, for which it must be "decoupled"'
+    if isinstance(model, Decoupled):
+        each = _backbones(scenario, model, data_dir)
+        kinds = {
+            backbone: _trained(
+                scenario, dataset, model.architecture(shape, dataset.outputs, backbone, parts or ())
             )
-        common = settings(model.architecture(shape, classes))
-        if isinstance(model, OwnModel):
-            model.require_pure(common.architecture, objective, views, classes)
-        return (common,) * scenario.clients.count
-    each = _backbones(scenario, model, data_dir)
-    kinds = {
-        backbone: settings(model.architecture(shape, classes, backbone, parts or ()))
-        for backbone in dict.fromkeys(each)
-    }
-    if len(kinds) > 1 and not protocol.learner.heterogeneous:
+            for backbone in dict.fromkeys(each)
+        }
+        if len(kinds) > 1:
+            _require_heterogeneous(scenario, model)
+        return tuple([kinds[backbone] for backbone in each])
+    if parts is not None:
         raise UserError(
-            f'model.backbones = {list(model.backbones)}: protocol.name = "{protocol.name}" mixes whole '
+            f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
+            'models, for which it must be "decoupled"'
+        )
+    if isinstance(model, OwnModel):
+        own = model.architecture(shape, dataset.outputs, dataset.inputs)
+        common = _trained(scenario, dataset, own)
+        model.require_pure(own, common.objective, common.views, dataset)
+    else:
+        common = _trained(scenario, dataset, model.architecture(shape, dataset.outputs))
+    return (common,) * scenario.clients.count
+
+
+def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -> LearningSettings:
+    """How the clients with models of this architecture train."""
+    training, protocol = scenario.training, scenario.protocol
+    objective = objective_of(protocol.learner, protocol.settings)
+    return LearningSettings(
+        architecture,
+        OBJECTIVES[scenario.data.task] if objective is None else objective,
+        dataset.outputs,
+        Optimizer(
+            training.optimizer,
+            training.momentum,
+            training.dampening,
+            training.nesterov,
+            training.weight_decay,
+            training.betas,
+            training.epsilon,
+            training.clip_norm,
+        ),
+        training.learning_rate,
+        training.batch_size,
+        training.sampling,
+        _augmentation(scenario, dataset),
+        1 if objective is None else objective.views,
+        training.schedule,
+    )
+
+
+def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
+    """UserError unless models of different architectures can take part."""
+    backbones, newcomers = list(model.backbones), scenario.clients.newcomers
+    if not scenario.protocol.learner.heterogeneous:
+        raise UserError(
+            f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
             "models, so that all clients need the same backbone; name one"
         )
-    newcomers = scenario.clients.newcomers
-    if len(kinds) > 1 and not isinstance(newcomers, FreshStart):
+    if not isinstance(newcomers, FreshStart):
         raise UserError(
             f'clients.newcomers.kind = "{newcomers.kind}": takes over whole models, but model.backbones = '
-            f'{list(model.backbones)} makes them different; must be "fresh", or name one backbone'
+            f'{backbones} makes them different; must be "fresh", or name one backbone'
         )
-    return tuple([kinds[backbone] for backbone in each])
 
 
 def _backbones(scenario: Scenario, model: Decoupled, data_dir: Path | None) -> list[str]:
     """The backbone of each client."""
-    devices, count = scenario.devices.build(scenario.run.seed, data_dir), scenario.clients.count
+    count = scenario.clients.count
+    devices = scenario.devices.build(scenario.run.seed, data_dir, count)
     speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []
     return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
 

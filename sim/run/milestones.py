@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class Milestones:
     """Has a simulation evaluated every so many iterations, and stopped after the last, or with the budgets.
 
-    Who has finished, as its budget is spent, is waited for by nobody. `reported` is told of every iteration.
+    Who has finished, as its budget is spent, is waited for by nobody. `reported` is told of every iteration;
+    `may_be_due` says whether anything can ever come of it.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -27,6 +28,10 @@ class Milestones:
         self._next_evaluation = self._every or 0
         self._last_iteration = self._limit or 0
         self._laggard = 0  # number of the client that was last seen to hold up what is due
+
+    @property
+    def may_be_due(self) -> bool:
+        return bool(self._every or self._limit or self._has_budget)
 
     def reported(self, iterations: float) -> None:
         """A client has done so many, or has just finished."""

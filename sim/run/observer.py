@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
@@ -15,7 +16,7 @@ from sim.learning.metrics import METRICS
 from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
-from sim.run.clients import Client, Window, observed, weights_of, with_same_model
+from sim.run.clients import Client, Window, coalition_of, observed, weights_of, with_same_model
 from sim.run.convergence import Plateau
 from sim.run.divergence import Divergence
 from sim.run.evaluated import Ensemble, evaluated_models, metric_of, rows_of
@@ -39,9 +40,10 @@ class Observer:
         counts: Counts,
         supervisor: Supervisor,
         trace: Trace,
-        reported: Callable[[float], None],
+        reported: Callable[[float], None] | None,
     ) -> None:
-        """`reported` is told of the iterations that actors report; `trace` takes the checksums of models."""
+        """`reported`, if any, is told of the iterations that actors report; `trace` takes the checksums of
+        models."""
         self.metrics = Metrics()
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
@@ -67,10 +69,12 @@ class Observer:
         What is returned raises ValueError for a name that the observer itself uses.
         """
         window = self._windows.setdefault(actor, Window())  # of all its lives
+        reported = self._reported
 
         def observe(name: str, value: float) -> None:
             if name == "iterations":
-                self._reported(value)
+                if reported is not None:
+                    reported(value)
             elif name in _OWN_NAMES:
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
@@ -111,6 +115,7 @@ class Observer:
         if up:
             self._evaluate_models(now, up)
             self._record_graph(now, up)
+            self._record_coalitions(now, up)
         for actor, window in self._windows.items():
             for name, mean in window.drain():
                 self.metrics.add(now, actor, name, mean)
@@ -134,13 +139,18 @@ class Observer:
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            shown = [evaluated_models(client, self._supervisor) for client in clients]
-            measured = self._measured(clients, [next(iter(models.values())) for models in shown])
+            shown = evaluated_models(clients, self._supervisor)
+            if shown is None:
+                measured = self._measured(clients, rows)
+            else:
+                first = [next(iter(models.values())) for models in shown]
+                measured = self._measured(clients, *rows_of(self._engine, first))
             names = [client.name for client in clients]
             self.divergence.look(now, names, rows, measured, self._engine.data.test.counts[numbers] > 0)
             for name, values in measured.items():
                 self.metrics.add_all(now, names, name, values.tolist())
-            self._measure_by_name(now, clients, shown)
+            if shown is not None:
+                self._measure_by_name(now, clients, shown)
 
     def _measure_by_name(
         self, now: float, clients: Sequence[Client], shown: Sequence[Mapping[str, Ensemble]]
@@ -152,15 +162,17 @@ class Observer:
             pairs = zip(clients, shown, strict=True)
             having = [(client, models[model]) for client, models in pairs if model in models]
             owners = [client for client, _ in having]
-            measured = self._measured(owners, [ensemble for _, ensemble in having])
+            ensembles = [ensemble for _, ensemble in having]
+            measured = self._measured(owners, *rows_of(self._engine, ensembles))
             for name, values in measured.items():
                 self.metrics.add_all(
                     now, [client.name for client in owners], metric_of(name, model), values.tolist()
                 )
 
-    def _measured(self, clients: Sequence[Client], ensembles: Sequence[Ensemble]) -> dict[str, np.ndarray]:
-        """What is measured of one model of each client; all have the same architecture."""
-        rows, shares = rows_of(self._engine, ensembles)
+    def _measured(
+        self, clients: Sequence[Client], rows: Tensor, shares: Tensor | None = None
+    ) -> dict[str, np.ndarray]:
+        """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
         return measure_models(task, kernel, rows, self._engine.data.test, numbers, shares)
@@ -170,7 +182,15 @@ class Observer:
             for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
                 self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
 
+    def _record_coalitions(self, now: float, up: Sequence[Client]) -> None:
+        for client in up:
+            found = coalition_of(client, self.by_name, self._supervisor)
+            if found is not None:
+                members = [self.by_name[member].index for member in found.members]
+                self.metrics.coalition(now, client.index, members, found.since, found.losses)
+
     @property
     def measure(self) -> str:
-        """What a client's model is judged by: "accuracy", or "distance" to a quadratic's optimum."""
+        """What a client's model is judged by: "accuracy", the "loss" of a regression, or the "distance" to a
+        quadratic's optimum."""
         return METRICS[self._scenario.data.task][0].name

@@ -33,6 +33,7 @@ from sim.run.summary import summarise
 from sim.run.unawaited import noticed
 from sim.scenario.scenario import Protocol, Scenario
 from sim.scenario.sources import INSTALLED, PRODUCT, sources_of_file
+from sim.scenario.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -183,8 +184,11 @@ def verify(
         again = Path(folder)
         # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
         command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
-        if _is_unchanged(scenario.protocol):  # beside it is what it reads, not beside its copy
+        # Beside the user's files is what they read, not beside their copies.
+        if _is_unchanged(scenario.protocol):
             command += ["--set", f"protocol.name={scenario.protocol.name}"]
+        for user in filter(_is_unchanged, scenario.users_code):
+            command += ["--set", f"{user.key}={user.name}"]
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         code, errors = _output(command, _environment())
@@ -202,10 +206,10 @@ def verify(
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
 
 
-def _is_unchanged(protocol: Protocol) -> bool:
-    """Whether a protocol of a file is there as it was run."""
+def _is_unchanged(code: Protocol | UserCode) -> bool:
+    """Whether the user's code is from a file, which is there as it was run."""
     try:
-        return protocol.file is not None and sources_of_file(protocol.file) == protocol.sources
+        return code.file is not None and sources_of_file(code.file) == code.sources
     except OSError:
         return False
 

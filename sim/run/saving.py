@@ -91,26 +91,24 @@ def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:
         if protocol.file is not None:
             copy = f"{folder}/{protocol.file.name}:{protocol.label}"
             scenario = replace(scenario, protocol=replace(protocol, name=copy))
-    sources = dict.fromkeys(protocol.sources)
+    sources, copies = dict.fromkeys(protocol.sources), {}
     for user in scenario.users_code:
-        scenario = _with_copy(directory, scenario, user)
+        copies[user.key] = _copy(directory, user)
         sources |= dict.fromkeys(user.sources)
-    directory.write_scenario(to_toml(scenario))
+    directory.write_scenario(to_toml(scenario, copies))
     directory.write_provenance(provenance(tuple(sources), device))
 
 
-def _with_copy(directory: RunDirectory, scenario: Scenario, user: UserCode) -> Scenario:
-    """Write a copy of the user's code that a table names; the scenario that names it there."""
+def _copy(directory: RunDirectory, user: UserCode) -> str:
+    """Write a copy of the user's code that a table names; what the table is to say."""
     copied = tuple(source for source in user.sources if not source.is_ours)
     if not copied:
-        return scenario
-    table, _, key = user.key.partition(".")
+        return user.name
+    # Called after the table, whose last word may be the number of an item.
+    table = next(part for part in reversed(user.key.split(".")[:-1]) if not part.isdecimal())
     folder = f"{table}-{digest_of(copied)}"
     directory.write_code(folder, {source.name: source.content for source in copied})
-    if user.file is None:
-        return scenario
-    section = getattr(scenario, table).model_copy(update={key: f"{folder}/{user.file.name}:{user.label}"})
-    return replace(scenario, **{table: section})
+    return user.within(f"{folder}/")
 
 
 def _save(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], overwrite: bool) -> Saved:

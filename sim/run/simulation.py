@@ -8,14 +8,15 @@ from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
 from protocols.framework.learner import Learner, Server
-from protocols.membership.view import MembershipView
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
 from sim.run.clients import ChurnCounts, Client
 from sim.run.milestones import Milestones
 from sim.run.observer import Observer
+from sim.run.servers import ServerLife
 from sim.scenario.scenario import Scenario
+from sim.scenario.sections.server import ServerCrash
 from sim.world.churn import ChurnEvent, rejoins, schedule
 from sim.world.network import SimulatedNetwork
 
@@ -41,7 +42,7 @@ class Simulation:
         self.events = events
         self._rejoins = rejoins(events)
         self.clients: list[Client] = []
-        self.servers: list[Callable[[], Server]] = []
+        self.servers: list[ServerLife] = []
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
@@ -54,9 +55,10 @@ class Simulation:
             observe=self._supervised,
         )
         self._by_name: dict[str, Client] = {}
-        self._milestones = Milestones(self)
+        self._milestones = milestones = Milestones(self)
+        reported = milestones.reported if milestones.may_be_due else None
         self.observer = Observer(
-            scenario, loop, engine, network.counts, self.supervisor, self.trace, self._milestones.reported
+            scenario, loop, engine, network.counts, self.supervisor, self.trace, reported
         )
         network.observe = self.trace.message
 
@@ -84,8 +86,10 @@ class Simulation:
         self.loop.shutdown()
 
     def _begin(self) -> None:
-        for make in self.servers:
-            self._start_server(self.supervisor.start(make))
+        for server in self.servers:
+            server.membership.start(self._start_server(server).tell)
+            for crash in server.crashes:
+                self.loop.call_at(crash.at, self._crash_server, server, crash)
         for client in self.clients:
             if client.up_at_start:
                 self._start(client, client.fresh, "start")
@@ -101,11 +105,51 @@ class Simulation:
             {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
         )
 
-    def _start_server(self, actor: Actor) -> None:
-        assert isinstance(actor, Server)
-        membership = actor.membership
-        assert isinstance(membership, MembershipView)
-        membership.start(actor.tell)
+    # --- the servers' lives ---------------------------------------------------------------------------------
+
+    def _start_server(self, server: ServerLife) -> Server:
+        """Start its actor: the one that it was, or a new one."""
+        makers = [server.fresh, server.make]  # the last one once, then always the first
+
+        def factory() -> Server:
+            server.actor = (makers.pop() if len(makers) > 1 else makers[0])()
+            return server.actor
+
+        server.up = True
+        server.set_device(up=True)
+        self.supervisor.start(factory)
+        assert server.actor is not None
+        return server.actor
+
+    def _crash_server(self, server: ServerLife, crash: ServerCrash) -> None:
+        if crash.back is not None:
+            self.loop.call_at(crash.back, self._server_returns, server, crash.state)
+        if server.up:
+            self._server_goes_down(server, "crash")
+        self.supervisor.kill(server.name)  # also one that had failed and was about to be restarted
+        server.set_device(up=False)
+        if crash.back is None or crash.state == "fresh":
+            server.actor = server.membership.on_change = None
+
+    def _server_goes_down(self, server: ServerLife, event: str) -> None:
+        server.up = False
+        server.membership.crash()
+        self.trace.lifecycle(self.loop.time(), server.name, event)
+
+    def _server_returns(self, server: ServerLife, state: str) -> None:
+        self.trace.lifecycle(self.loop.time(), server.name, "rejoin", state)
+        server.membership.join(self._start_server(server).tell)
+
+    def _server_supervised(self, server: ServerLife, event: str) -> None:
+        if event == "failed":
+            self._server_goes_down(server, "failed")
+            self.loop.call_soon(server.set_device, False)
+        elif event == "restarted":
+            assert server.actor is not None
+            server.up = True
+            server.set_device(up=True)
+            self.trace.lifecycle(self.loop.time(), server.name, "restarted")
+            server.membership.join(server.actor.tell)
 
     # --- the clients' lives ---------------------------------------------------------------------------------
 
@@ -212,10 +256,9 @@ class Simulation:
         """The supervisor's notes; only an actor's own failure, and its restart, are news."""
         client = self._by_name.get(name)
         if client is None:
-            if event in ("failed", "restarted"):
-                self.trace.lifecycle(time_s, name, event)
-            if event == "restarted":
-                self._start_server(self.supervisor.running[name])
+            for server in self.servers:
+                if server.name == name:
+                    self._server_supervised(server, event)
             return
         if event == "failed":
             self.churn.failed += 1
@@ -260,7 +303,7 @@ class Simulation:
         return min([client.iterations for client in self.clients_up if not client.finished], default=None)
 
     def device_seconds(self) -> Mapping[str, float]:
-        """Virtual seconds of all devices, by what they did."""
+        """Virtual seconds of all clients' devices, by what they did."""
         devices = [client.device for client in self.clients]
         return {
             "busy": sum(device.busy_s for device in devices),
@@ -269,9 +312,9 @@ class Simulation:
         }
 
     def intervals(self) -> list[tuple[str, float, float, str]]:
-        """What each device did: (client, start, end, "busy" or "down"), in seconds."""
+        """What each device did, those of servers last: (actor, start, end, "busy" or "down"), in seconds."""
+        devices = [(client.name, client.device) for client in self.clients]
+        devices += [(each.name, each.compute.device) for each in self.servers if each.compute is not None]
         return [
-            (client.name, start, end, state)
-            for client in self.clients
-            for start, end, state in client.device.intervals()
+            (name, start, end, state) for name, device in devices for start, end, state in device.intervals()
         ]

@@ -97,11 +97,39 @@ def _of_the_models(
         "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
         "graph": _graph(simulation),
+        "coalitions": _coalitions(simulation),
     }
     if not is_accuracy:
         mean = float(np.mean(list(finite.values()))) if finite else None
-        found["distance"] = {"mean": mean, "clients": len(finite)}
+        found[observer.measure] = {"mean": mean, "clients": len(finite)}
     return found
+
+
+def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
+    """Of those that are up at the end: who is with whom, who benefits from whom, and at which losses.
+
+    None for methods that form no coalitions.
+    """
+    metrics = simulation.observer.metrics
+    names = [client.name for client in simulation.clients]
+    up = [client.index for client in simulation.clients_up]
+    found = {client: row for client, row in metrics.coalitions().items() if client in up}
+    if not found:
+        return None
+    helpers: dict[int, list[int]] = {client: [] for client in found}
+    for (client, helper), weight in sorted(metrics.weights().items()):
+        if weight > 0 and client in helpers:
+            helpers[client].append(helper)
+    numbers = sorted({row["coalition"] for row in found.values()})
+    members = [[client for client in sorted(found) if found[client]["coalition"] == k] for k in numbers]
+    return {
+        "members": [[names[client] for client in coalition] for coalition in members],
+        "benefit_graph": {names[client]: [names[helper] for helper in helpers[client]] for client in helpers},
+        "losses": {
+            names[client]: {name: row[name] for name in ("alone", "full", "equilibrium")}
+            for client, row in sorted(found.items())
+        },
+    }
 
 
 def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, float | None]] | None:

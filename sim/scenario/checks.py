@@ -78,6 +78,8 @@ def _client_numbers(sections: Sections) -> Iterator[SettingError]:
         mentioned.append((f"devices.class.{i}.clients", kind.clients))
     for i, slowdown in enumerate(sections.devices.slowdown):
         mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
+    for i, own in enumerate(sections.devices.slow_times):
+        mentioned.append((f"devices.slow_times.{i}.clients", own.clients))
     for key in ("transient", "periodic", "measured"):
         if (slow_times := getattr(sections.devices, key)) is not None:
             mentioned.append((f"devices.{key}.clients", slow_times.clients))
@@ -111,6 +113,8 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
         f"devices.slowdown.{i}.start": slow.start for i, slow in enumerate(sections.devices.slowdown)
     }
     starts_s |= {f"churn.{i}.at": entry.at for i, entry in enumerate(sections.churn)}
+    crashes = () if sections.server is None else sections.server.crash
+    starts_s |= {f"server.crash.{i}.at": crash.at for i, crash in enumerate(crashes)}
     for key, start_s in starts_s.items():
         if (duration_s := sections.run.duration) is not None and start_s >= duration_s:
             problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"

@@ -6,12 +6,18 @@ What editors complete they look for outside of ``then``: the keys of all kinds s
 meanings only.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.scenario.schema import Schema, resolve
+from sim.settings.own import USERS_CODE
+
+Choice = tuple[Schema, Schema]
+"""What a table's kind, or name, is, and what the table is then."""
 
 _NULL: Schema = {"type": "null"}  # which TOML does not have
+_OURS = ("discriminator", "x-own", "x-named")  # no keywords of JSON Schema
 
 
 def for_editors(schema: Schema) -> dict[str, Any]:
@@ -20,15 +26,23 @@ def for_editors(schema: Schema) -> dict[str, Any]:
     custom, protocols = _protocols(definitions["ProtocolChoice"])
     definitions = {name: table for name, table in definitions.items() if name != "ProtocolChoice"}
     converted = {name: _converted(table, definitions) for name, table in definitions.items()}
-    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, custom)
+    converted["ProtocolChoice"] = _by_name("name", protocols, definitions, [(custom, {})])
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
-    return {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"} | root | {"$defs": converted}
+    head = {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"}
+    return head | root | {"$defs": _used(converted, root)}
 
 
-def _protocols(choice: Schema) -> tuple[Schema, list[tuple[list[str], Schema]]]:
+def _used(definitions: Schema, root: Schema) -> Schema:
+    """The definitions that something refers to; what all tables of one's own have in common is shown only."""
+    text = json.dumps([root, definitions])
+    kept = {name: table for name, table in definitions.items() if f'"#/$defs/{name}"' in text}
+    return kept if len(kept) == len(definitions) else _used(kept, root)
+
+
+def _protocols(choice: Schema) -> tuple[Schema, list[Choice]]:
     """What the name of a protocol of one's own looks like, and our protocols by name."""
     *ours, custom = choice["anyOf"]
-    return custom["properties"]["name"], [([table["title"]], table) for table in ours]
+    return custom["properties"]["name"], [({"enum": [table["title"]]}, table) for table in ours]
 
 
 def _converted(schema: Any, definitions: Schema) -> Any:
@@ -40,12 +54,12 @@ def _converted(schema: Any, definitions: Schema) -> Any:
     rest = {
         key: _converted(value, definitions)
         for key, value in schema.items()
-        if key not in ("anyOf", "oneOf", "discriminator") and (key, value) != ("default", None)
+        if key not in ("anyOf", "oneOf", *_OURS) and (key, value) != ("default", None)
     }
     if schema.get("additionalProperties") is False:
         rest["additionalProperties"] = _no_key(schema.get("properties", {}))
-    if "discriminator" in schema:
-        rest |= _by_kind(schema["discriminator"], definitions)
+    if "discriminator" in schema or "x-own" in schema:
+        rest |= _by_kind(schema, definitions)
     if "anyOf" in schema:
         rest |= _any_of([option for option in schema["anyOf"] if option != _NULL], definitions)
     return rest
@@ -82,34 +96,38 @@ def _tables(option: Schema, definitions: Schema) -> list[Schema]:
     ]
 
 
-def _by_kind(discriminator: Schema, definitions: Schema) -> dict[str, Any]:
+def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
+    """A table in several kinds, or of code of the user's own."""
+    discriminator = schema.get("discriminator", {"propertyName": "kind", "mapping": {}})
     tags: dict[str, list[str]] = {}
     for tag, reference in discriminator["mapping"].items():
         tags.setdefault(reference, []).append(tag)
-    tables: list[tuple[list[str], Schema]] = [
-        (names, {"$ref": reference}) for reference, names in tags.items()
-    ]
-    return _by_name(discriminator["propertyName"], tables, definitions)
+    tables: list[Choice] = [({"enum": names}, {"$ref": reference}) for reference, names in tags.items()]
+    others: list[Choice] = []
+    if "x-own" in schema:
+        # Those that are known by name first; the keys of any other are known when it is loaded.
+        tables += [({"pattern": named["pattern"]}, named["table"]) for named in schema.get("x-named", ())]
+        others = [({"pattern": USERS_CODE}, schema["x-own"])]
+    return _by_name(discriminator["propertyName"], tables, definitions, others)
 
 
 def _by_name(
-    key: str, tables: Sequence[tuple[list[str], Schema]], definitions: Schema, other: Schema | None = None
+    key: str, tables: Sequence[Choice], definitions: Schema, others: Sequence[Choice] = ()
 ) -> dict[str, Any]:
-    """A table whose `key` says which of these it is; `other`: what else the key may be, with any content."""
-    choice: Schema = {"enum": [tag for tags, _ in tables for tag in tags]}
-    meanings = _meanings([resolve(table, definitions) for _, table in tables])
-    return {
+    """A table whose `key` says which of these it is; of `others`, which may hold anything, keys are shown."""
+    known: list[Schema] = [{"enum": [tag for choice, _ in tables for tag in choice.get("enum", ())]}]
+    choices = [choice for choice in known if choice["enum"]] + [choice for choice, _ in others]
+    meanings = _meanings([resolve(table, definitions) for _, table in (*tables, *others)])
+    table = {
         "type": "object",
         "required": [key],
-        "properties": meanings | {key: choice if other is None else {"anyOf": [choice, other]}},
-        "allOf": [
-            {
-                "if": {"properties": {key: {"enum": tags}}, "required": [key]},
-                "then": _converted(table, definitions),
-            }
-            for tags, table in tables
-        ],
+        "properties": meanings | {key: choices[0] if len(choices) == 1 else {"anyOf": choices}},
     }
+    contents = [
+        {"if": {"properties": {key: choice}, "required": [key]}, "then": _converted(each, definitions)}
+        for choice, each in tables
+    ]
+    return table | ({"allOf": contents} if contents else {})
 
 
 def _meanings(tables: Sequence[Schema]) -> dict[str, Schema]:

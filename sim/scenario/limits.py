@@ -15,6 +15,7 @@ from sim.scenario.sections import Sections
 from sim.world.churn_processes import PoissonChurn
 from sim.world.distributions import RandomQuantity
 from sim.world.loss import BurstyLoss
+from sim.world.own import OwnQuantity
 
 # A long run may be meant to be interrupted, so that these are generous.
 _STEPS_MAX = 10**12  # training steps of all clients: at a microsecond each, twelve days
@@ -50,9 +51,9 @@ def _run_s(sections: Sections) -> float | None:
     return min(filter(None, (run.duration, budget_s, *by_steps)), default=None)
 
 
-def _typical(times: RandomQuantity | None) -> float | None:
-    """A time that is typical of what is drawn; None for None."""
-    return None if times is None else times.typical
+def _typical(times: RandomQuantity | OwnQuantity | None) -> float | None:
+    """A time that is typical of what is drawn; None where a function of the user's own says it, or nobody."""
+    return times.typical if isinstance(times, RandomQuantity) else None
 
 
 def _refusal(key: str, every_s: float, count: float, of_what: str, most: int) -> SettingError:

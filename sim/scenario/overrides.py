@@ -46,6 +46,7 @@ def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str])
     gone: list[Key] = [("protocol", key) for key in raw["protocol"] if key not in known]
     if not _has_servers(learner):
         gone += _about_servers(raw["network"])
+        gone += [("server",)] if "server" in raw else []
     kept = [key for key in gone if any(overlap(".".join(key), other) for other in stated)]
     gone = [key for key in gone if key not in kept]
     _take_away(raw, [(key, "") for key in gone])

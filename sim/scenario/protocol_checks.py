@@ -1,7 +1,7 @@
 """What is wrong with a protocol's class, in words that point at its author's own lines."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from protocols.framework.objectives import Objective
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
-_CALLED = ("heard", "peer_changed", "finish_iteration", "weights", "objective", "requirements", "servers")
+_CALLED = (
+    "heard", "peer_changed", "finish_iteration", "weights", "coalition", "objective", "requirements",
+    "servers",
+)  # fmt: skip
 
 
 def require_sound(kind: "type[Learner]") -> None:
@@ -71,14 +74,24 @@ def requirements_of(kind: "type[Learner]", settings: ProtocolSettings) -> "list[
     return list(found)
 
 
-def server_plans(kind: "type[Learner]", plans: Any) -> "list[ServerPlan]":
-    """The servers that a protocol named. Raises UserError for what are none."""
+def server_plans(kind: "type[Learner]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
+    """The servers that a protocol named for these clients. Raises UserError for what are none."""
     from protocols.framework.learner import ServerPlan
 
     if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
         shown = f"{plans!r:.60}"
         where = defined(kind.servers)
         raise UserError(f"{where}: {kind.__name__}.servers() must return a list of ServerPlan, not {shown}")
+    servers = [plan.name for plan in plans]
+    problems = [f"two actors are called {name}" for name in servers if [*servers, *clients].count(name) > 1]
+    for plan in plans:
+        problems += [
+            f"{plan.name} serves {name}, which is no client" for name in {*plan.clients} - {*clients}
+        ]
+        others = {*servers} - {plan.name}
+        problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
+    if problems:
+        raise UserError(f"{defined(kind.servers)}: {kind.__name__}.servers(): {min(problems)}")
     return list(plans)
 
 

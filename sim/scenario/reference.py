@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE
 from protocols.framework.settings import Settings
-from sim.scenario.schema import Schema, allowed_values, kinds, resolve, scenario_schema, tables
+from sim.scenario.schema import Schema, allowed_values, kinds, own_table, resolve, scenario_schema, tables
 
 _HEAD = """\
 # Scenario files: every section and key
@@ -33,6 +33,7 @@ def reference(protocols: Mapping[str, type[Settings]]) -> str:
     parts = [
         _HEAD + "".join(f"| {quantity.name} | {', '.join(quantity.units)} |\n" for quantity in _QUANTITIES)
     ]
+    said: set[tuple[str, ...]] = set()
     for name, section in schema["properties"].items():
         title = f"[[{name}]]" if section.get("type") == "array" else f"[{name}]"
         needed = "" if name in schema["required"] else " (optional)"
@@ -40,12 +41,12 @@ def reference(protocols: Mapping[str, type[Settings]]) -> str:
         if name == "protocol":
             parts += _protocols(resolve(section, definitions), definitions)
         else:
-            parts += _described(name, section, definitions)
+            parts += _described(name, section, definitions, said)
     return "\n".join(parts)
 
 
-def _described(key: str, schema: Schema, definitions: Schema) -> Iterator[str]:
-    """The tables that the value of `key` may be, then those inside them."""
+def _described(key: str, schema: Schema, definitions: Schema, said: set[tuple[str, ...]]) -> Iterator[str]:
+    """The tables that the value of `key` may be, then those inside them, but for what was `said` already."""
     several = kinds(schema, definitions)
     if several:
         discriminator = "kind" if "kind" in next(iter(several.values()))["properties"] else "name"
@@ -57,19 +58,32 @@ def _described(key: str, schema: Schema, definitions: Schema) -> Iterator[str]:
             for tag in tags:
                 stated, meaning = f'`{discriminator} = "{tag}"`', several[tag]["description"]
                 yield f"**`{key}`** with {stated}: {meaning}\n"
-            yield from _keys(key, several[tags[0]], definitions, leave_out=discriminator)
+            yield from _keys(key, several[tags[0]], definitions, said, leave_out=discriminator)
+    own = own_table(schema)
+    if own is not None:
+        chosen_by = "kind" if "kind" in own["properties"] else "name"
+        meaning = " ".join(own["description"].split())
+        yield f'**`{key}`** with `{chosen_by} = "my_file.py:name"`: {meaning}\n'
+        yield from _keys(key, own, definitions, said, leave_out=chosen_by)
     for table in tables(schema, definitions):
         yield f"{table['description']}\n" if "." not in key else f"**`{key}`**: {table['description']}\n"
-        yield from _keys(key, table, definitions)
+        yield from _keys(key, table, definitions, said)
 
 
-def _keys(key: str, table: Schema, definitions: Schema, leave_out: str = "") -> Iterator[str]:
+def _keys(
+    key: str, table: Schema, definitions: Schema, said: set[tuple[str, ...]], leave_out: str = ""
+) -> Iterator[str]:
     properties = {name: schema for name, schema in table["properties"].items() if name != leave_out}
     if properties:
         required = table.get("required", ())
         yield _table(properties, required, definitions)
     for name, schema in properties.items():
-        yield from _described(f"{key}.{name}", schema, definitions)
+        inside = tuple(_described(f"{key}.{name}", schema, definitions, said))
+        if inside and inside in said:
+            yield f"**`{key}.{name}`**: as above.\n"
+            continue
+        said.add(inside)
+        yield from inside
 
 
 def _table(properties: Mapping[str, Schema], required: Any, definitions: Schema) -> str:

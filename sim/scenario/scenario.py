@@ -4,11 +4,13 @@ A scenario is TOML. Refused input raises UserError, whose lines name file, key, 
 """
 
 import hashlib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import tomli_w
@@ -23,6 +25,7 @@ from sim.scenario.checks import misfits, unmet
 from sim.scenario.limits import limits
 from sim.scenario.overrides import apply, fit_to, overlap
 from sim.scenario.own_sections import section_of, users_of
+from sim.scenario.places import put, replaced, value_at
 from sim.scenario.protocol_loader import find_protocol
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario.refusals import as_written, one_line, problems, refused, show
@@ -33,6 +36,7 @@ from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
+from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
 from sim.scenario.sources import Source, digest_of, sources_of
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
 _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
+_SAMPLES = ("data.file", "data.test_file", "data.partition.path")
+"""Files of samples, and of whose they are."""
 _Model = TypeVar("_Model", bound=Settings)
 
 
@@ -96,6 +102,7 @@ class Scenario:
     churn_process: tuple[ChurnProcess, ...]
     engine: EngineSection
     supervision: Supervision
+    server: ServerSection | None = None
     users_code: tuple[UserCode, ...] = field(default=(), compare=False)
     """What other tables than the protocol's name of the user's own code."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
@@ -143,12 +150,11 @@ def load_scenario(
     typed = _table(raw, "protocol").get("name")
     renamed = typed != named
     _fill_in(raw, path)
-    users, made = _made_of_users_code(raw, path, stated, code)
-    sections = _validated(Sections, raw | made, path, stated)
+    users, sections = _sections(raw, path, stated, code)
     with errors_about(path):
         learner = find_protocol(sections.protocol.name, path.parent, code=code)
     if renamed and (gone := fit_to(learner, raw, stated)):
-        sections = _validated(Sections, raw | made, path, stated)
+        users, sections = _sections(raw, path, stated, code)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
     options = {key: value for key, value in raw["protocol"].items() if key != "name"}
     settings = _validated(learner.Settings, options, path, stated, "protocol")
@@ -165,27 +171,45 @@ def load_scenario(
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
 
-def to_toml(scenario: Scenario) -> str:
-    """The scenario with every setting stated, defaults included; loads to an equal scenario."""
+def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The scenario with every setting stated, defaults included; loads to an equal scenario.
+
+    instead: what some keys are to say, such as the copy of the user's code that a table names.
+    """
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
-    return f"{comment}{tomli_w.dumps(_resolved(scenario))}"
+    contents = _resolved(scenario)
+    for key, value in instead.items():
+        put(contents, key, value)
+    return f"{comment}{tomli_w.dumps(contents)}"
 
 
 def digest(scenario: Scenario) -> str:
-    """Eight hexadecimal digits that change with any setting, and with the protocol's source.
+    """Eight hexadecimal digits that change with any setting, the user's code, and their data files' content.
 
-    They don't change with the comment, nor with the folder that the protocol's file lies in.
+    They don't change with the comment, nor with the folders that these files lie in.
     """
     contents, protocol = _resolved(scenario), scenario.protocol
     if protocol.file is not None:
         contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
     for user in scenario.users_code:
-        table, _, key = user.key.partition(".")
-        if user.file is not None:
-            contents[table][key] = f"{user.file.name}:{user.label}"
+        put(contents, user.key, user.within(""))
+    for place in _SAMPLES:
+        if isinstance(file := value_at(contents, place), str) and os.path.isabs(file):
+            put(contents, place, _content(Path(file)))
     code = [protocol.sources, *[user.sources for user in scenario.users_code]]
     text = "\0".join([tomli_w.dumps(contents), *map(digest_of, code)])
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _content(path: Path) -> str:
+    """A file's name and what is in it, of which results are; its path where it cannot be read."""
+    if not os.path.isfile(path):
+        return str(path)
+    try:
+        with path.open("rb") as file:
+            return f"{path.name} {hashlib.file_digest(file, 'blake2b').hexdigest()}"
+    except OSError:
+        return str(path)
 
 
 def _contents(path: Path, text: str) -> dict[str, Any]:
@@ -216,19 +240,27 @@ def _fill_in(raw: dict[str, Any], path: Path) -> None:
     for table in (topology, measured, *latencies):
         if isinstance(table.get("file"), str):
             table["file"] = str(find_file(table["file"], path.parent))
+    for place in _SAMPLES:
+        if isinstance(file := value_at(raw, place), str):
+            found = find_file(file, path.parent)
+            if os.path.exists(found):  # else it is looked for in the data folder
+                put(raw, place, str(found))
 
 
-def _made_of_users_code(
+def _sections(
     raw: dict[str, Any], path: Path, stated: Mapping[str, str], code: bool
-) -> tuple[tuple[UserCode, ...], dict[str, Settings]]:
-    """What tables name of the user's own code, and the sections of these tables."""
-    users, made = [], {}
+) -> tuple[tuple[UserCode, ...], Sections]:
+    """What tables name of the user's own code, and all sections, those tables' among them."""
     with errors_about(path):
-        for door, user in users_of(raw, path.parent, code=code):
-            raw[door.table][door.key] = user.name
-            made[door.table] = _validated(section_of(door, user), raw[door.table], path, stated, door.table)
-            users.append(user)
-    return tuple(users), made
+        users = [*users_of(raw, path.parent, code=code)]
+        contents = raw
+        # What lies inside of another such table goes first.
+        for door, user in sorted(users, key=lambda item: -item[1].key.count(".")):
+            place = user.key.removesuffix(f".{door.key}")
+            table = value_at(contents, place)
+            made = _validated(section_of(door, user), table, path, stated, *place.split("."))
+            contents = replaced(contents, place, made)
+    return tuple([user for _, user in users]), _validated(Sections, contents, path, stated)
 
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:
@@ -273,7 +305,7 @@ def _resolved(scenario: Scenario) -> dict[str, Any]:
         part = getattr(scenario, section)
         if isinstance(part, Protocol):
             contents[section] = {"name": part.name} | _dump(part.settings)
-        else:
+        elif part is not None:
             contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
     return {section: part for section, part in contents.items() if part != []}
 

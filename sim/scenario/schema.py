@@ -1,6 +1,8 @@
 """The JSON Schema of scenario files, so that editors complete them, and its contents in words."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -11,8 +13,20 @@ from sim.scenario.sections import Sections
 Schema = Mapping[str, Any]
 
 
-def scenario_schema(protocols: Mapping[str, type[Settings]]) -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a scenario file, with the settings of these protocols, by name."""
+@dataclass(frozen=True)
+class OwnTable:
+    """A section of the user's own code. place: where it may stand, "*" for any item of a list."""
+
+    place: str
+    name: str
+    section: type[Settings]
+
+
+def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTable] = ()) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a scenario file.
+
+    With the settings of these protocols, by name, and the tables of the user's own code.
+    """
     references, schema = models_json_schema(
         [(Sections, "validation"), *((settings, "validation") for settings in protocols.values())]
     )
@@ -38,11 +52,43 @@ def scenario_schema(protocols: Mapping[str, type[Settings]]) -> dict[str, Any]:
     }
     for name in used_by_choices_only:
         del definitions[name]
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **definitions.pop("Sections"),
-        "$defs": definitions,
-    }
+    root = definitions.pop("Sections")
+    for table in own:
+        named = {"pattern": _ending_in(table.name), "table": _section_schema(table, definitions)}
+        for node in _nodes(root, table.place.split("."), definitions):
+            node.setdefault("x-named", []).append(named)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
+
+
+def _ending_in(name: str) -> str:
+    """What matches the user's code by whatever path a scenario names its file."""
+    place, _, label = name.rpartition(":")
+    return f"(^|/){re.escape(place.rpartition('/')[2])}:{label}$"
+
+
+def _section_schema(table: OwnTable, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a section; those that it needs are added to the definitions."""
+    schema = table.section.model_json_schema()
+    definitions.update(schema.pop("$defs", {}))
+    for key, value in schema["properties"].items():
+        if value.get("const") == table.name:  # a file may name it by another path
+            schema["properties"][key] = {"pattern": _ending_in(table.name)}
+    return schema
+
+
+def _nodes(node: dict[str, Any], parts: Sequence[str], definitions: Schema) -> Iterator[dict[str, Any]]:
+    """What says what stands at a place, and may be a table of the user's own."""
+    options = [node, *node.get("anyOf", ())]
+    if not parts:
+        yield from [option for option in options if "x-own" in option]
+        return
+    for option in options:
+        if parts[0] == "*" and "items" in option:
+            yield from _nodes(option["items"], parts[1:], definitions)
+        tables = option.get("discriminator", {}).get("mapping", {}).values() or [option.get("$ref")]
+        for table in [resolve({"$ref": each}, definitions) for each in tables if each] or [option]:
+            if parts[0] in table.get("properties", {}):
+                yield from _nodes(table["properties"][parts[0]], parts[1:], definitions)
 
 
 def _definition(reference: Schema) -> str:
@@ -65,6 +111,14 @@ def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
     return {}
 
 
+def own_table(schema: Schema) -> Schema | None:
+    """What tables of the user's own code have at a key; None where there is none."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "x-own" in option:
+            return option["x-own"]
+    return None
+
+
 def tables(schema: Schema, definitions: Schema) -> Iterator[Schema]:
     """The tables (of one kind only) that a key's value is, may be, or is a list of."""
     for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
@@ -85,7 +139,10 @@ def allowed_values(schema: Schema, definitions: Schema) -> str:
         return f"a table with the keys {', '.join(resolve(schema, definitions)['properties'])}"
     if "discriminator" in schema:
         key, mapping = schema["discriminator"]["propertyName"], schema["discriminator"]["mapping"]
-        return f"a table whose {key} is one of {', '.join(map(_quoted, mapping))}"
+        own = ', or names code of your own, "my_file.py:name"' if "x-own" in schema else ""
+        return f"a table whose {key} is one of {', '.join(map(_quoted, mapping))}{own}"
+    if "x-own" in schema:
+        return 'a table whose kind names code of your own, "my_file.py:name"'
     if "anyOf" in schema:
         options = [option for option in schema["anyOf"] if option.get("type") != "null"]
         return ", or ".join(allowed_values(option, definitions) for option in options)

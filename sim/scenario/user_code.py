@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from sim.errors import UserError
 from sim.scenario.protocol_modules import load_file
@@ -20,9 +20,9 @@ from sim.scenario.sources import Source, sources_of, sources_of_file
 class UserCode:
     """Something of the user's own that the key of a scenario names.
 
-    key: such as "model.name". name: as the resolved scenario states it, a file's path absolute. found: the
-    class or function. file: the file that the name names; None for a package. sources: the files that it
-    consists of, as they were when it was loaded.
+    key: such as "model.name" or "churn_process.0.kind". name: as the resolved scenario states it, a file's
+    path absolute. found: the class or function. file: the file that the name names; None for a package.
+    sources: the files that it consists of, as they were when it was loaded.
     """
 
     key: str
@@ -36,10 +36,22 @@ class UserCode:
         """The part behind the colon."""
         return self.name.rpartition(":")[2]
 
+    @property
+    def stated(self) -> str:
+        """What the resolved scenario says."""
+        return f'{self.key} = "{self.name}"'
 
-def is_users(name: object) -> bool:
+    def within(self, folder: str) -> str:
+        """Its name if its file lay in that folder; that of a package is the same everywhere."""
+        return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"
+
+
+def is_users(name: object) -> TypeGuard[str]:
     """Whether a name in a scenario is one of the user's code."""
-    return isinstance(name, str) and all(part for part in name.rpartition(":"))
+    if not isinstance(name, str):
+        return False
+    place, _, label = name.rpartition(":")
+    return bool(place) and label.isidentifier()
 
 
 def load_users(key: str, name: str, folder: Path | None, *, code: bool, instead: str) -> UserCode:

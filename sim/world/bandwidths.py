@@ -1,14 +1,18 @@
 """Each actor's bandwidths: one for all, drawn for each, or those of a measured phone. Bits per second."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
 from sim.files.data_folder import trace_file
 from sim.kernel.random import RandomStream
+from sim.settings.made import OrMade
 from sim.settings.shared import constant
 from sim.world.distributions import Constant, Distribution, distributions
+from sim.world.own import OwnQuantity, Who, numbers_of
 from sim.world.participants import Participants
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
@@ -34,13 +38,27 @@ class PhoneBandwidth(Settings):
     """What the trace's numbers mean, which its source leaves open; the default is this simulator's choice."""
 
 
+class OwnBandwidth(OwnQuantity):
+    """A function of your own says each client's bandwidth in bits per second; None: unlimited.
+
+    It is given what it takes of `rng` (a numpy generator of the client's, with the same numbers for both
+    ways), `client` (its number, or the name of a server) and `clients` (how many there are).
+    """
+
+    least, most, unit = 1.0, 1e15, "bits per second, or None,"
+
+    def checked(self, value: Any, about: Callable[[], str]) -> float:
+        return math.inf if value is None else super().checked(value, about)
+
+
 Way = Literal["uplink", "downlink"]
 
 if TYPE_CHECKING:
-    ClientBandwidth = Distribution | PhoneBandwidth
+    ClientBandwidth = Distribution | PhoneBandwidth | OwnBandwidth
 else:
     ClientBandwidth = Annotated[
         distributions("Bandwidth", Bandwidth, Bandwidth, ConstantBandwidth, PhoneBandwidth),
+        OrMade(OwnBandwidth),
         constant(BandwidthOrUnlimited),
     ]
 
@@ -51,6 +69,8 @@ def bandwidth_of_each(
     """One of an actor's two bandwidths, by its name; None for unlimited. UserError."""
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
+    if isinstance(settings, OwnBandwidth):
+        return partial(_own_bps, settings, participants, numbers_of(participants))
     phones = phone_bandwidths(f"network.{way}", participants.data_dir)
 
     def phone_bps(name: str) -> float:
@@ -59,6 +79,14 @@ def bandwidth_of_each(
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
     return phone_bps
+
+
+def _own_bps(
+    settings: OwnBandwidth, participants: Participants, numbers: Mapping[str, Who], name: str
+) -> float | None:
+    # The numbers are the same for both ways, so that who is fast in one may be so in the other.
+    bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
+    return None if bps == math.inf else bps
 
 
 def phone_bandwidths(key: str, data_dir: Path | None) -> list[tuple[float, float]]:

@@ -10,18 +10,26 @@ import heapq
 import math
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
 from protocols.framework.settings import PositiveDuration, Settings, Within, default
-from sim.kernel.random import RandomStream
+from sim.kernel.random import RandomStream, stream
+from sim.settings.made import OrMade
 from sim.settings.shared import ClientList, Share
 from sim.world.churn import ChurnEvent, State
+from sim.world.own import OwnKind
+from sim.world.participants import Participants
 from sim.world.sessions import Session, SessionLength, spot_sessions
+
+OWN_PROVIDED = ("rng", "shared_rng", "client", "clients", "until")
+"""Arguments that a function of the user's own is given, as far as it takes them."""
+_SESSIONS_MAX = 100_000  # of one client
 
 
 class ChurnProcessKind(Settings):
@@ -39,13 +47,25 @@ class ChurnProcessKind(Settings):
     """End of the process; by default that of the run."""
 
     @abstractmethod
+    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        """What becomes of the clients of the pool until then; this is process `number`. UserError."""
+
+
+class SessionsOfAnybody(ChurnProcessKind):
+    """A process that makes sessions, which are dealt to the clients of the pool."""
+
+    @abstractmethod
     def sessions(
         self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
     ) -> list[Session]:
         """The sessions of process `number`, whose pool has so many clients, by their starts. UserError."""
 
+    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        sessions = self.sessions(number, participants.seed, len(pool), until_s, participants.data_dir)
+        return deal(sessions, pool, until_s, self.end, self.state, self.backup_every)
 
-class PoissonChurn(ChurnProcessKind):
+
+class PoissonChurn(SessionsOfAnybody):
     """Clients arrive at random and stay for a session.
 
     An arrival takes the client of the pool that has been away the longest; when all are up it is turned away
@@ -105,7 +125,7 @@ class DiurnalChurn(PoissonChurn):
         return 1.0 + self.amplitude
 
 
-class TraceChurn(ChurnProcessKind):
+class TraceChurn(SessionsOfAnybody):
     """Sessions as they were measured: spot instances of cloud providers in 2020."""
 
     kind: Literal["trace"]
@@ -129,7 +149,73 @@ class TraceChurn(ChurnProcessKind):
         return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
 
 
-ChurnProcess = Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")]
+class OwnChurn(OwnKind, ChurnProcessKind):
+    """A function of your own says when each client of the pool is up.
+
+    It gives a client's sessions, one after the other, as pairs (start, end) in seconds; whoever has one from
+    0 on is there from the start, and an end at infinity is none. It is given what it takes of `rng` (a numpy
+    generator of the client's), `shared_rng` (one that gives all clients the same numbers), `client` (its
+    number), `clients` (how many there are) and `until` (the end of the process, in seconds).
+    """
+
+    def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
+        events: list[ChurnEvent] = []
+        unused = []
+        for client in pool:
+            sessions = self._sessions(number, client, until_s, participants)
+            if not sessions:
+                unused.append(client)
+            for place, (start_s, end_s) in enumerate(sessions):
+                if place:
+                    events.append(ChurnEvent(start_s, "rejoin", (client,), self.state, self.backup_every))
+                elif start_s > 0:
+                    events.append(ChurnEvent(start_s, "join", (client,)))
+                if end_s < until_s:
+                    events.append(ChurnEvent(end_s, self.end, (client,)))
+        return Deal(sorted(events, key=lambda event: event.time_s), unused, 0)
+
+    def _sessions(
+        self, number: int, client: int, until_s: float, participants: Participants
+    ) -> list[Session]:
+        """A client's sessions that begin before `until_s`."""
+
+        def about() -> str:
+            return f"for client = {client}"
+
+        def find() -> list[Session]:
+            found = self.asked(
+                about,
+                rng=stream(participants.seed, "own churn", number, client),
+                shared_rng=stream(participants.seed, "own churn", number, "shared"),
+                client=client,
+                clients=len(participants.clients),
+                until=until_s,
+            )
+            return [*takewhile(lambda session: session[0] < until_s, self._checked(found, about))]
+
+        return self.same_again(find, about)
+
+    def _checked(self, found: Iterable[Any], about: Callable[[], str]) -> Iterator[Session]:
+        before_s = -math.inf
+        for place, item in enumerate(self.items(found, about)):
+            if place == _SESSIONS_MAX:
+                raise self.refusal(f"gave {_SESSIONS_MAX:,} sessions {about()}; must be fewer")
+            start, end = self.row(item, "pairs (start, end)", about)
+            start_s = self.number(start, 0.0, math.inf, "a start in seconds", about)
+            end_s = self.number(end, 0.0, math.inf, "an end in seconds", about)
+            if not before_s < start_s < end_s and start_s < math.inf:
+                last = "" if place == 0 else f"; the one before ended at {before_s:g} s"
+                raise self.refusal(
+                    f"gave the session from {start_s:g} s to {end_s:g} s {about()}{last}; each must begin "
+                    "later than the one before it ended, and end later than it begins"
+                )
+            yield start_s, end_s
+            before_s = end_s
+
+
+ChurnProcess = Annotated[
+    Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")], OrMade(OwnChurn)
+]
 
 
 def poisson_sessions(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from sim.errors import UserError
 from sim.kernel.task import NEVER, Signal
 from sim.world.slowness import Slowness, require_positive
 from sim.world.timeline import State, Timeline
@@ -215,7 +216,12 @@ class Device:
     def _begin(self, job: Job) -> None:
         self._enter(BUSY)
         self._running = job
-        self._loop.schedule(self._slowness.finish_s(self._since_s, job.seconds_nominal), job)
+        try:
+            end_s = self._slowness.finish_s(self._since_s, job.seconds_nominal)
+        except UserError as error:  # of the user's own slow times; the client that computes is not to blame
+            self._loop.call_exception_handler({"message": "slow times cannot be known", "exception": error})
+            return
+        self._loop.schedule(end_s, job)
 
     def _drop(self, job: Job) -> None:
         """A job has been cancelled."""

@@ -10,8 +10,8 @@ from typing import Literal
 
 from sim.kernel.random import RandomStream, pair_key
 from sim.world.cuts import Cut
-from sim.world.distributions import Constant
-from sim.world.latency import LatencyModel, NodeLatency
+from sim.world.distributions import Constant, Distribution
+from sim.world.latency import LatencyModel
 from sim.world.loss import NO_LOSS, BurstyLoss, LossModel
 
 
@@ -59,8 +59,8 @@ class LinkModel:
         constant_s = self.latency.value if isinstance(self.latency, Constant) else None
         object.__setattr__(self, "constant_s", constant_s)
         object.__setattr__(self, "chancy", any((self.loss.rate, self.duplicate, self.reorder)))
-        by_node = isinstance(self.latency, NodeLatency)
-        random = self.latency.jitter > 0 if isinstance(self.latency, NodeLatency) else constant_s is None
+        by_node = not isinstance(self.latency, Distribution)
+        random = constant_s is None if isinstance(self.latency, Distribution) else self.latency.jitter > 0
         object.__setattr__(self, "by_node", by_node)
         object.__setattr__(self, "_random_latency", random)
 

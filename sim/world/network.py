@@ -30,6 +30,7 @@ from actors.codec import size, size_behind_head
 from actors.message import Envelope, UnknownPeer
 from actors.transport import Transport
 from actors.values import sealed
+from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
 from sim.world.cuts import Partitions
@@ -209,7 +210,11 @@ class SimulatedNetwork(Transport):
             self._start_transfer(wire, message)
             if wire.link.reliable and wire.pair[1] not in self._deliver:
                 # Nobody answers; the sender notices after the latency, and spends its uplink on others.
-                delay_s, _, _ = self.fate(wire, message.number)
+                try:
+                    delay_s, _, _ = self.fate(wire, message.number)
+                except UserError as error:
+                    self._end_run(error)
+                    return
                 self._loop.call_at(self._loop.now_s + delay_s, self._refuse, wire)
 
     def _find_room(self, message: Message) -> bool:
@@ -259,7 +264,11 @@ class SimulatedNetwork(Transport):
     def _depart(self, wire: Wire, message: Message) -> None:
         """The last bit has left: from here on the message is with the wires."""
         now_s = self._loop.now_s
-        delay_s, lost, copy_delay_s = self.fate(wire, message.number)
+        try:
+            delay_s, lost, copy_delay_s = self.fate(wire, message.number)
+        except UserError as error:
+            self._end_run(error)  # the message stays in flight
+            return
         if lost:
             self._end(message, "lost", "loss")
             return
@@ -278,6 +287,10 @@ class SimulatedNetwork(Transport):
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)
+
+    def _end_run(self, error: UserError) -> None:
+        """The user's own latency has failed, which is not the fault of the actor that happens to send."""
+        self._loop.call_exception_handler({"message": "a latency cannot be known", "exception": error})
 
     def _arrive(self, message: Message) -> None:
         if message.wire.last is message:
@@ -305,15 +318,15 @@ class SimulatedNetwork(Transport):
         counts = self.counts
         counts.sent += 1
         counts.in_flight += 1
-        counts.bytes += message.size_bytes
-        kind = message.kind
+        kind, size_bytes = message.kind, message.size_bytes
+        counts.bytes += size_bytes
         of_type = counts.by_type.get(kind)
         if of_type is None:
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
-        of_type[1] += message.size_bytes
+        of_type[1] += size_bytes
         if self.observe is not None:
-            self.observe("sent", self._loop.now_s, message.envelope, kind, message.size_bytes, reason)
+            self.observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from protocols.framework.settings import Compute, Duration, PositiveDuration
 from sim.files.data_folder import trace_file
 from sim.kernel.random import RandomStream
+from sim.settings.made import OrMade
 from sim.settings.shared import constant
 from sim.world.distributions import NormalTime, RandomQuantity, distributions
+from sim.world.own import OwnQuantity
 
 
 class MeasuredTime(RandomQuantity):
@@ -48,18 +50,41 @@ class MeasuredSpeed(RandomQuantity):
         return lambda draws: self.median * phones[int(draws.uniform() * len(phones))]
 
 
+class OwnStepTime(OwnQuantity):
+    """A function of your own says each client's time of a training step, in seconds.
+
+    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
+    `clients` (how many there are).
+    """
+
+    least, most, unit = 1e-9, 3e9, "seconds"
+
+
+class OwnSpeed(OwnQuantity):
+    """A function of your own says each client's speed, in floating-point operations per second.
+
+    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
+    `clients` (how many there are).
+    """
+
+    least, most, unit = 1.0, 1e21, "FLOP/s"
+
+
 if TYPE_CHECKING:
-    StepTime = RandomQuantity
-    Speed = RandomQuantity
+    StepTime = RandomQuantity | OwnStepTime
+    Speed = RandomQuantity | OwnSpeed
 else:
     # No work takes no time: where a latency may be 0 always, a step may not.
     StepTime = Annotated[
         distributions(
             "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
         ),
+        OrMade(OwnStepTime),
         constant(PositiveDuration),
     ]
-    Speed = Annotated[distributions("Speed", Compute, Compute, MeasuredSpeed), constant(Compute)]
+    Speed = Annotated[
+        distributions("Speed", Compute, Compute, MeasuredSpeed), OrMade(OwnSpeed), constant(Compute)
+    ]
 
 
 def relative_scores(key: str, data_dir: Path | None) -> list[float]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -31,14 +32,35 @@ def _graphs() -> ModuleType:
     return graphs
 
 
+Numbers = Sequence[Sequence[int]]
+"""Of each client, the numbers of others."""
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """Whom each client may send to, who may send to it, and what weights it gives to their models.
+
+    weights: by the sender's number, for each client; None where a topology states none.
+    """
+
+    receivers: Numbers
+    senders: Numbers
+    weights: Sequence[Mapping[int, float]] | None = None
+
+    @property
+    def directed(self) -> bool:
+        """Whether a link may go one way only."""
+        return self.receivers is not self.senders
+
+
 class TopologyKind(Settings):
     """A kind of topology."""
 
     kind: str
 
     @abstractmethod
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        """The graph on n clients. ValueError, UserError for one that can't be made."""
+    def adjacency(self, n: int, seed: int) -> Adjacency:
+        """Who may send to whom among n clients. UserError for what can't be made."""
 
     def links(self, n: int) -> int:
         """How many links it has among n clients, about; 0 for few. UserError if it can never be connected."""
@@ -58,15 +80,23 @@ class TopologyKind(Settings):
                 "fewer neighbours, such as k-regular"
             )
 
-    def neighbours(self, n: int, seed: int) -> list[list[int]]:
-        """Each client's neighbours, by number. UserError for a graph that can't be made."""
+
+class Undirected(TopologyKind):
+    """A topology whose links go both ways."""
+
+    @abstractmethod
+    def graph(self, n: int, seed: int) -> nx.Graph:
+        """The graph on n clients. ValueError, UserError for one that can't be made."""
+
+    def adjacency(self, n: int, seed: int) -> Adjacency:
         try:
-            return _graphs().neighbours(self.graph(n, seed))
+            neighbours = _graphs().neighbours(self.graph(n, seed))
         except ValueError as error:
             raise UserError(f"clients.topology: {error}") from None
+        return Adjacency(neighbours, neighbours)
 
 
-class Complete(TopologyKind):
+class Complete(Undirected):
     """Every client knows every other."""
 
     kind: Literal["complete"]
@@ -78,7 +108,7 @@ class Complete(TopologyKind):
         return _graphs().complete(n)
 
 
-class Ring(TopologyKind):
+class Ring(Undirected):
     """Each client knows the one before and the one after it."""
 
     kind: Literal["ring"]
@@ -91,7 +121,7 @@ class Ring(TopologyKind):
         return _graphs().ring(n)
 
 
-class KRegular(TopologyKind):
+class KRegular(Undirected):
     """A random connected graph in which all clients have the same number of neighbours."""
 
     kind: Literal["k-regular"]
@@ -110,7 +140,7 @@ class KRegular(TopologyKind):
         return _graphs().k_regular(n, self.degree, seed)
 
 
-class ErdosRenyi(TopologyKind):
+class ErdosRenyi(Undirected):
     """A random connected graph in which each pair is linked with the same probability."""
 
     kind: Literal["erdos-renyi"]
@@ -131,7 +161,7 @@ class ErdosRenyi(TopologyKind):
         return _graphs().erdos_renyi(n, self.probability, seed)
 
 
-class SmallWorld(TopologyKind):
+class SmallWorld(Undirected):
     """A ring of near neighbours (Watts and Strogatz), some of whose links lead elsewhere."""
 
     kind: Literal["small-world"]
@@ -151,7 +181,7 @@ class SmallWorld(TopologyKind):
         return _graphs().small_world(n, self.degree, self.rewire, seed)
 
 
-class ClusterTopology(TopologyKind):
+class ClusterTopology(Undirected):
     """Complete inside each cluster, no link between clusters."""
 
     kind: Literal["clusters"]
@@ -178,7 +208,7 @@ class ClusterTopology(TopologyKind):
         return self.sizes or [len(part) for part in np.array_split(np.arange(n), self.count or 1)]
 
 
-class EdgeList(TopologyKind):
+class EdgeList(Undirected):
     """Links from a text file: two client numbers on each line."""
 
     kind: Literal["edge-list"]

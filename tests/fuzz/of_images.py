@@ -148,7 +148,7 @@ def _damaged(content: Content, rng: Random) -> tuple[Content, str]:
 
 
 def _damage_packed(path: Path, rng: Random) -> None:
-    if path.is_file():
+    if damage.can_be_read(path):
         path.write_bytes(damage.of_bytes(path.read_bytes(), rng)[0])
 
 

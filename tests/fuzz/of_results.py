@@ -59,7 +59,7 @@ class ResultDirectories(Kind):
                 path = rng.choice([*sorted(state.directory.iterdir()), state.directory])
                 if how == "file" or not path.is_file():
                     return damage.of_file(path, rng)
-                if path.is_symlink():
+                if not damage.can_be_read(path):
                     return "nothing"
                 content, words = damage.of_bytes(path.read_bytes(), rng)
                 path.write_bytes(content)
@@ -70,6 +70,8 @@ class ResultDirectories(Kind):
 
 
 def _spoil_summary(path: Path, rng: Random) -> str:
+    if not damage.can_be_read(path):
+        return "nothing"
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -94,7 +96,7 @@ def _swap(directory: Path, rng: Random) -> str:
 
 
 def _spoil_table(path: Path, rng: Random) -> str:
-    if not path.is_file() or path.is_symlink():
+    if not damage.can_be_read(path):
         return "nothing"
     try:
         table = pq.read_table(path)
@@ -154,8 +156,10 @@ def _other_values(table: pa.Table, rng: Random) -> tuple[pa.Table, str]:
         value: Any = rng.choice((None, float("nan"), float("inf"), -1.0, 1e300, -1e300, 0.0, 1e9))
     elif pa.types.is_integer(kind):
         value = rng.choice((None, -1, 0, 2 ** (kind.bit_width - 2)))
-    else:
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         value = rng.choice((None, *TEXTS, "client-99", "crash", "busy", "</script><b>"))
+    else:  # of a type that another change gave it
+        value = None
     first, step = rng.randrange(len(values)), rng.choice((1, 3, len(values)))
     for row in range(first if step == len(values) else 0, len(values), step):
         values[row] = value

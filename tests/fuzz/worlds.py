@@ -20,6 +20,13 @@ _MAPL = _STEPS | {
     "model.projection_hidden": 8,
     "training.batch_size": 4,
 }
+_SCOOL = {"run.budget.steps": 6, "run.evaluate_every": "2 iterations"} | {
+    "data.partition.samples_per_client": 10,
+    "data.test_samples": 4,
+    "protocol.local_steps": 2,
+    "protocol.keep_after": 1,
+}
+_L2C = {"protocol.rounds": 2, "protocol.search_steps": 1, "protocol.hidden": [4]}
 SHORT: Mapping[str, Mapping[str, Any]] = {
     "cobo_cross_device": _STEPS
     | {
@@ -36,14 +43,31 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     "fedavg": _SECONDS
     | {"churn.0.at": "500 ms", "churn.1.at": "700 ms", "churn.2.at": "1 s", "churn.3.at": "1.5 s"}
     | {"protocol.local_steps": 2, "protocol.patience": "500 ms"},
+    "federico": _STEPS | {"data.partition.samples_per_client": 20, "data.test_samples": 10},
+    "federico_full": _STEPS
+    | {"data.partition.samples_per_client": 10, "data.test_samples": 10, "model.channels": [4]}
+    | {"training.batch_size": 4},
     "gossip": _SECONDS | {"clients.count": 12},
+    "l2c_adult": _SECONDS | _L2C,
+    "l2c_fashion_mnist": _SECONDS | _L2C | {"data.test_samples": 10},
+    "l2c_synthetic": _SECONDS | _L2C | {"data.samples": 40, "data.test_samples": 10},
     "mapl": _MAPL,
     "mapl_churn": _SECONDS
     | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.warm_up": 2}
     | {"data.partition.images_per_class": 5, "model.features": 8, "model.projection_hidden": 8},
     "mapl_few": _MAPL | {"model.backbones": ["small-mlp"]},
     "mapl_full": _MAPL,
+    "personalized": _SECONDS
+    | {"data.partition.samples_per_client": 20, "data.test_samples": 20, "model.features": 8}
+    | {"protocol.local_steps": 2, "protocol.patience": "500 ms"},
     "quickstart": _SECONDS | {"churn.0.at": "500 ms", "churn.1.at": "1 s"},
+    "scool_churn": _SECONDS
+    | {"churn.0.at": "500 ms", "churn.1.at": "1 s", "protocol.local_steps": 2, "protocol.keep_after": 2},
+    "scool_full": _STEPS
+    | {"clients.count": 5, "data.partition.samples_per_client": 4, "training.batch_size": 2}
+    | {"model": {"name": "logistic-regression"}, "data.test_samples": 4},
+    "scool_non_iid": _SCOOL,
+    "scool_sbm": _SCOOL,
     "world_flapping": _SECONDS
     | {"network.partition.0.start": "500 ms", "network.partition.0.end": "2 s"}
     | {"network.partition.0.flapping.period": "1 s"},

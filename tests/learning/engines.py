@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
-from sim.learning.engine.operations import Gradient, Loss, Train
+from sim.learning.engine.batch_operations import Gradient, Loss
+from sim.learning.engine.operations import Train
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic

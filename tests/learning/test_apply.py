@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from actors.codec import size
 from protocols.framework.vectors import mix
+from sim.errors import Advice
 from sim.learning.engine import Engine, Scalar, Vector
 from sim.learning.engine.encoded import TYPES
 from tests.learning.engines import new_engine
@@ -133,6 +135,39 @@ def test_calls_of_equal_functions_are_computed_together() -> None:
         torch.testing.assert_close(got.tensor(), x.tensor() * factor)
 
 
+@pytest.mark.parametrize("how", ["captured", "default", "keyword"])
+def test_a_number_that_differs_at_every_call_costs_no_memory_and_is_advised_against(how: str) -> None:
+    """Each is a function of its own: the results are right, few are remembered, and it is said once."""
+    engine = new_engine()
+    x = engine.vector(torch.arange(4.0))
+
+    def scaled(x: Tensor, factor: float) -> Tensor:
+        return x * factor
+
+    def times(factor: float) -> Any:
+        if how == "captured":
+            return engine.apply(lambda x: x * factor, (x,), {})
+        if how == "default":
+            return engine.apply(lambda x, factor=factor: x * factor, (x,), {})
+        return engine.apply(scaled, (x,), {"factor": factor})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = [times(0.5 * number) for number in range(600)]
+    for number, result in enumerate(made):
+        torch.testing.assert_close(result.tensor(), torch.arange(4.0) * 0.5 * number)
+    assert len(engine._functions._prepared) <= 256 and len(engine._functions._known) <= 256
+    assert [each.category for each in caught] == [Advice]
+    assert "32 different sets of values" in str(caught[0].message) and "test_apply.py:" in str(
+        caught[0].message
+    )
+    before = engine.statistics.batches
+    again = [times(0.25) for _ in range(20)]
+    engine.flush()
+    assert engine.statistics.batches == before + 1
+    torch.testing.assert_close(again[7].tensor(), torch.arange(4.0) * 0.25)
+
+
 def test_1_and_one_point_0_and_true_are_three_values() -> None:
     def kept(x: Tensor, value: object) -> Tensor:
         return x + (isinstance(value, bool) + 2 * isinstance(value, float))
@@ -144,6 +179,17 @@ def test_1_and_one_point_0_and_true_are_three_values() -> None:
         2,
         1,
     ]
+
+
+def test_a_zero_below_zero_is_another_value() -> None:
+    engine = new_engine()
+    [x] = vectors(engine, 1)
+
+    def over(a: Tensor, z: float) -> Tensor:
+        return a.abs() / z
+
+    found = [engine.apply(over, (x,), {"z": zero}) for zero in (0.0, -0.0)]
+    assert [each.numpy().tolist() for each in found] == [[np.inf] * WIDTH, [-np.inf] * WIDTH]
 
 
 def test_what_nobody_holds_is_not_computed() -> None:

@@ -44,12 +44,12 @@ def failing_above(limit: int, error: RuntimeError, calls: list[int]) -> Callable
     """`training_gradients` of at most `limit` clients; fails in its second step, when work has been done."""
     working, steps = Kernel.training_gradients, [0]
 
-    def gradients(self: Kernel, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+    def gradients(self: Kernel, flat: Tensor, *batch: Any) -> tuple[Tensor, Tensor | None]:
         calls.append(len(flat))
         steps[0] += 1
         if len(flat) > limit and steps[0] > 1:
             raise type(error)(*error.args)
-        return working(self, flat, x, y)
+        return working(self, flat, *batch)
 
     return gradients
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import mean_squared_error
 from torch import Tensor
 
 from sim.learning import evaluation
@@ -16,7 +17,7 @@ from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics.distance import DistanceToOptimum
-from sim.learning.objectives import cross_entropy
+from sim.learning.objectives import cross_entropy, squared_error
 from tests.learning.engines import (
     CLASSES,
     MODELS_AND_WAYS,
@@ -28,6 +29,7 @@ from tests.learning.engines import (
     plain_module,
     small,
 )
+from tests.learning.sections import architecture
 
 TEST_COUNTS = [7, 4, 0, 7, 1]
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
@@ -208,3 +210,24 @@ def test_rows_are_finite_however_large_their_sum() -> None:
     rows[5, :2] = torch.tensor([math.inf, -math.inf])
     assert finite_rows(rows).tolist() == [True, False, False, True, False, False]
     assert finite_rows(rows[[0, 3]]).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("members", [1, 2])
+def test_the_squared_error_of_a_regression_is_scikit_learns(way: str, members: int) -> None:
+    """Of one model of each client, and of the mean outputs of two."""
+    model, draws = architecture("mlp", {"hidden": [4]}, (3,), 2), generator(0)
+    x, y = torch.randn(9, 3, generator=draws), torch.randn(9, 2, generator=draws)
+    test_rows = [np.arange(4), np.arange(2, 9)]
+    none = [np.empty(0, dtype=np.int64)] * 2
+    roles = {"train_rows": none, "validation_rows": none, "test_rows": test_rows}
+    data = ClientData((x, y), (x, y), label_maps=None, **roles)
+    rows = torch.stack([torch.stack([model.initial(draws) for _ in range(members)]) for _ in range(2)])
+    shares = torch.tensor([[0.25, 0.75], [0.5, 0.5]])[:, :members]
+    shares = shares / shares.sum(dim=1, keepdim=True)
+    found = measure_models("regression", Kernel(model, squared_error, way), rows, data.test, [0, 1], shares)
+    for client, own in enumerate(test_rows):
+        pairs = zip(rows[client], shares[client], strict=True)
+        outputs = torch.stack([model.forward(flat, x[own]) * share for flat, share in pairs]).sum(dim=0)
+        expected = mean_squared_error(y[own].numpy(), outputs.numpy())
+        assert found["loss"][client] == pytest.approx(expected, rel=1e-5)

@@ -47,6 +47,13 @@ def test_every_model_is_covered() -> None:
         ("mlp", {}, (64,), 10, 64 * 100 + 100 + 100 * 10 + 10),
         ("mlp", {"hidden": ()}, (64,), 10, 650),
         ("cnn", {}, (1, 28, 28), 10, 1_663_370),  # the count that McMahan et al. (2017) state
+        (  # three 3x3 convolutions of 128 channels, and one linear layer on what three poolings leave
+            "cnn",
+            {"channels": (128, 128, 128), "kernel": 3, "hidden": ()},
+            (3, 32, 32),
+            10,
+            128 * (3 * 9 + 1) + 2 * 128 * (128 * 9 + 1) + 10 * (128 * 4 * 4 + 1),
+        ),
         ("resnet9", {}, (3, 32, 32), 10, 6_573_130),
         ("point", {}, (21,), 0, 20),
     ],

@@ -5,12 +5,16 @@ import math
 import torch
 from torch.func import grad, vmap
 
-from sim.learning.objectives import OBJECTIVES, cross_entropy, quadratic
+from sim.learning.objectives import OBJECTIVES, cross_entropy, quadratic, squared_error
 from tests.learning.sections import architecture
 
 
 def test_objectives_are_found_by_task() -> None:
-    assert dict(OBJECTIVES) == {"classification": cross_entropy, "quadratic": quadratic}
+    assert dict(OBJECTIVES) == {
+        "classification": cross_entropy,
+        "regression": squared_error,
+        "quadratic": quadratic,
+    }
 
 
 def test_cross_entropy_of_a_guess_is_log_k() -> None:
@@ -50,3 +54,15 @@ def test_objectives_are_vmappable() -> None:
     together = vmap(lambda p, x, y: quadratic(model, p, x, y))(points, rows, labels)
     alone = [quadratic(model, points[i], rows[i], labels[i]) for i in range(6)]
     torch.testing.assert_close(together, torch.stack(alone))
+
+
+def test_squared_error_and_its_gradient() -> None:
+    """Of a linear model with T outputs: the mean of squares, and 2 / (B T) times (error^T x, error)."""
+    model = architecture("logistic-regression", {}, (3,), 2)
+    generator = torch.Generator().manual_seed(0)
+    flat = model.initial(generator)
+    x, y = torch.randn(5, 3, generator=generator), torch.randn(5, 2, generator=generator)
+    error = model.forward(flat, x) - y
+    torch.testing.assert_close(squared_error(model, flat, x, y), error.square().sum() / 10)
+    expected = torch.cat([(error.T @ x).flatten(), error.sum(dim=0)]) / 5
+    torch.testing.assert_close(grad(lambda p: squared_error(model, p, x, y))(flat), expected)

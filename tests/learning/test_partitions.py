@@ -26,6 +26,8 @@ ALL: list[tuple[Callable[..., Partition], dict[str, Any]]] = [
     (iid, {"samples_per_client": 30}),
     (dirichlet, {"alpha": 0.5}),
     (dirichlet, {"alpha": 0.1, "samples_per_client": 30}),
+    (dirichlet, {"alpha": 0.4, "class_clusters": 4}),
+    (dirichlet, {"alpha": 0.4, "class_clusters": 3, "samples_per_client": 30}),
     (classes_per_client, {"classes": 3}),
     (classes_per_client, {"classes": 3, "samples_per_client": 31}),
     (permuted_clusters, {"clusters": 2}),
@@ -46,7 +48,8 @@ def counts(labels: np.ndarray, rows: np.ndarray, classes: int = 10) -> list[int]
 
 def test_every_kind_is_covered() -> None:
     assert {kind for kind, _ in ALL} == set(KINDS)
-    assert len(KINDS) == len(PARTITIONS)
+    others = {"natural", "file"}  # which share out what somebody else says: tests/own/test_partitions.py
+    assert len(KINDS) == len(PARTITIONS.keys() - others)
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,7 +69,8 @@ def test_train_samples_have_one_owner_and_test_samples_fit_them(
         assert len(train) == options.get("samples_per_client", len(train)) > 0
         assert 0 < len(np.unique(test)) == len(test)
         # A client of a disjoint cluster is tested on its whole block, of which it may lack a class by chance.
-        if make not in (iid, permuted_clusters, disjoint_clusters):
+        # So may one of a mix of clusters of classes.
+        if make not in (iid, permuted_clusters, disjoint_clusters) and "class_clusters" not in options:
             assert set(TEN.test[test].tolist()) <= set(TEN.train[train].tolist())
     if make is disjoint_clusters:
         assert partition.clusters is not None
@@ -132,6 +136,31 @@ def test_dirichlet_alpha_sets_the_heterogeneity(samples_per_client: int | None) 
     assert shares[0] > 0.6
     assert 0.2 < shares[1] < 0.5
     assert shares[2] < 0.2
+
+
+def test_clusters_of_classes_are_dealt_as_wholes() -> None:
+    """In whatever share a client has a cluster, it has all classes of the cluster in that share."""
+    partition = dirichlet(TEN, 8, 3, alpha=0.4, class_clusters=4)
+    assert partition.clusters is None
+    shares = np.array([counts(TEN.train, rows) for rows in partition.train]) / 600
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0)
+    groups: list[list[int]] = []
+    for label in range(10):
+        like = [group for group in groups if np.abs(shares[:, group[0]] - shares[:, label]).max() < 0.08]
+        assert len(like) <= 1
+        if like:
+            like[0].append(label)
+        else:
+            groups.append([label])
+    assert sorted(map(len, groups)) == [2, 2, 3, 3]
+    assert any(group != list(range(group[0], group[0] + len(group))) for group in groups), "drawn at random"
+    for train, test in zip(partition.train, partition.test, strict=True):
+        # Of each cluster as much beside the others in the test as in the training.
+        mine = np.array(counts(TEN.train, train), dtype=float), np.array(counts(TEN.test, test), dtype=float)
+        for group in groups:
+            assert mine[0][group].sum() / len(train) == pytest.approx(
+                mine[1][group].sum() / len(test), abs=0.02
+            )
 
 
 def test_dirichlet_keeps_its_minimum_and_shares_out_everything() -> None:
@@ -305,8 +334,9 @@ def test_capped_test_samples_are_a_stable_subset() -> None:
 @settings(max_examples=20, deadline=None)
 def test_held_back_samples_are_split_from_the_training_samples(share: float, seed: int) -> None:
     partition = iid(TEN, 3, seed, samples_per_client=20)
-    rest, held_back = partition.hold_back(share, seed)
-    for whole, train, validation in zip(partition.train, rest.train, held_back, strict=True):
+    rest = partition.hold_back(share, seed)
+    assert rest.validation is not None
+    for whole, train, validation in zip(partition.train, rest.train, rest.validation, strict=True):
         assert np.array_equal(np.sort(np.concatenate([train, validation])), whole)
         assert len(validation) == max(1, round(share * 20))
 

@@ -57,10 +57,10 @@ def test_only_heads_travel(name: str) -> None:
     """MAPL's Table 7: 2 M phi T."""
     with ran(DECOUPLED, f"protocol.name={name}", "run.iterations=5", 'protocol.broadcast="all"') as world:
         sent = world.network.counts.by_type
-        assert set(sent) == {"HeadTask", "TrainedHead", "AverageHead"}
-        assert messages(world, "TrainedHead", "delivered")
+        assert set(sent) == {"PartTask", "TrainedPart", "AveragePart"}
+        assert messages(world, "TrainedPart", "delivered")
         for kind, (count, size) in sent.items():
-            heads = count - 6 if kind == "HeadTask" else count  # the first tasks bring none
+            heads = count - 6 if kind == "PartTask" else count  # the first tasks bring none
             assert 4 * HEAD * heads < size < 4 * HEAD * heads + 120 * count
 
 
@@ -69,7 +69,7 @@ def test_news_reach_those_that_did_not_train(name: str) -> None:
     settings = ('protocol.broadcast="all"', "protocol.fraction=0.5", "run.duration=8.5 s")
     with ran(DECOUPLED, f"protocol.name={name}", *settings) as world:
         server = world.supervisor.running["server"]
-        average = server.head.tensor().numpy()  # type: ignore[attr-defined]
+        average = server.average.tensor().numpy()  # type: ignore[attr-defined]
         for i in range(6):
             for part in ("head", *learner(world, i).parts):
                 np.testing.assert_array_equal(model(world, i)[columns(world, i, part)], average)
@@ -80,7 +80,7 @@ def test_a_client_that_crashes_is_left_out_and_comes_back(name: str) -> None:
     text = DECOUPLED + churn("crash", 3, "1.5 s") + churn("rejoin", 3, "6.5 s", "fresh")
     with ran(text, f"protocol.name={name}", "protocol.patience=3 s", "run.duration=20 s") as world:
         rounds: dict[float, int] = {}
-        for time_s, *_ in messages(world, "HeadTask"):
+        for time_s, *_ in messages(world, "PartTask"):
             rounds[time_s] = rounds.get(time_s, 0) + 1
         assert list(rounds.values())[:2] == [6, 6]
         assert 5 in rounds.values() and list(rounds.values())[-1] == 6

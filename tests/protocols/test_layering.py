@@ -103,7 +103,7 @@ def test_actors_know_nothing_of_learning_or_simulation() -> None:
 
 
 def test_protocols_never_import_the_simulator() -> None:
-    allowed = ("protocols", "actors", "numpy", "pydantic", "torch")
+    allowed = ("protocols", "actors", "networkx", "numpy", "pydantic", "torch")
     assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
 
 

@@ -13,7 +13,7 @@ import torch
 
 from sim.kernel.clock import run_virtual
 from sim.learning.engine import Optimizer
-from sim.run import compute as compute_module
+from sim.run import taken as taken_module
 from sim.run.compute import DeviceCompute
 from sim.world.devices import CostModel
 from tests.learning.engines import (
@@ -269,7 +269,7 @@ def test_a_queued_job_continues_from_the_optimizer_that_the_one_before_it_leaves
 @pytest.mark.parametrize("optimizer", [Optimizer(), MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same batches from the same start, but without pulls and merges; cancelled jobs do not count."""
-    monkeypatch.setattr(compute_module, "_STEPS_AT_ONCE", 3)
+    monkeypatch.setattr(taken_module, "_STEPS_AT_ONCE", 3)
 
     async def main() -> None:
         lonely, social = (
@@ -298,7 +298,7 @@ def test_alone_the_optimizer_begins_anew_where_it_did(
     optimizer: Optimizer, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in a job of more steps than are trained at once, after which it goes on from its own moments."""
-    monkeypatch.setattr(compute_module, "_STEPS_AT_ONCE", 3)
+    monkeypatch.setattr(taken_module, "_STEPS_AT_ONCE", 3)
 
     async def trained(compute: DeviceCompute, anew: bool, social: bool) -> Any:
         params = initial(compute)

@@ -63,3 +63,9 @@ def test_a_run_that_goes_on_getting_better_has_its_time(tmp_path: Path) -> None:
     options = ("run.converged.patience=3 s", "run.converged.tolerance=0")
     result = run(tmp_path, QUADRATIC, *options, "run.evaluate_every=1 s", "training.learning_rate=0.001")
     assert result.summary["virtual_seconds"] == 10.0 and result.summary["converged_seconds"] is None
+
+
+def test_who_began_with_no_number_gets_better_by_any() -> None:
+    plateau = Plateau(rule(10.0), higher_is_better=False)
+    losses = {0.0: float("nan"), 5.0: 3.0, 10.0: 2.0, 15.0: 1.0, 25.0: 1.0}
+    assert [plateau.reached(t, {"a": loss}) for t, loss in losses.items()] == [False] * 4 + [True]

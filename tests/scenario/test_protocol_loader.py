@@ -72,6 +72,8 @@ def test_the_list_needs_no_registry() -> None:
 
 KNOWN = ["local", "gossip", "dpsgd", "fedavg", "oracle", "cobo", "mapl"]
 KNOWN += ["dfedavgm", "fedclassavg", "fedproto", "fedsim", "pfedsim"]
+KNOWN += ["afl", "cga", "dada", "fedper", "pfedhn", "pfedme", "spdb"]
+KNOWN += ["ditto", "federico", "fedem", "fedfomo", "ifca"]
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -126,9 +128,9 @@ def test_a_file_protocols_settings_are_checked(own: Path) -> None:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     message = refusal("gosip")
-    assert message.startswith(
-        'protocol.name = "gosip": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, '
-    )
+    known = ", ".join(list_protocols())
+    assert message.startswith(f'protocol.name = "gosip": must be one of {known}, ')
+    assert "afl, cga, " in known
     assert message.endswith("package.module:Class, or my_file.py:Class; did you mean 'gossip'?")
 
 

@@ -58,7 +58,7 @@ BAD = {
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, training, protocol, "
-        "network, devices, churn, churn_process, engine, supervision; did you mean 'network'?",
+        "network, devices, churn, churn_process, engine, supervision, server; did you mean 'network'?",
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),
@@ -164,8 +164,8 @@ BAD = {
     ),
     "unknown data": (
         edited('name = "digits"', 'name = "digit"'),
-        'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, quadratic; '
-        "did you mean 'digits'?",
+        'data.name = "digit": must be one of digits, fashion-mnist, mnist, cifar-10, cifar-100, adult, '
+        "synthetic-regression, quadratic, arrays, table; did you mean 'digits'?",
     ),
     "more clusters than clients": (
         edited(IID, '{ kind = "permuted-clusters", clusters = 5 }'),
@@ -209,7 +209,7 @@ BAD = {
         'model.name = "mlp": must be "point" for data.name = "quadratic"',
     ),
     "setting of another model": (
-        edited('name = "mlp"', 'name = "cnn"'),
+        edited('name = "mlp"', 'name = "logistic-regression"'),
         "model.hidden = [8]: unknown key; allowed: initialisation, name",
     ),
     "empty layer": (edited("[8]", "[8, 0]"), "model.hidden.1 = 0: must be more than 0"),
@@ -235,7 +235,7 @@ BAD = {
     ),
     "unknown protocol": (
         edited('name = "gossip"', 'name = "gossipp"'),
-        'protocol.name = "gossipp": must be one of cobo, dfedavgm, dpsgd, fedavg, fedclassavg, fedproto, ',
+        'protocol.name = "gossipp": must be one of afl, cga, ',
     ),
     "averaging what starts apart": (
         edited("hidden = [8]", 'hidden = [8]\ninitialisation = "independent"')

@@ -143,7 +143,7 @@ def test_no_code_executes_nothing_that_the_scenario_brings(
     result = CliRunner().invoke(app, [command, str(path), "--no-code"])
     assert result.exit_code == 2
     assert (
-        "would execute Python that does not come with coterie, which --no-code refuses; allowed: cobo, "
+        "would execute Python that does not come with coterie, which --no-code refuses; allowed: afl, cga, "
         in result.output
     )
     assert not (tmp_path / "sprung").exists()
@@ -163,7 +163,7 @@ def test_a_protocol_file_that_ends_the_process_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", [":", ":Mine", "mine.py:"])
 def test_half_a_name_is_no_protocol(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', f'name = "{name}"'))
-    with pytest.raises(UserError, match="must be one of cobo"):
+    with pytest.raises(UserError, match="must be one of afl, cga, "):
         load_scenario(path)
 
 

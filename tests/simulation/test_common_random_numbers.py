@@ -44,14 +44,16 @@ def world(count: int, folder: Path, *overrides: str) -> AbstractContextManager[S
 def test_devices_stay_the_same(tmp_path: Path) -> None:
     with world(N, tmp_path) as built, world(N + 1, tmp_path) as larger:
         for client in range(N):
-            few, more = (each.scenario.devices.build(1, None) for each in (built, larger))
+            few, more = (
+                each.scenario.devices.build(1, None, each.scenario.clients.count) for each in (built, larger)
+            )
             assert few.cost_model(client) == more.cost_model(client)
             first, second = few.slowness(client), more.slowness(client)
             times = [k * 0.7 for k in range(60)]
             assert [first.finish_s(time, 0.3) for time in times] == [
                 second.finish_s(time, 0.3) for time in times
             ]
-        speeds = {larger.scenario.devices.build(1, None).cost_model(client) for client in range(N + 1)}
+        speeds = {larger.scenario.devices.build(1, None, N + 1).cost_model(client) for client in range(N + 1)}
         assert len(speeds) == N + 1  # so equal ones mean something
 
 

@@ -40,7 +40,7 @@ def loaded(folder: Path, text: str, *overrides: str) -> Scenario:
 
 
 def devices_of(scenario: Scenario, data_dir: Path | None) -> DevicesOfClients:
-    return scenario.devices.build(scenario.run.seed, data_dir)
+    return scenario.devices.build(scenario.run.seed, data_dir, scenario.clients.count)
 
 
 def test_classes_have_the_shares_that_they_state(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.world.cuts import Cut
-from sim.world.latency import NodeLatency
+from sim.world.latency.nodes import NodeLatency
 from sim.world.links import LinkClass, LinkModel
 from tests.world.networks import UNIT_BYTES, World, network_model, scripted
 from tests.world.quantities import bursty, constant, independent, lognormal

@@ -9,16 +9,30 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sim.learning.data.adult import Adult
+from sim.learning.data.arrays import ArrayData
 from sim.learning.data.cifar import Cifar10, Cifar100
 from sim.learning.data.dataset import DataSection, Dataset, LabelledData
 from sim.learning.data.digits import Digits
 from sim.learning.data.images import ImageData
 from sim.learning.data.mnist import FashionMnist, Mnist
 from sim.learning.data.quadratic import QuadraticData
+from sim.learning.data.synthetic_regression import SyntheticRegression
+from sim.learning.data.table import TableData
 from sim.settings.shared import tagged
 
 Data = Annotated[
-    Digits | FashionMnist | Mnist | Cifar10 | Cifar100 | QuadraticData, Field(discriminator="name")
+    Digits
+    | FashionMnist
+    | Mnist
+    | Cifar10
+    | Cifar100
+    | Adult
+    | SyntheticRegression
+    | QuadraticData
+    | ArrayData
+    | TableData,
+    Field(discriminator="name"),
 ]
 
 DATASETS: Mapping[str, type[DataSection]] = tagged(Data)

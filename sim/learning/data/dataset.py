@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from protocols.framework.settings import Count, SettingError, Settings
+from sim.errors import UserError
 from sim.learning.partitions import Partition, PartitionKind
-from sim.learning.partitions.dealing import Labels
+from sim.learning.partitions.dealing import Labels, Owners
 from sim.settings.shared import ShareBelowOne
 
 if TYPE_CHECKING:
@@ -26,35 +27,53 @@ Rows = tuple[np.ndarray, ...]
 class Dataset:
     """All samples of a data set, on the CPU.
 
-    train_x, test_x: float32 [n, *input_shape]; train_y, test_y: int64 [n]. scaling: mean and standard
-    deviation per channel of images [C, H, W], which hold (pixel - mean) / std with pixels in [0, 1]; None for
-    other data.
+    train_x, test_x: float32 [n, *input_shape]; train_y, test_y: classes, int64 [n], or the numbers that a
+    regression predicts, float32 [n, T]. outputs: K classes, or T numbers; 0 where samples have neither.
+    scaling: mean and standard deviation per channel of images [C, H, W], which hold (pixel - mean) / std with
+    pixels in [0, 1]; None for other data. held_back: how many of the training samples, the last ones, are a
+    validation part of the data's own. owners: whose the samples are, where the data say so. inputs: the
+    shapes of several inputs, whose numbers lie side by side in a sample; None for one.
     """
 
     train_x: Tensor
     train_y: Tensor
     test_x: Tensor
     test_y: Tensor
+    outputs: int
     scaling: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    held_back: int = 0
+    owners: Owners | None = None
+    inputs: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return tuple(self.train_x.shape[1:])
 
+    @property
+    def labels(self) -> Labels:
+        """What a partition may know of the samples."""
+        train, held_back = np.split(self.train_y.numpy(), [len(self.train_y) - self.held_back])
+        return Labels(train, self.test_y.numpy(), self.outputs, held_back, self.owners)
+
 
 class DataSection(Settings):
     """The section `[data]` with one data set: its keys, what is known of it before it is read, and itself."""
 
-    task: ClassVar[str]
-    """One of `sim.learning.tasks.TASKS`: what is minimised, and what models are judged by."""
-    classes: ClassVar[int]
-    """Number of classes K; 0 where samples have none."""
+    tasks: ClassVar[tuple[str, ...]]
+    """What the data may be for, of `OBJECTIVES`: what is minimised, and what models are judged by."""
+    classes: ClassVar[int | None]
+    """Number of classes K; 0 where samples have none, None where only the samples say so."""
     input_shape: ClassVar[tuple[int, ...] | None]
-    """Shape of one sample; None where the keys decide it."""
+    """Shape of one sample; None where the keys or the samples decide it."""
 
     name: str
     """The data set."""
+
+    @property
+    def task(self) -> str:
+        """What the data are for: one of `tasks`."""
+        return self.tasks[0]
 
     @property
     def is_images(self) -> bool:
@@ -77,7 +96,7 @@ class DataSection(Settings):
 class LabelledData(DataSection):
     """Samples with class labels, which a partition shares out to the clients."""
 
-    task = "classification"
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
 
     partition: PartitionKind
     """Who gets which samples: a kind, or a table with its settings."""
@@ -87,16 +106,26 @@ class LabelledData(DataSection):
     """Share of each client's training samples that it holds back for its own validation."""
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
+        assert self.classes is not None
         return self.partition.misfits(clients, self.classes, self.name)
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
-        labels = Labels(dataset.train_y.numpy(), dataset.test_y.numpy(), self.classes)
-        partition = self.partition.deal(labels, clients, seed)
+        partition = self.partition.deal(dataset.labels, clients, seed)
         if self.test_samples is not None:
             partition = partition.cap_test(self.test_samples, seed)
         if self.validation_share:
-            return partition.hold_back(self.validation_share, seed)
-        return partition, no_validation(clients)
+            if partition.validation is not None:
+                raise UserError(
+                    f"data.validation_share = {self.validation_share}: who validates on what is said by the "
+                    "data or the partition already; leave the key out"
+                )
+            partition = partition.hold_back(self.validation_share, seed)
+        elif dataset.held_back and partition.validation is None:
+            raise UserError(
+                "data.partition: does not share out the validation part that the data have; must be iid, "
+                "natural, or lists of your own (a file, a function)"
+            )
+        return partition, partition.validation or no_validation(clients)
 
 
 def no_validation(clients: int) -> Rows:

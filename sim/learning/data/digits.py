@@ -37,4 +37,4 @@ class Digits(LabelledData):
         train = torch.from_numpy(~test)
         std, mean = torch.std_mean(pixels[train], correction=0)
         x = (pixels - mean) / std
-        return Dataset(x[train], labels[train], x[~train], labels[~train])
+        return Dataset(x[train], labels[train], x[~train], labels[~train], self.classes)

@@ -69,7 +69,7 @@ class ImageData(LabelledData):
     """The class of torchvision.datasets that downloads it."""
 
     def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
-        return normalised(self.read(data_dir, download=download))
+        return normalised(self.read(data_dir, download=download), self.kind.classes)
 
     def read(self, data_dir: Path | None, *, download: bool = True) -> ImageArrays:
         """The files from `data_dir`, else from the folder in COTERIE_DATA, else from ./data.
@@ -127,7 +127,7 @@ def _leaving_no_empty_folders(root: Path) -> Iterator[None]:
         raise
 
 
-def normalised(arrays: ImageArrays) -> Dataset:
+def normalised(arrays: ImageArrays, classes: int) -> Dataset:
     """Images as float32, each channel by the mean and standard deviation of the training part."""
     import torch
 
@@ -143,6 +143,7 @@ def normalised(arrays: ImageArrays) -> Dataset:
         torch.from_numpy(arrays.train_y),
         scaled(arrays.test_x),
         torch.from_numpy(arrays.test_y),
+        classes,
         (tuple(mean.tolist()), tuple(std.tolist())),
     )
 

@@ -21,7 +21,7 @@ _Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]
 class QuadraticData(DataSection):
     """Quadratic functions a/2 |x - mu_k|^2 with noisy gradients, one mu_k per cluster (CoBo, Example 2)."""
 
-    task = "quadratic"
+    tasks = ("quadratic",)
     classes = 0
     input_shape = None
 
@@ -80,7 +80,7 @@ class QuadraticData(DataSection):
         train_x = torch.from_numpy(np.concatenate(train)).float()
         test_x = torch.from_numpy(np.stack(test)).float()
         labels = torch.zeros(len(train_x), dtype=torch.int64)
-        return Dataset(train_x, labels, test_x, labels[:clients])
+        return Dataset(train_x, labels, test_x, labels[:clients], outputs=0)
 
     def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
         """To each client the rows that were made for it."""

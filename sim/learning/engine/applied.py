@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
+import warnings
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from actors.message import describe
+from sim.errors import Advice
 from sim.learning.engine.arena import Arena, to_device
 from sim.learning.engine.encoded import TYPES, Encoded, decoded_rows, encoded_rows, type_of
 from sim.learning.engine.handles import Scalar, Vector, known
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
+_FUNCTIONS_MAX = 256  # that are remembered
+_VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
+_SIMPLE = frozenset((bool, int, float, str, type(None)))
 
 
 class Shape(NamedTuple):
@@ -128,49 +133,102 @@ class Prepared:
     arenas: tuple[Arena, ...]
 
 
+Signature = tuple[Any, ...]
+"""What tells the shapes of arguments apart: a width, a width and a type, NUMBER or SCALAR for each."""
+
+
 class Functions:
-    """The functions that the clients of one engine apply, each prepared once for its arguments' shapes."""
+    """The functions that the clients of one engine apply, each prepared once for its arguments' shapes.
+
+    Those that were not applied for long are forgotten, and prepared anew should they come again: values that
+    differ at every call (captured, or by keyword) make a function each, without end.
+    """
 
     def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Function, PureFunction] = weakref.WeakKeyDictionary()
-        self._prepared: dict[tuple[PureFunction, tuple[Shape, ...]], Prepared] = {}
+        self._prepared: OrderedDict[PureFunction, dict[Signature, Prepared]] = OrderedDict()
+        self._known: dict[Any, tuple[PureFunction, dict[Signature, Prepared]]] = {}
+        self._versions: Counter[str] = Counter()
 
     def apply(
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What `function` makes of the arguments, pending; see `Member.apply`. TypeError, ValueError."""
-        pure = self._pure(function, static)
-        shapes: list[Shape] = []
+        pure, by_signature = self._pure(function, static)
+        signature: list[Any] = []
         atoms: list[Atom] = []
         numbers: list[float] = []
         for place, argument in enumerate(arguments):
             if not isinstance(argument, Vector):
                 if isinstance(argument, int | float | np.floating | np.integer):
-                    shapes.append(_A_NUMBER)
+                    signature.append(NUMBER)
                     numbers.append(float(argument))
                     continue
                 argument = _array(engine, argument, pure, place)
             elif argument.engine is not engine:
                 raise ValueError("this vector belongs to another engine")
-            shapes.append(_A_SCALAR if type(argument) is Scalar else Shape(argument.width, argument.dtype))
+            kind = type(argument)
+            if kind is Vector:
+                signature.append(argument.width)
+            else:
+                signature.append(SCALAR if kind is Scalar else (argument.width, argument.dtype))
             atoms.append(argument.stored())
-        key, inputs, payload = (pure, tuple(shapes)), tuple(atoms), tuple(numbers)
-        prepared = self._prepared.get(key)
+        key, inputs, payload = tuple(signature), tuple(atoms), tuple(numbers)
+        prepared = by_signature.get(key)
         if prepared is None:
-            prepared = self._prepared[key] = _prepared(engine, pure, key[1], inputs, payload)
+            prepared = by_signature[key] = _prepared(engine, pure, _shapes(key), inputs, payload)
         outputs = engine.submit(prepared.operation, inputs, payload, prepared.arenas)
         made = [_made(engine, shape, atom) for shape, atom in zip(prepared.results, outputs, strict=True)]
         return tuple(made) if prepared.is_tuple else made[0]
 
-    def _pure(self, function: Function, static: Mapping[str, Any]) -> PureFunction:
+    def _pure(
+        self, function: Function, static: Mapping[str, Any]
+    ) -> tuple[PureFunction, dict[Signature, Prepared]]:
+        """A function with what is the same for all, and what has been prepared of it."""
         if not callable(function):
             raise TypeError(f"apply takes a function first, not a {type(function).__name__}")
-        if static or getattr(function, "__closure__", None):  # whose values may be others at the next call
-            return PureFunction(function, static)
-        known = self._known.get(function)
+        if getattr(function, "__closure__", None):  # whose values may be others at the next call
+            return self._table(PureFunction(function, static))
+        identity: Any = function
+        if static:
+            if not all([type(value) in _SIMPLE for value in static.values()]):
+                return self._table(PureFunction(function, static))
+            # With types and signs: 1 is not 1.0, nor 0.0 -0.0.
+            identity = (
+                function,
+                *[
+                    (word, type(value), value.hex() if type(value) is float else value)
+                    for word, value in static.items()
+                ],
+            )
+        known = self._known.get(identity)
         if known is None:
-            known = self._known[function] = PureFunction(function, static)
+            if len(self._known) >= _FUNCTIONS_MAX:
+                self._known.clear()
+            known = self._known[identity] = self._table(PureFunction(function, static))
         return known
+
+    def _table(self, pure: PureFunction) -> tuple[PureFunction, dict[Signature, Prepared]]:
+        by_signature = self._prepared.get(pure)
+        if by_signature is not None:
+            self._prepared.move_to_end(pure)
+            return pure, by_signature
+        if len(self._prepared) >= _FUNCTIONS_MAX:
+            self._prepared.popitem(last=False)
+        by_signature = self._prepared[pure] = {}
+        self._versions[str(pure)] += 1
+        if self._versions[str(pure)] == _VERSIONS_MAX:
+            warnings.warn(
+                f"apply: {pure} has come with {_VERSIONS_MAX} different sets of values that it captures, has "
+                "as defaults or gets by keyword; with each it is another function, prepared anew and not "
+                "computed together with the others: what differs goes in as an argument, self.apply(f, x, y)",
+                Advice,
+                stacklevel=2,
+            )
+        return pure, by_signature
+
+
+def _shapes(signature: Signature) -> tuple[Shape, ...]:
+    return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
 def _array(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
@@ -217,4 +275,4 @@ def _made(engine: Engine, shape: Shape, atom: Atom) -> Vector:
     return Encoded(engine, shape.width, atom, shape.dtype)
 
 
-_A_NUMBER, _A_SCALAR = Shape(NUMBER), Shape(SCALAR)
+_A_SCALAR = Shape(SCALAR)

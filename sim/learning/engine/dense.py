@@ -72,24 +72,35 @@ class DenseChain(Way):
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of each client over its batch, [N]."""
-        logarithms = self._forward(self._parts(flat), x)[-1].float().log_softmax(dim=1)
-        return -logarithms.gather(1, y.unsqueeze(1)).mean(dim=(1, 2))
+        return -self._likelihoods(flat, x, y).mean(dim=(1, 2))
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, None]:
+    def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return -self._likelihoods(flat, x, y)[:, 0]
+
+    def _likelihoods(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of what each sample's class is given, [N, 1, B]."""
+        logarithms = self._forward(self._parts(flat), x)[-1].float().log_softmax(dim=1)
+        return logarithms.gather(1, y.unsqueeze(1))
+
+    def gradients(
+        self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, None]:
         """Gradient of each client's mean cross-entropy over its batch, [N, P]; no parameter is untrained."""
         gradient = torch.empty_like(flat)
         into, share = self._parts(gradient), 1 / y.shape[1]
-        for place, *sums in self._backward(self._parts(flat), x, y):
+        for place, *sums in self._backward(self._parts(flat), x, y, weights):
             for part, total in zip(into[place], sums, strict=True):
                 torch.mul(total.float(), share, out=part)
         return gradient, None
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+    def descend(
+        self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
+    ) -> None:
         """Without ever making the gradient one vector."""
         parts, batch = self._parts(flat), -float(y.shape[1])
         # In float32 in both cases: a client's numbers do not depend on the others' rates.
         factor = float(np.float32(rate) / np.float32(batch)) if isinstance(rate, float) else rate / batch
-        for place, of_weight, of_bias in self._backward(parts, x, y):
+        for place, of_weight, of_bias in self._backward(parts, x, y, weights):
             weight, bias = parts[place]
             if isinstance(factor, float):
                 weight.add_(of_weight, alpha=factor)
@@ -98,7 +109,9 @@ class DenseChain(Way):
                 weight.addcmul_(of_weight, factor.unsqueeze(2))
                 bias.addcmul_(of_bias, factor)
 
-    def _backward(self, parts: Parts, x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _backward(
+        self, parts: Parts, x: Tensor, y: Tensor, weights: Tensor | None
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Of the last layer first: its place, and the gradients of the SUM of the losses of a batch.
 
         Those with respect to its weights [N, outputs, inputs] and biases [N, outputs]. A layer may be changed
@@ -111,6 +124,8 @@ class DenseChain(Way):
         if self._minus_one.device != error.device:
             self._minus_one = self._minus_one.to(error.device)
         error.scatter_add_(1, y.unsqueeze(1), self._minus_one.expand(clients, 1, batch))
+        if weights is not None:
+            error.mul_(weights.unsqueeze(1))
         for place in range(len(self.layers) - 1, -1, -1):
             passed_on = parts[place][0].transpose(1, 2).bmm(error) if place else error
             # Not bmm(..., out=) into a row of parameters, which takes three times as long.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -16,17 +15,19 @@ from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.applied import Functions
 from sim.learning.engine.arena import Arena, index_tensor
+from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
 from sim.learning.engine.class_means import ClassMeans
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
 from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node, Terms
-from sim.learning.engine.operations import Clip, Dot, Gradient, Loss, Mix, Operation, Rows, Train
+from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Rows, Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.pure import Function
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
+from sim.learning.engine.statistics import EngineStatistics
 from sim.learning.engine.ways import choose_way
 from sim.learning.objectives import Objective
 
@@ -36,25 +37,6 @@ START_TERMS_MAX = 4
 """Terms of a sum up to which training computes the sum itself, in the same call."""
 
 _NODE_BYTES = 1_000  # of Python objects per pending node, about; more than the output of a small one
-
-
-@dataclass
-class EngineStatistics:
-    """What the engine did.
-
-    jobs: nodes computed. batches: calls that computed them. updates: optimizer steps submitted. seconds: wall
-    time in flushes.
-    """
-
-    jobs: int = 0
-    batches: int = 0
-    updates: int = 0
-    seconds: float = 0.0
-
-    @property
-    def mean_batch(self) -> float:
-        """Jobs per call."""
-        return self.jobs / self.batches if self.batches else 0.0
 
 
 class Engine:
@@ -167,10 +149,12 @@ class Engine:
         """The first equal object seen, so that nodes of a group share one operation."""
         return self._interned.setdefault(value, value)  # type: ignore[return-value]
 
-    def training(self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler) -> Train:
+    def training(
+        self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, weighted: Weighted = None
+    ) -> Train:
         """The operation that trains on batches of `sampler`."""
         arena = self.arena(kernel.architecture.numel)
-        return self.intern(Train(kernel, optimizer, sampler, arena, self._scalars))
+        return self.intern(Train(kernel, optimizer, sampler, arena, self._scalars, weighted))
 
     def train(
         self,
@@ -180,11 +164,12 @@ class Engine:
         *,
         state: Vector | None = None,
         anchors: Sequence[Vector] = (),
+        weights: Vector | None = None,
     ) -> tuple[Vector, Vector | None]:
         """Parameters after training from `start`, and the optimizer's new state (None if it has none).
 
         A short combination as `start` is summed in the same call. job.strengths[k] is the strength of the
-        pull towards anchors[k]; ValueError if their numbers differ.
+        pull towards anchors[k]; ValueError if their numbers differ. weights: if the operation is `weighted`.
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
@@ -196,6 +181,8 @@ class Engine:
         if slots:
             previous = self._zeros(slots * width) if state is None else self._input(state, slots * width)
             inputs = (*inputs, previous)
+        if weights is not None:
+            inputs = (*inputs, self._input(weights, weights.width))
         if anchors:
             inputs = (*inputs, *[self._input(anchor, width) for anchor in anchors])
         if anchors or Coefficient in map(type, factors):
@@ -206,16 +193,27 @@ class Engine:
         new_state = Vector.of_atom(self, slots * width, atoms[1]) if slots else None
         return Vector.of_atom(self, width, atoms[0]), new_state
 
-    def gradient(self, operation: Gradient, at: Vector, job: SampleJob) -> Vector:
-        """Gradient of the mean loss of one batch, at the parameters `at`."""
-        width = operation.kernel.architecture.numel
-        atom = self.submit(operation, (self._input(at, width),), job, (self.arena(width),))[0]
-        return Vector.of_atom(self, width, atom)
+    def gradient(
+        self, operation: Gradient, at: Vector, job: SampleJob, weights: Vector | None = None
+    ) -> Vector:
+        """Gradient of the mean loss of one batch, at the parameters `at`. weights: as of `train`."""
+        return Vector.of_atom(self, operation.width, self._on_batch(operation, at, job, weights))
 
-    def loss(self, operation: Loss, of: Vector, job: SampleJob) -> Scalar:
+    def loss(self, operation: Loss, of: Vector, job: SampleJob, weights: Vector | None = None) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
-        inputs = (self._input(of, operation.kernel.architecture.numel),)
-        return Scalar.of_atom(self, 1, self.submit(operation, inputs, job, (self._scalars,))[0])
+        return Scalar.of_atom(self, 1, self._on_batch(operation, of, job, weights))
+
+    def losses(self, operation: Losses, of: Vector, job: SampleJob, weights: Vector | None = None) -> Vector:
+        """Loss of each sample of one batch, of the parameters `of`."""
+        return Vector.of_atom(self, operation.width, self._on_batch(operation, of, job, weights))
+
+    def _on_batch(
+        self, operation: BatchOperation, params: Vector, job: SampleJob, weights: Vector | None
+    ) -> Atom:
+        inputs: tuple[Atom, ...] = (self._input(params, operation.kernel.architecture.numel),)
+        if weights is not None:
+            inputs = (*inputs, self._input(weights, weights.width))
+        return self.submit(operation, inputs, job, (self.arena(operation.width),))[0]
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
         """Mean features of a client's samples of each class, one class after the other in one vector."""

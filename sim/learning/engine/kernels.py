@@ -29,24 +29,33 @@ class Kernel:
         self.precision = precision
         self._way = WAYS[way](architecture, objective)
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def gradients(self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """Gradient of each client's mean loss over its batch, [N, P]; 0 for untrained parameters."""
-        return self.training_gradients(flat, x, y)[0]
+        return self.training_gradients(flat, x, y, weights)[0]
 
-    def training_gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+    def training_gradients(
+        self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """The gradients, and what the untrained parameters are after the step, see `Way.gradients`."""
         with cast(self.precision, flat.device):
-            return self._way.gradients(flat, x, y)
+            return self._way.gradients(flat, x, y, weights)
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+    def descend(
+        self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
+    ) -> None:
         """One step of plain SGD, in place; rate: one for all, or [N, 1]."""
         with cast(self.precision, flat.device):
-            self._way.descend(flat, x, y, rate)
+            self._way.descend(flat, x, y, rate, weights)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Mean loss of each client over its batch, [N]."""
         with cast(self.precision, flat.device):
             return self._way.losses(flat, x, y).float()
+
+    def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Loss of each sample, [N, B]."""
+        with cast(self.precision, flat.device):
+            return self._way.losses_of_each(flat, x, y).float()
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]; x [N, B, ...], or [1, B, ...] where all share it."""

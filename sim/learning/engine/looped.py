@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.way import Named, Way, divided
-from sim.learning.objectives import Objective
+from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 
 class Looped(Way):
@@ -23,39 +23,45 @@ class Looped(Way):
         # Without convolutions it would only cost time, at every function of torch.
         self._layout = _WeightsFirst() if architecture.has_convolution else nullcontext()
 
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+    def gradients(
+        self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         gradient = torch.empty_like(flat)
         untrained = []
-        for params, samples, targets, into in zip(flat, _channels_last(x), y, gradient, strict=True):
-            parts, after = self._gradient(params, samples, targets)
+        batches = zip(flat, _channels_last(x), _targets(y, weights), gradient, strict=True)
+        for params, samples, targets, into in batches:
+            parts, after = self._gradient(params, samples, *targets)
             parts |= {name: torch.zeros_like(values) for name, values in after.items()}
             torch.cat([parts[part.name].reshape(-1) for part in self.architecture.slices], out=into)
             if after:
                 untrained.append(torch.cat([values.reshape(-1) for values in after.values()]))
         return gradient, torch.stack(untrained) if untrained else None
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+    def descend(
+        self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
+    ) -> None:
         """Without the copies that make the gradient one vector."""
         if isinstance(rate, Tensor) and flat.device.type == "cuda":
-            super().descend(flat, x, y, rate)  # the loop would wait for the device to tell it the rates
+            super().descend(flat, x, y, rate, weights)  # the loop would wait for the device to tell it rates
             return
         rates = [rate] * len(flat) if isinstance(rate, float) else rate[:, 0].tolist()
-        for params, samples, targets, step in zip(flat, _channels_last(x), y, rates, strict=True):
-            parts, after = self._gradient(params, samples, targets)
+        batches = zip(flat, _channels_last(x), _targets(y, weights), rates, strict=True)
+        for params, samples, targets, step in batches:
+            parts, after = self._gradient(params, samples, *targets)
             for name, values in self.architecture.unflatten(params).items():
                 if name in parts:
                     values.sub_(parts[name], alpha=step)
                 else:
                     values.copy_(after[name])
 
-    def _gradient(self, params: Tensor, x: Tensor, y: Tensor) -> tuple[Named, Named]:
+    def _gradient(self, params: Tensor, x: Tensor, *targets: Tensor) -> tuple[Named, Named]:
         """Gradients of the trained parameters, and what the untrained ones are after the step."""
         trained, untrained = divided(self.architecture, params)
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         model = TrainingPass(self.architecture, untrained)
         # A parameter that the loss does not use gets zeros, as under vmap.
         with torch.enable_grad(), self._layout:
-            loss = self.objective(model, leaves | untrained, x, y)
+            loss = mean_loss(self.objective, model, leaves | untrained, x, *targets)
         gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         return dict(zip(leaves, gradients, strict=True)), model.untrained
 
@@ -65,6 +71,12 @@ class Looped(Way):
 
         return self._each(loss, flat, _channels_last(x), y)
 
+    def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        def losses(params: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return loss_of_each(self.objective)(self.architecture, params, x, y)
+
+        return self._each(losses, flat, _channels_last(x), y)
+
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         samples = list(_channels_last(x))
         shared = len(samples) < len(flat)
@@ -73,6 +85,11 @@ class Looped(Way):
     def _each(self, function: Callable[..., Tensor], *stacked: Iterable[Tensor]) -> Tensor:
         with self._layout:
             return torch.stack([function(*arguments) for arguments in zip(*stacked, strict=True)])
+
+
+def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
+    """Of each client: its targets, and the weights of its samples where there are any."""
+    return list(zip(y, strict=True)) if weights is None else list(zip(y, weights, strict=True))
 
 
 class _WeightsFirst(TorchFunctionMode):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,10 +19,13 @@ from torch import Tensor
 from sim.learning.engine.arena import Arena, index_tensor, to_device
 from sim.learning.engine.drawing import draw, undraw
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.nodes import Coefficient, Factor, Node
+from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.rates import Rates
 from sim.learning.engine.sampler import BatchSampler, TrainJob
+
+Weighted = Literal["by sample", "by place"] | None
+"""Whose weights a job is given: of each of its client's samples, of each place in its batch, or none."""
 
 _SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
 _PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
@@ -165,8 +168,9 @@ class Train(Operation):
     Neither the optimizer nor the pulls touch untrained parameters, such as the statistics of batch norms.
 
     Payload: the TrainJob, and the factors of the combination that it starts from. Inputs: the atoms of that
-    combination, the optimizer's state if any, the anchors of the pulls, and scalars that factors refer to.
-    Outputs: the trained parameters [N, P] and, for optimizers that have one, the state [N, slots * P].
+    combination, the optimizer's state if any, the weights of samples if `weighted`, the anchors of the pulls,
+    and scalars that factors refer to. Outputs: the trained parameters [N, P] and, for optimizers that have
+    one, the state [N, slots * P].
     """
 
     is_job = True
@@ -175,10 +179,11 @@ class Train(Operation):
     sampler: BatchSampler
     arena: Arena
     scalars: Arena
+    weighted: Weighted = None
 
     @property
     def subject(self) -> str:
-        return f"a training step of {_model(self.kernel, self.sampler)}"
+        return f"a training step of {model_of(self.kernel, self.sampler)}"
 
     def rows_at_once(self) -> int:
         if self.kernel.way == "loop":
@@ -189,14 +194,16 @@ class Train(Operation):
         if len(nodes) == 1:
             return self._run_alone(nodes[0])
         # Those with the most steps first: then the first ones are always those that still have steps to do.
-        steps = [node.payload[0].steps for node in nodes]
+        jobs, starts = _payloads(nodes)
+        steps = [job.steps for job in jobs]
         order = None if min(steps) == max(steps) else np.argsort(-np.array(steps), kind="stable")
         if order is not None:
             nodes, steps = [nodes[n] for n in order], [steps[n] for n in order]
-        jobs, starts = _payloads(nodes)
+            jobs, starts = _payloads(nodes)
         params = self._start(nodes, starts)
         state = self._state(nodes, starts) if self.optimizer.slots else None
-        self._train(jobs, steps, params, state, self._pull(nodes, jobs, starts))
+        weights = self._weights(nodes, starts)
+        self._train(jobs, steps, params, state, self._pull(nodes, jobs, starts), weights)
         trained = (params,) if state is None else (params, state)
         if order is None:
             return trained
@@ -206,7 +213,7 @@ class Train(Operation):
     def _run_alone(self, node: Node) -> tuple[Tensor | Rows, ...]:
         """The outputs of one node. The parameters are trained in their row: a large model is not copied."""
         jobs, starts = _payloads([node])
-        pull = self._pull([node], jobs, starts)
+        pull, weights = self._pull([node], jobs, starts), self._weights([node], starts)
         state = self._state([node], starts) if self.optimizer.slots else None
         if starts[0] == (1.0,):
             source = node.inputs[0].row
@@ -219,7 +226,7 @@ class Train(Operation):
             node.inputs = ()
             row = self.arena.store(start)[0]
         params = self.arena.data[row : row + 1]
-        self._train(jobs, [jobs[0].steps], params, state, pull)
+        self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (Rows(self.arena, [row]),) if state is None else (Rows(self.arena, [row]), state)
 
     def _train(
@@ -229,6 +236,7 @@ class Train(Operation):
         params: Tensor,
         state: Tensor | None,
         pull: tuple[Tensor, Tensor] | None,
+        weights: Tensor | None,
     ) -> None:
         """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
         plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
@@ -241,12 +249,15 @@ class Train(Operation):
             if step % _STEPS_DRAWN == 0:
                 batches = self.sampler.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
             x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
+            of_samples = None if weights is None else _first(weights, active)
+            if of_samples is not None and self.weighted == "by sample":
+                of_samples = self.sampler.weights(batches, step % _STEPS_DRAWN, of_samples)
             now = _first(params, active)
             draw(self.kernel.architecture, now, jobs[:active], step)
             if done is None:
-                self.kernel.descend(now, x, y, rates.of_step(step, active))
+                self.kernel.descend(now, x, y, rates.of_step(step, active), of_samples)
                 continue
-            gradient, untrained = self.kernel.training_gradients(now, x, y)
+            gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
             if pull is not None:
                 gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
                 self.kernel.architecture.clear_untrained(gradient)  # else they would count when it is clipped
@@ -272,6 +283,12 @@ class Train(Operation):
         atoms = [node.inputs[len(factors)] for node, factors in zip(nodes, starts, strict=True)]
         return atoms[0].arena.gather([atom.row for atom in atoms])
 
+    def _weights(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor | None:
+        if self.weighted is None:
+            return None
+        behind = 1 if self.optimizer.slots else 0
+        return stacked([n.inputs[len(factors) + behind] for n, factors in zip(nodes, starts, strict=True)])
+
     def _pull(
         self, nodes: list[Node], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
     ) -> tuple[Tensor, Tensor] | None:
@@ -281,7 +298,7 @@ class Train(Operation):
             return None
         rows: list[int] = []
         for node, strengths, start in zip(nodes, factors, starts, strict=True):
-            first = len(start) + (1 if self.optimizer.slots else 0)
+            first = len(start) + (1 if self.optimizer.slots else 0) + (1 if self.weighted else 0)
             rows += [atom.row for atom in node.inputs[first : first + len(strengths)]]
         anchor = weighted_sum(self.arena, self.scalars, rows, factors)
         # The same sum over rows that are all the constant 1 (row 0 of the scalars).
@@ -297,7 +314,8 @@ def _first_rows(nodes: list[Node], factors: Sequence[tuple[Factor, ...]]) -> lis
 
 def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
     """Of training nodes: the jobs, and the factors of what they start from."""
-    return [node.payload[0] for node in nodes], [node.payload[1] for node in nodes]
+    jobs, starts = zip(*[node.payload for node in nodes], strict=True)
+    return list(jobs), list(starts)
 
 
 T = TypeVar("T", Tensor, float | Tensor)
@@ -308,44 +326,7 @@ def _first(values: T, count: int) -> T:
     return values if isinstance(values, float) or len(values) == count else values[:count]
 
 
-@dataclass(frozen=True)
-class _BatchOperation(Operation):
-    """Something about the parameters and one batch of each client."""
-
-    is_job = True
-    kernel: Kernel
-    sampler: BatchSampler
-
-    @property
-    def subject(self) -> str:
-        return f"a {type(self).__name__.lower()} of {_model(self.kernel, self.sampler)}"
-
-    def rows_at_once(self) -> int:
-        return self.sampler.rows_at_once(self.kernel.architecture.numel)
-
-    def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor]:
-        """Parameters [N, P], samples [N, views * B, ...] and targets [N, views * B]."""
-        jobs = [node.payload for node in nodes]
-        return gather_inputs(nodes, 0), *self.sampler.samples(self.sampler.batches(jobs, 0, 1), 0, len(jobs))
-
-
-class Gradient(_BatchOperation):
-    """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
-
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        params, x, y = self.inputs(nodes)
-        draw(self.kernel.architecture, params, [node.payload for node in nodes], 0)
-        return (self.kernel.gradients(params, x, y),)
-
-
-class Loss(_BatchOperation):
-    """Mean loss over one batch (which may be a client's whole subset), as a scalar [N, 1]."""
-
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        return (self.kernel.losses(*self.inputs(nodes))[:, None],)
-
-
-def _model(kernel: Kernel, sampler: BatchSampler) -> str:
+def model_of(kernel: Kernel, sampler: BatchSampler) -> str:
     architecture = kernel.architecture
     return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
 
@@ -357,3 +338,16 @@ def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
 def gather_inputs(nodes: list[Node], which: int) -> Tensor:
     """Input number `which` of every node, [N, width]."""
     return nodes[0].inputs[which].arena.gather([node.inputs[which].row for node in nodes])
+
+
+def stacked(atoms: Sequence[Atom]) -> Tensor:
+    """The rows of atoms one below the other, [N, widest]; what is behind a shorter one is 0."""
+    arenas = {id(atom.arena): atom.arena for atom in atoms}
+    if len(arenas) == 1:
+        return atoms[0].arena.gather([atom.row for atom in atoms])
+    widest, device = max(arena.width for arena in arenas.values()), atoms[0].arena.device
+    rows = torch.zeros((len(atoms), widest), device=device)
+    for arena in arenas.values():
+        places = [place for place, atom in enumerate(atoms) if atom.arena is arena]
+        rows[index_tensor(places, device), : arena.width] = arena.gather([atoms[n].row for n in places])
+    return rows

@@ -95,6 +95,8 @@ def _frozen_table(values: Mapping[str, Any], name: str) -> tuple[Hashable, dict[
 
 def _frozen_value(value: Any, name: str, where: str) -> tuple[Hashable, Any]:
     """What makes a value equal to another for a function (its type, too: 1 is not 1.0), and the value."""
+    if isinstance(value, float):
+        return (float, value.hex()), value  # 0.0 == -0.0, by which one may not divide alike
     if isinstance(value, _PLAIN):
         return (type(value), value), value
     if isinstance(value, tuple):

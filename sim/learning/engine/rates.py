@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,10 +17,10 @@ class Rates:
     """Of N jobs. as_number: where all are equal, as nearly always, a number will do, which nobody moves."""
 
     def __init__(self, jobs: Sequence[TrainJob], device: torch.device, *, as_number: bool) -> None:
-        self._jobs = jobs
+        self._given = [job.learning_rate for job in jobs]
         self._device = device
         self._as_number = as_number
-        self._vary = any([type(job.learning_rate) is tuple for job in jobs])
+        self._vary = tuple in map(type, self._given)
         self._whole = None if self._vary else self._column(0, len(jobs))
 
     def of_step(self, step: int, active: int) -> float | Tensor:
@@ -31,8 +32,11 @@ class Rates:
         return whole if isinstance(whole, float) or len(whole) == active else whole[:active]
 
     def _column(self, step: int, active: int) -> float | Tensor:
-        given = [job.learning_rate for job in self._jobs[:active]]
-        rates = [rate[step] if isinstance(rate, tuple) else rate for rate in given]
+        given = self._given[:active]
+        if self._vary:
+            rates = [rate[step] if isinstance(rate, tuple) else rate for rate in given]
+        else:
+            rates = cast(list[float], given)
         if self._as_number and min(rates) == max(rates):
             return float(np.float32(rates[0]))
         return to_device(np.array(rates, np.float32), self._device)[:, None]

@@ -124,6 +124,16 @@ class BatchSampler:
         images = image_keys(keys, steps, self.batch_size, self.views)
         return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
 
+    def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
+        """Those of the samples of batch number `step`, [M, B], for its first M jobs.
+
+        weights: of all samples of each job's client, [M, most samples].
+        """
+        if batches.positions is None:
+            return weights
+        positions = np.array(batches.positions[: len(weights), step])  # a copy: torch wants to own it
+        return weights.gather(1, index_tensor(positions, weights.device))
+
     def rows_at_once(self, width: int) -> int:
         """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
         chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES

@@ -30,7 +30,7 @@ class Subset:
 
     @cached_property
     def stacked(self) -> tuple[Tensor, Tensor] | None:
-        """All samples of each client, [clients, count, ...], and targets [clients, count], once more.
+        """All samples of each client, [clients, count, ...], and targets [clients, count, ...], once more.
 
         Here a client's samples lie side by side: who wants all of them gets them in half the time. None
         unless all clients own equally many, and the copy is small and no larger than the data.
@@ -46,7 +46,7 @@ class Subset:
         """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
         where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
         rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
-        y = self._labels(clients, self.y.index_select(0, rows).view(positions.shape))
+        y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
         return self.x.index_select(0, rows).view(*positions.shape, *self.x.shape[1:]), y
 
     def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -57,11 +57,11 @@ class Subset:
         if not self._all_equal:
             return self.gather(clients, np.broadcast_to(positions, (len(clients), len(positions))))
         rows = self._rows.index_select(0, index_tensor(positions, self.x.device))
-        y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1))
+        y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1, *self.y.shape[1:]))
         return self.x.index_select(0, rows).unsqueeze(0), y
 
     def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
-        """Targets [N, B] as the clients see them."""
+        """Targets [N, B, ...] as the clients see them."""
         if self._label_maps is None:
             return y
         return self._label_maps[index_tensor(clients, y.device)].gather(1, y)
@@ -70,9 +70,9 @@ class Subset:
 class ClientData:
     """Training, validation and test samples of every client, and the permutation of labels that it sees.
 
-    train: inputs [n, ...] float32 and targets [n] int64 of training and validation rows; test: likewise.
-    train_rows, validation_rows, test_rows: the rows that each client owns. label_maps: [clients, classes] or
-    None.
+    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32) of training and
+    validation rows; test: likewise. train_rows, validation_rows, test_rows: the rows that each client owns.
+    label_maps: [clients, classes] or None.
     """
 
     def __init__(

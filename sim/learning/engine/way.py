@@ -15,8 +15,10 @@ Named = dict[str, Tensor]
 class Way(ABC):
     """The mathematics of one architecture and objective for the clients of a batch.
 
-    flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; row n of each is client n's. No
-    argument requires a gradient, so that torch keeps no graph of what is done here.
+    flat: parameters [N, P]; x: samples [N, B, ...]; y: targets [N, B]; weights: None, or those of the samples
+    [N, B]; row n of each is client n's. No argument requires a gradient, so that torch keeps no graph of what
+    is done here. With weights the mean loss of a batch is the mean of weight times loss, for objectives that
+    have `each`.
 
     Losses and outputs are those of evaluation: batch norms take their running statistics. For outputs, x may
     be [1, B, ...]: samples that all clients share.
@@ -32,7 +34,9 @@ class Way(ABC):
         return True
 
     @abstractmethod
-    def gradients(self, flat: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+    def gradients(
+        self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Gradient of each client's mean loss over its batch, [N, P], with batch norms in training mode.
 
         It is 0 for the U untrained parameters. Second, what these are after the step, [N, U]; None if U = 0.
@@ -43,12 +47,18 @@ class Way(ABC):
         """Mean loss of each client over its batch, [N]."""
 
     @abstractmethod
+    def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Loss of each sample, [N, B], for objectives that have `each`."""
+
+    @abstractmethod
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         """Model outputs, e.g. class scores [N, B, K]."""
 
-    def descend(self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor) -> None:
+    def descend(
+        self, flat: Tensor, x: Tensor, y: Tensor, rate: float | Tensor, weights: Tensor | None = None
+    ) -> None:
         """One step of plain SGD, in place; rate: one for all, or [N, 1]."""
-        gradient, untrained = self.gradients(flat, x, y)
+        gradient, untrained = self.gradients(flat, x, y, weights)
         if isinstance(rate, float):
             flat.sub_(gradient, alpha=rate)
         else:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from sim.learning.metrics.accuracy import Accuracy
 from sim.learning.metrics.distance import DistanceToOptimum
-from sim.learning.metrics.loss import CrossEntropy
+from sim.learning.metrics.loss import CrossEntropy, SquaredError
 from sim.learning.metrics.metric import Metric, ParameterMetric, SampleMetric
 
 METRICS: Mapping[str, tuple[Metric, ...]] = {
     "classification": (Accuracy(), CrossEntropy()),
+    "regression": (SquaredError(),),
     "quadratic": (DistanceToOptimum(),),
 }
 """By the task of the data; the first is what models are judged by."""

@@ -1,4 +1,4 @@
-"""How probable a model takes the true classes to be."""
+"""How probable a model takes the true classes to be, or how far it is from the true numbers."""
 
 from torch import Tensor
 from torch.nn import functional
@@ -13,3 +13,12 @@ class CrossEntropy(SampleMetric):
 
     def values(self, scores: Tensor, y: Tensor) -> Tensor:
         return functional.cross_entropy(scores, y, reduction="none")
+
+
+class SquaredError(SampleMetric):
+    """Mean squared error, also over the targets of a sample."""
+
+    name = "loss"
+
+    def values(self, scores: Tensor, y: Tensor) -> Tensor:
+        return (scores - y.transpose(1, 2)).square().mean(dim=1)

@@ -22,7 +22,10 @@ class SampleMetric(Metric):
 
     @abstractmethod
     def values(self, scores: Tensor, y: Tensor) -> Tensor:
-        """One number per sample [N, B], of class scores [N, K, B] and true classes [N, B]."""
+        """One number per sample [N, B], of class scores [N, K, B] and true classes [N, B].
+
+        In a regression of outputs [N, T, B] and targets [N, B, T].
+        """
 
 
 class ParameterMetric(Metric):

@@ -28,13 +28,17 @@ MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
 
 def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingError]:
     """What a model and the data that it is to learn from have against each other."""
-    if model.task == data.task:
+    if data.task in model.tasks:
         yield from model.misfits(data)
         return
-    fitting = [name for name, kind in MODELS.items() if kind.task == data.task]
+    fitting = [name for name, kind in MODELS.items() if data.task in kind.tasks]
     problem = f'must be "{fitting[0]}" for data.name = "{data.name}"'
-    if len(fitting) > 1:
-        meant = " or ".join(f'"{name}"' for name, kind in DATASETS.items() if kind.task == model.task)
+    if len(data.tasks) > 1:  # one of them was chosen by a key
+        problem = f'is not for data.task = "{data.task}"; must be one of {", ".join(fitting)}'
+    elif len(fitting) > 1:
+        meant = " or ".join(
+            f'"{name}"' for name, kind in DATASETS.items() if set(kind.tasks) & {*model.tasks}
+        )
         problem = f'only for data.name = {meant}, this is "{data.name}"; must be one of {", ".join(fitting)}'
     yield SettingError("model.name", model.name, problem)
 
@@ -43,7 +47,7 @@ def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
     """UserError for a model of images where the samples are none, or too small."""
     if model.smallest_image is not None:
         others = [
-            name for name, kind in MODELS.items() if kind.task == model.task and not kind.smallest_image
+            name for name, kind in MODELS.items() if kind.tasks == model.tasks and not kind.smallest_image
         ]
         instead = f"model.name = {one_of(others)}"
         require_images(f'model.name = "{model.name}"', input_shape, model.smallest_image, instead)

@@ -1,36 +1,53 @@
-"""FedAvg's convolutional network."""
+"""FedAvg's convolutional network, and others of its kind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from pydantic import Field
+
+from protocols.framework.settings import Count, SettingError, Within
+from sim.learning.data import DataSection
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:
     from torch import nn
 
+_POOLINGS = 4  # of the smallest images that there are, 28x28, one pixel is left
+_Channels = Annotated[int, Within(1, 10_000)]
+
 
 class Cnn(ModelSection):
-    """FedAvg's network: two 5x5 convolutions (32, 64), each with pooling, then 512 units."""
+    """Convolutions, each with 2x2 pooling, then linear layers; by default FedAvg's: 5x5 (32, 64), 512."""
 
     smallest_image = 4
 
     name: Literal["cnn"]
+    channels: Annotated[tuple[_Channels, ...], Field(min_length=1, max_length=_POOLINGS)] = (32, 64)
+    """Channels of each convolution. FedeRiCo has [128, 128, 128]."""
+    kernel: Annotated[int, Field(ge=1, le=15)] = 5
+    """Height and width of the convolutions, an odd number; they keep the size of images."""
+    hidden: Annotated[tuple[Count, ...], Field(max_length=100)] = (512,)
+    """Width of each linear layer before the last one."""
+
+    def misfits(self, data: DataSection) -> Iterator[SettingError]:
+        if self.kernel % 2 == 0:
+            yield SettingError("model.kernel", self.kernel, "must be odd")
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """That of McMahan et al. (2017), section 3: 1,663,370 parameters on 28x28 grey images."""
+        """By default that of McMahan et al. (2017), section 3: 1,663,370 parameters on 28x28 grey images."""
         from torch import nn
 
         channels, height, width = input_shape
-        return nn.Sequential(
-            nn.Conv2d(channels, 32, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(64 * (height // 4) * (width // 4), 512),
-            nn.ReLU(),
-            nn.Linear(512, classes),
-        )
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise((channels, *self.channels)):
+            layers += [nn.Conv2d(before, after, self.kernel, padding=self.kernel // 2)]
+            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+            height, width = height // 2, width // 2
+        widths = [self.channels[-1] * height * width, *self.hidden]
+        layers.append(nn.Flatten())
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Linear(widths[-1], classes))

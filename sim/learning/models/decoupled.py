@@ -40,6 +40,8 @@ class Decoupled(ModelSection):
     without dropout and auxiliary outputs; "alexnet" is a small one of three convolutions.
     """
 
+    tasks = ("classification",)
+
     initialisation: Literal["shared", "independent", "shared-backbone"] = "shared"  # type: ignore[assignment]
     """Whether all clients with the same backbone start from the same parameters, or each from its own, or
     from the same backbone with a head of its own: heads that start alike hide who has the same classes."""

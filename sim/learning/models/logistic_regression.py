@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LogisticRegression(ModelSection):
-    """One linear layer."""
+    """One linear layer: logistic regression, or linear regression of numbers."""
 
     name: Literal["logistic-regression"]
 

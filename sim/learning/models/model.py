@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ModelSection(Settings):
     """The section `[model]` with one model: its keys, what it can be trained on, and itself."""
 
-    task: ClassVar[str] = "classification"
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
     """Of the data sets that it fits."""
     smallest_image: ClassVar[int | None] = None
     """Height and width that images need at least; None for a model that takes samples of any shape."""
@@ -60,7 +60,7 @@ class ModelSection(Settings):
         with torch.device("meta"):
             return Architecture(module(), self._key(options, input_shape, classes), input_shape)
 
-    def _key(self, options: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> str:
+    def _key(self, options: dict[str, Any], input_shape: tuple[Any, ...], classes: int) -> str:
         """What it is, equal for equal architectures."""
         settings = [
             f"{option}={value if isinstance(value, str | int | float) else list(value)}"

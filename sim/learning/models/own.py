@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from actors.message import describe
-from actors.place import of_error, written
-from sim.errors import UserError
 from sim.learning.models.model import ModelSection
+from sim.settings.own import OwnSection, in_short
 
 if TYPE_CHECKING:
     from torch import nn
 
     from sim.learning.architecture import Architecture
+    from sim.learning.data import Dataset
     from sim.learning.objectives import Objective
 
 PROVIDED = ("input_shape", "classes")
@@ -23,25 +20,24 @@ PROVIDED = ("input_shape", "classes")
 _CLIENTS, _SAMPLES = 2, 2  # of a trial; batch norms need two samples
 
 
-class OwnModel(ModelSection):
-    """A model of the user's own: its class, or a function that makes it."""
+class OwnModel(OwnSection, ModelSection):
+    """A class, or a function, of your own makes an `nn.Module`; it is given `input_shape` and `classes`."""
 
-    make: ClassVar[Callable[..., Any]]
-    """What makes the module, of the arguments that it takes."""
-    takes: ClassVar[frozenset[str]]
-    """Those of `PROVIDED` that it takes."""
+    def module(
+        self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
+    ) -> nn.Module:
+        """The module, its numbers from torch's generator of the process. UserError.
 
-    def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The module, its numbers from torch's generator of the process. UserError."""
+        inputs: the shapes of several inputs, which it is called with and is given as its `input_shape`.
+        """
         from torch import nn
 
         from sim.learning.models.batch_norm import replace_batch_norms
         from sim.learning.models.dropout import replace_dropouts
+        from sim.learning.models.several_inputs import SeveralInputs
 
-        provided = {"input_shape": input_shape, "classes": classes}
-        given = {name: provided[name] for name in PROVIDED if name in self.takes}
         try:
-            made = type(self).make(**given, **{name: getattr(self, name) for name in self.options})
+            made = self.call(input_shape=inputs or input_shape, classes=classes)
             if not isinstance(made, nn.Module):
                 raise TypeError(f"a model is an nn.Module, not a {type(made).__name__}")
             for path, part in made.named_modules():
@@ -50,11 +46,14 @@ class OwnModel(ModelSection):
                         f"{path} draws inside torch which attention weights it drops, where no client has "
                         f"numbers of its own: set {path}.dropout = 0.0 (nn.Dropout works)"
                     )
-            return replace_dropouts(replace_batch_norms(made))
+            made = replace_dropouts(replace_batch_norms(made))
+            return made if inputs is None else SeveralInputs(made, inputs)
         except Exception as error:
-            raise self._refusal(f"cannot be made: {_first(error)}", error) from error
+            raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
 
-    def architecture(self, input_shape: tuple[int, ...], classes: int) -> Architecture:
+    def architecture(
+        self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
+    ) -> Architecture:
         import torch
 
         from sim.learning.architecture import OwnArchitecture
@@ -63,31 +62,37 @@ class OwnModel(ModelSection):
             """The module as its constructor makes it of this seed; torch's generator stays as it was."""
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                return self.module(input_shape, classes)
+                return self.module(input_shape, classes, inputs)
 
-        return OwnArchitecture(drawn, self._key(self.options, input_shape, classes), input_shape)
+        key = self._key(self.options, inputs or input_shape, classes)
+        return OwnArchitecture(drawn, key, input_shape)
 
     def require_pure(
-        self, architecture: Architecture, objective: Objective, views: int, classes: int
+        self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset
     ) -> None:
-        """UserError unless its passes can be computed for all clients at once; tried for two of them."""
+        """UserError unless its passes can be computed for all clients at once; tried for two of them.
+
+        On the first samples of the data set: others might not be what the model takes, words by number, say.
+        """
         import torch
 
         from sim.learning.engine.kernels import Kernel
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])
-        shape = (_CLIENTS, _SAMPLES * views, *architecture.input_shape)
-        x = torch.empty(shape).normal_(generator=generator)
-        y = torch.zeros(x.shape[:2], dtype=torch.int64)
+        places = torch.arange(_SAMPLES * views) % min(_SAMPLES, len(dataset.train_x))
+        x, y = [
+            part[places].expand(_CLIENTS, *([-1] * part.ndim)) for part in (dataset.train_x, dataset.train_y)
+        ]
         before = copy.deepcopy(dict(architecture.constants))
         kernel = Kernel(architecture, objective, "vmap")
         try:
             first, second = kernel.outputs(flat, x), kernel.outputs(flat, x)
-            wanted = (*y.shape, classes)
+            wanted = (*x.shape[:2], dataset.outputs)
             if tuple(first.shape) != wanted:
                 shape = tuple(first.shape[1:])
-                raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} (samples, classes)")
+                what = "(samples, numbers)" if y.ndim > 2 else "(samples, classes)"
+                raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} {what}")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
             kernel.gradients(flat, x, y)
@@ -95,26 +100,6 @@ class OwnModel(ModelSection):
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
         except Exception as error:
-            raise self._refusal(
-                f"cannot be computed for two clients at once: {_first(error)}", error
+            raise self.refusal(
+                f"cannot be computed for two clients at once: {in_short(error)}", error
             ) from error
-
-    def _refusal(self, problem: str, error: BaseException) -> UserError:
-        """What the scenario says, the innermost line of the user's file, and what is wrong."""
-        make = type(self).make
-        file, line = _place(make)
-        lines = [frame for frame in of_error(error) if frame[0] == file]
-        where = written(*lines[-1]) if lines else written(file, line)
-        return UserError(f'model.name = "{self.name}": {where}: {make.__name__} {problem}')
-
-
-def _place(make: Callable[..., Any]) -> tuple[str, int]:
-    """File and line where a class or a function is written."""
-    try:
-        return inspect.getsourcefile(make) or "", inspect.getsourcelines(make)[1]
-    except (OSError, TypeError):
-        return "", 0
-
-
-def _first(error: BaseException) -> str:
-    return describe(error).partition("\n")[0]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Point(ModelSection):
     """One vector, for quadratic data."""
 
-    task = "quadratic"
+    tasks = ("quadratic",)
 
     name: Literal["point"]
 

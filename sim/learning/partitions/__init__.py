@@ -11,18 +11,30 @@ from pydantic import Field
 from sim.learning.partitions.classes_per_client import ClassesPerClient
 from sim.learning.partitions.dirichlet import Dirichlet
 from sim.learning.partitions.disjoint_clusters import DisjointClusters
+from sim.learning.partitions.from_file import FromFile
 from sim.learning.partitions.iid import Iid
 from sim.learning.partitions.mapl import MaplClusters
+from sim.learning.partitions.natural import Natural
+from sim.learning.partitions.own import OwnPartition
 from sim.learning.partitions.partition import Partition, PartitionSection
 from sim.learning.partitions.permuted_clusters import PermutedClusters
+from sim.settings.made import OrMade
 from sim.settings.shared import kind_alone, tagged
 
 PartitionKind = Annotated[
     Annotated[
-        Iid | Dirichlet | ClassesPerClient | PermutedClusters | DisjointClusters | MaplClusters,
+        Iid
+        | Dirichlet
+        | ClassesPerClient
+        | PermutedClusters
+        | DisjointClusters
+        | MaplClusters
+        | Natural
+        | FromFile,
         Field(discriminator="kind"),
     ],
-    kind_alone("iid"),
+    kind_alone("iid", "natural"),
+    OrMade(OwnPartition),
 ]
 
 PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)

@@ -1,7 +1,7 @@
 """What partitions are made of: sizes, clusters, and ways to deal out samples, each to one client at most."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -11,12 +11,29 @@ from sim.kernel.random import stream
 
 
 @dataclass(frozen=True)
+class Owners:
+    """Whose the samples of a data set are, where it says so.
+
+    names: what the data call their clients, in order. train, test, validation: the place in `names` of each
+    sample's client, int64 [n]; test is None where the test samples are nobody's.
+    """
+
+    names: tuple[str, ...]
+    train: np.ndarray
+    test: np.ndarray | None
+    validation: np.ndarray
+
+
+@dataclass(frozen=True)
 class Labels:
-    """The labels int64 [n] of a data set's train and test parts, each in 0 .. classes - 1."""
+    """The labels of a data set's parts: int64 [n], each in 0 .. classes - 1, or the numbers that a regression
+    predicts, float32 [n, classes]; and whose they are, where the data say so."""
 
     train: np.ndarray
     test: np.ndarray
     classes: int
+    validation: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    owners: Owners | None = None
 
 
 def even_sizes(total: int, parts: int) -> list[int]:
@@ -36,7 +53,8 @@ def membership(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def rows_by_class(labels: np.ndarray, classes: int) -> list[np.ndarray]:
     """For each class, the indices of its samples, ascending."""
-    return [np.flatnonzero(labels == label) for label in range(classes)]
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.searchsorted(labels[order], np.arange(1, classes)))
 
 
 def check_enough(available: int, clients: int, samples_per_client: int) -> None:

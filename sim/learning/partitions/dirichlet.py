@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import PositiveFloat
 
-from protocols.framework.settings import Count, Within
+from protocols.framework.settings import Count, SettingError, Within
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import ClassPools, Labels, check_enough, rows_by_class
-from sim.learning.partitions.partition import Partition, Sampled
+from sim.learning.partitions.partition import Partition, Sampled, more_than_classes
 
 _ATTEMPTS_MAX = 1000
 
@@ -25,6 +25,12 @@ class Dirichlet(Sampled):
     """Concentration: small means few classes per client, large means iid."""
     min_samples: Count = 2
     """No client has fewer training samples."""
+    class_clusters: Count | None = None
+    """Mix so many random clusters of classes, as equal as possible, instead of single classes."""
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        if self.class_clusters is not None and self.class_clusters > classes:
+            yield more_than_classes("class_clusters", self.class_clusters, classes, data)
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
         """Class mixes from a symmetric Dirichlet distribution; a smaller `alpha` sets clients further apart.
@@ -34,7 +40,11 @@ class Dirichlet(Sampled):
         split over the clients by shares from Dir(alpha) over the clients (Yurochkin et al. 2019), and redrawn
         until everyone has `min_samples`. The test samples of a client are as many as can have its train
         samples' mix of classes.
+
+        With `class_clusters`, all classes of a cluster count as one (FedEM; FedeRiCo with 4 and alpha = 0.4).
         """
+        if self.class_clusters is not None:
+            labels = _as_clusters(labels, self.class_clusters, seed)
         pools = ClassPools(labels, seed)
         if self.samples_per_client is None:
             train = _split_classes(pools, clients, seed, self.alpha, self.min_samples)
@@ -50,6 +60,15 @@ class Dirichlet(Sampled):
             for i, rows in enumerate(train)
         )
         return Partition(train, tuple(test))
+
+
+def _as_clusters(labels: Labels, clusters: int, seed: int) -> Labels:
+    """The same samples, each labelled by the cluster that its class is in."""
+    mixed = stream(seed, "partition", "class-clusters").permutation(labels.classes)
+    cluster_of = np.empty(labels.classes, dtype=np.int64)
+    for cluster, members in enumerate(np.array_split(mixed, clusters)):
+        cluster_of[members] = cluster
+    return Labels(cluster_of[labels.train], cluster_of[labels.test], clusters)
 
 
 def _draw_mix(pools: ClassPools, rng: np.random.Generator, alpha: float, count: int) -> np.ndarray:

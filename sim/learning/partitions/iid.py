@@ -14,6 +14,8 @@ from sim.learning.partitions.partition import Partition, Sampled
 class Iid(Sampled):
     """Every client draws from the same distribution."""
 
+    needs_classes = False
+
     kind: Literal["iid"]
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
@@ -22,6 +24,14 @@ class Iid(Sampled):
 
 
 def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
-    """The training samples shuffled and dealt; everybody is tested on all test samples."""
+    """The training samples shuffled and dealt; everybody is tested on all test samples.
+
+    So are the validation samples, where the data have some of their own.
+    """
     rows = stream(seed, "partition", "rows").permutation(len(labels.train))
-    return Partition(deal(rows, clients, samples_per_client), (np.arange(len(labels.test)),) * clients)
+    validation = None
+    if count := len(labels.validation):
+        mixed = stream(seed, "partition", "validation rows").permutation(count)
+        validation = deal(len(labels.train) + mixed, clients, None)
+    train = deal(rows, clients, samples_per_client)
+    return Partition(train, (np.arange(len(labels.test)),) * clients, validation=validation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from pydantic import model_validator
@@ -22,13 +23,15 @@ class Partition:
 
     train, test: indices int64 into the data set's parts. clusters: each client's true cluster, None where
     none is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None where all see
-    the data set's own.
+    the data set's own. validation: likewise indices into the training part, and behind it into the data's own
+    validation part; None where nothing is held back.
     """
 
     train: tuple[np.ndarray, ...]
     test: tuple[np.ndarray, ...]
     clusters: tuple[int, ...] | None = None
     label_maps: tuple[np.ndarray, ...] | None = None
+    validation: tuple[np.ndarray, ...] | None = None
 
     def cap_test(self, limit: int, seed: int) -> Partition:
         """The same with at most `limit` test samples per client, drawn at random."""
@@ -40,8 +43,8 @@ class Partition:
         )
         return replace(self, test=tuple(drawn))
 
-    def hold_back(self, share: float, seed: int) -> tuple[Partition, tuple[np.ndarray, ...]]:
-        """Split each client's train samples into (partition with the rest, its own validation samples).
+    def hold_back(self, share: float, seed: int) -> Partition:
+        """The same with a share of each client's train samples as its validation samples instead.
 
         `share` of the samples (0 < share < 1, rounded, at least one) are held back. Raises UserError if
         nothing is left to train on.
@@ -57,17 +60,21 @@ class Partition:
             mixed = stream(seed, "partition", "validation", i).permutation(rows)
             held_back.append(np.sort(mixed[:count]))
             kept.append(np.sort(mixed[count:]))
-        return replace(self, train=tuple(kept)), tuple(held_back)
+        return replace(self, train=tuple(kept), validation=tuple(held_back))
 
 
 class PartitionSection(Settings):
     """How samples are shared out: a kind, its keys, and the sharing out itself.
 
-    Training samples are never shared: each belongs to one client at most. Test samples are: every client is
+    Training samples are never shared, unless a list of the user's own says so: each belongs to one client at
+    most. Test samples are: every client is
     tested on all test samples that fit its own distribution. Where `samples_per_client` is given, what a
     client owns depends on the seed and on the clients before it only, so that adding a client at the end
     changes nobody else's data.
     """
+
+    needs_classes: ClassVar[bool] = True
+    """Whether it shares out samples by their class."""
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 from protocols.framework.settings import Settings
 from sim.learning.data import Data
-from sim.learning.models import Model, ModelSection
+from sim.learning.data.own import OwnData
+from sim.learning.models import Model
+from sim.learning.models.own import OwnModel
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -15,6 +17,7 @@ from sim.scenario.sections.engine import EngineSection
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.protocol import ProtocolChoice
 from sim.scenario.sections.run import Run
+from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
 from sim.settings.made import OrMade
@@ -26,8 +29,8 @@ class Sections(Settings):
 
     run: Run
     clients: Clients
-    data: Data
-    model: Annotated[Model, OrMade(ModelSection)]
+    data: Annotated[Data, OrMade(OwnData)]
+    model: Annotated[Model, OrMade(OwnModel)]
     training: Training
     protocol: ProtocolChoice
     network: Network
@@ -36,3 +39,4 @@ class Sections(Settings):
     churn_process: tuple[ChurnProcess, ...] = ()
     engine: EngineSection = EngineSection()
     supervision: Supervision = Supervision()
+    server: ServerSection | None = None

@@ -20,7 +20,7 @@ from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
 from sim.settings.shared import ClientList, exactly_one
 from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
-from sim.world.churn_processes import ChurnProcess, Deal, deal
+from sim.world.churn_processes import ChurnProcess, Deal
 from sim.world.participants import Participants
 
 
@@ -180,5 +180,4 @@ def _play(
             f"churn_process.{number}.until: missing; a run that ends by its iterations does not say how long "
             "the process goes on: state until, or run.duration"
         )
-    sessions = process.sessions(number, participants.seed, len(pool), until_s, participants.data_dir)
-    return deal(sessions, pool, until_s, process.end, process.state, process.backup_every)
+    return process.play(number, pool, until_s, participants)

@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from protocols.framework.settings import Count, PositiveDuration, Settings, Within, default
+from sim.settings.made import OrMade
 from sim.settings.shared import kind_alone
+from sim.world.own_topology import OwnTopology
 from sim.world.topology import Topology
 
 
@@ -46,7 +48,7 @@ class Clients(Settings):
 
     count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
     """Number of clients, those that join later included."""
-    topology: Topology = default("complete")
+    topology: Annotated[Topology, OrMade(OwnTopology)] = default("complete")
     """Who may talk to whom: a kind, or a table with its settings."""
     newcomers: Newcomers = default("fresh")
     """What a client that joins, or comes back without its state, starts from."""

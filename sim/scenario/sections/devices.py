@@ -12,8 +12,11 @@ from pydantic import Field, model_validator
 from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
+from sim.settings.made import OrMade
 from sim.settings.shared import FACTOR_MAX, FACTOR_MIN, ClientList, Factor, Probability, exactly_one
 from sim.world.devices import CostModel
+from sim.world.own import OwnQuantity
+from sim.world.own_slow_times import OwnSlowTimes
 from sim.world.slowness import (
     MeasuredSlowTimes,
     PeriodicSlowTimes,
@@ -27,6 +30,7 @@ from sim.world.slowness import (
 from sim.world.speeds import Speed, StepTime
 
 _DIGITS_MAX = 100  # of the product of slow times that overlap
+_TRIED = 3  # clients
 
 
 class DeviceClass(Settings):
@@ -95,6 +99,8 @@ class Devices(Settings):
     """Slow times that come again."""
     measured: MeasuredSlowTimes | None = None
     """Slow times as measured."""
+    slow_times: tuple[Annotated[OwnSlowTimes, OrMade(OwnSlowTimes)], ...] = ()
+    """Slow times as functions of your own say."""
 
     @model_validator(mode="after")
     def _one_cost(self) -> Devices:
@@ -140,18 +146,21 @@ class Devices(Settings):
                 problem = f"{len(at_once)} slow times at once multiply to more than {_DIGITS_MAX} digits"
                 raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
 
-    def build(self, seed: int, data_dir: Path | None) -> DevicesOfClients:
-        """What describes the device of each client."""
-        return DevicesOfClients(self, seed, data_dir)
+    def build(self, seed: int, data_dir: Path | None, clients: int) -> DevicesOfClients:
+        """What describes the device of each of so many clients. UserError."""
+        devices = DevicesOfClients(self, seed, data_dir, clients)
+        devices.try_out()
+        return devices
 
 
 class DevicesOfClients:
     """Describes the device of each client, from the client's own random numbers only."""
 
-    def __init__(self, settings: Devices, seed: int, data_dir: Path | None) -> None:
+    def __init__(self, settings: Devices, seed: int, data_dir: Path | None, clients: int) -> None:
         self._settings = settings
         self._seed = seed
         self._data_dir = data_dir
+        self._clients = clients
         self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
         self._trace: Trace | None = None
 
@@ -183,6 +192,16 @@ class DevicesOfClients:
             client, transient.clients, transient.share, "who has transient slowdowns"
         ):
             yield transient.pieces(seed, client)
+        for number, own in enumerate(settings.slow_times):
+            if self._concerns(client, own.clients, own.share, "who has slow times of the user's own", number):
+                yield own.pieces(number, seed, client, self._clients)
+
+    def try_out(self) -> None:
+        """UserError for slow times of the user's own that fail at once, as far as a few clients show."""
+        for number, own in enumerate(self._settings.slow_times):
+            listed = own.clients if own.clients is not None else range(self._clients)
+            for client in listed[:_TRIED]:
+                own.try_out(number, self._seed, client, self._clients)
 
     def cost_model(self, client: int) -> CostModel:
         """What a client's computing costs: stated for it, or drawn as for its class or for all."""
@@ -231,6 +250,8 @@ class DevicesOfClients:
     def _draw(self, key: str, client: int) -> float:
         """A client's step time or speed, as its class has it, or all."""
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
+        if isinstance(settings, OwnQuantity):
+            return settings.of(client, self._clients, self._seed, key)
         if id(settings) not in self._samplers:
             self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._data_dir)
         return self._samplers[id(settings)](RandomStream(self._seed, "device", client))

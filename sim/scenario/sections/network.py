@@ -188,10 +188,11 @@ class Network(Settings):
         cuts = [cut.build(number, participants) for number, cut in enumerate(self.partition)]
         uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
         downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
+        drawn = participants.names if self.server is None else participants.clients
         return NetworkModel(
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
-            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in participants.names},
+            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in drawn},
             partitions=tuple([cut for cut in cuts if cut is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,

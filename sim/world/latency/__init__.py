@@ -7,11 +7,13 @@ A kind is one file: its keys, and what it builds. A distribution is its own mode
 from typing import TYPE_CHECKING, Annotated
 
 from protocols.framework.settings import Duration, PositiveDuration
+from sim.settings.made import OrMade
 from sim.settings.shared import constant
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
-from sim.world.latency.nodes import LatencyByNode, NodeLatency
+from sim.world.latency.nodes import LatencyByNode, LatencyOfPairs
+from sim.world.latency.own import OwnLatency
 from sim.world.latency.positions import PositionLatency
 from sim.world.participants import Participants
 
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 else:
     _KINDS = (MatrixLatency, PositionLatency, TraceLatency)
     Latency = Annotated[
-        distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS), constant(Duration)
+        distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS),
+        OrMade(OwnLatency),
+        constant(Duration),
     ]
 
-LatencyModel = Distribution | NodeLatency
+LatencyModel = Distribution | LatencyOfPairs
 """What gives a message its latency."""
 
 

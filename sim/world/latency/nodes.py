@@ -4,6 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +55,20 @@ class NodeLatency:
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
+class LatencyOfPairs(Protocol):
+    """Latencies that depend on who sends to whom."""
+
+    @property
+    def jitter(self) -> float:
+        """0 where no random numbers are taken."""
+
+    def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
+        """The latency of a message of `pair` that departs at `time_s`, by the numbers at its place."""
+
+
 class LatencyByNode(Settings):
     """A kind of latency that is decided by who sends to whom."""
 
     @abstractmethod
-    def build(self, key: str, participants: Participants) -> NodeLatency:
+    def build(self, key: str, participants: Participants) -> LatencyOfPairs:
         """The latencies of everybody; `key` is where this stands in the scenario. UserError."""

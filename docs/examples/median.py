@@ -1,0 +1,54 @@
+"""A server takes the coordinate-wise median of what its clients have trained (Yin et al. 2018).
+
+A few models that are far off, whatever the reason, do not move it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from protocols import RoundClient, RoundServer, RoundSettings, RoundTask, Vector
+
+
+@dataclass(frozen=True)
+class Task(RoundTask):
+    params: Vector
+
+
+@dataclass(frozen=True)
+class Trained:
+    params: Vector
+
+
+@dataclass(frozen=True)
+class News:
+    params: Vector
+
+
+def median(*models):
+    return torch.stack(models).sort(dim=0).values[(len(models) - 1) // 2]
+
+
+class MedianServer(RoundServer):
+    def task(self, client, number):  # self.params are the initial model at first
+        return Task(self.params)
+
+    def combine(self, answers, number):  # by the clients' names: what `work` returned
+        self.params = self.apply(median, *[answer.params for answer in answers.values()])
+
+    def news(self, client):
+        return News(self.params)
+
+
+class Median(RoundClient):
+    class Settings(RoundSettings):
+        """fraction, local_steps or local_epochs, patience, broadcast."""
+
+    server = MedianServer
+
+    async def work(self, task):
+        self.params = await self.trained(task.params)  # a client is judged by its own `params`
+        return Trained(self.params)
+
+    def learn(self, news):
+        self.params = news.params

@@ -1,0 +1,23 @@
+"""Step 2: after each training, tell a random peer; who is told averages."""
+
+from dataclasses import dataclass
+
+from protocols import Count, Learner, Vector
+
+
+@dataclass(frozen=True)
+class Model:
+    params: Vector
+
+
+class Friends(Learner):
+    class Settings(Learner.Settings):
+        local_steps: Count = 5
+
+    async def step(self):
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        self.gossip(Model(self.params))
+
+    async def on_message(self, message, sender):
+        self.params = (self.params + message.params) / 2

@@ -1,0 +1,41 @@
+"""Step 3: ask a random peer for its model, and keep the average only if it helps."""
+
+from dataclasses import dataclass
+
+from protocols import Count, Duration, Learner, PeerUnavailable, Vector
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Asks a peer for its model."""
+
+
+@dataclass(frozen=True)
+class Model:
+    params: Vector
+
+
+class Friends(Learner):
+    class Settings(Learner.Settings):
+        local_steps: Count = 5
+        patience: Duration = "2 s"
+
+    async def step(self):
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        try:
+            await self.learn_from(self.pick_peer())
+        except PeerUnavailable:
+            return  # gone, cut off or slow: carry on alone
+
+    async def learn_from(self, peer):
+        answer = await self.ask(peer, Pull(), timeout=self.settings.patience)
+        mixed = (self.params + answer.params) / 2
+        before = await self.loss(self.params, on="validation")
+        helps = await self.loss(mixed, on="validation") < before
+        self.observe("helped", float(helps))
+        if helps:
+            self.params = mixed
+
+    async def on_message(self, message, sender):
+        return Model(self.params)  # what is returned answers the ask

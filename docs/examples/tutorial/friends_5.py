@@ -1,0 +1,67 @@
+"""Step 5: messages of a byte for each number, asked for again when they are lost."""
+
+from dataclasses import dataclass
+
+import torch
+
+from protocols import Count, Duration, Learner, PeerUnavailable, Scalar, Vector
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Asks a peer for its model."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    levels: Vector
+    size: Scalar
+
+
+def quantised(params):
+    size = params.abs().max() / 127
+    return (params / size.clamp(min=1e-12)).round().to(torch.int8), size
+
+
+def averaged(params, levels, size):
+    return (params + levels * size) / 2
+
+
+class Friends(Learner):
+    class Settings(Learner.Settings):
+        local_steps: Count = 5
+        patience: Duration = "5 s"
+        curiosity: float = 0.3
+
+    async def on_start(self):
+        self.helpfulness = {}  # of each peer: how often its model helped, lately
+
+    async def step(self):
+        update = await self.train(self.settings.local_steps)
+        self.params = self.params + update
+        try:
+            await self.learn_from(self.choose())
+        except PeerUnavailable:
+            return
+
+    def choose(self):
+        friends = [peer for peer in self.peers if self.helpfulness.get(peer, 0) > 0.5]
+        if not friends or self.rng.random() < self.settings.curiosity:
+            return self.pick_peer()
+        return friends[int(self.rng.integers(len(friends)))]
+
+    async def learn_from(self, peer):
+        answer = await self.ask(peer, Pull(), timeout=self.settings.patience, attempts=None)
+        mixed = self.apply(averaged, self.params, answer.levels, answer.size)
+        before = await self.loss(self.params, on="validation")
+        helps = await self.loss(mixed, on="validation") < before
+        self.helpfulness[peer] = 0.5 * self.helpfulness.get(peer, 0.0) + 0.5 * helps
+        self.observe("helped", float(helps))
+        if helps:
+            self.params = mixed
+
+    async def on_message(self, message, sender):
+        return Levels(*self.apply(quantised, self.params))
+
+    def weights(self):  # the graph that the report draws beside the true clusters
+        return dict(self.helpfulness)

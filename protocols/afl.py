@@ -1,0 +1,126 @@
+"""AFL: agnostic federated learning, for the mixture of the clients' distributions that is the worst.
+
+Mohri, Sivek and Suresh, "Agnostic federated learning" (ICML 2019), min over w of the max over lambda in the
+simplex of sum_k lambda_k L_k(w), by stochastic descent and ascent (their Stochastic-AFL):
+
+    w      <- w - gamma_w sum_k lambda_k g_k(w)                g_k: gradient on a batch of client k
+    lambda <- Proj_simplex(lambda + gamma_lambda (L_1(w), ..., L_m(w)))    L_k: loss on a batch, at the same w
+
+lambda begins equal. A client takes a step of SGD from w, and w <- sum_k lambda_k w_k, which is the first line
+with gamma_w the scenario's learning rate; with more `local_steps` it is that of whole local trainings.
+The paper's guarantee is for the average of all w, which `judged_by = "average"` evaluates: of those that the
+client has received. Both are measured.
+
+Differences to the paper: lambda is projected on the whole simplex over the clients that the server believes
+to be up, or that have answered; who comes begins with the share of one of them. Where a client has not
+answered, the others' lambda are taken for all in the first line, and its own is left as it is in the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.framework import learner
+from protocols.framework.mathematics import project_on_simplex
+from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.settings import Count, PositiveWeight
+from protocols.framework.vectors import Scalar, Vector, mix
+
+
+@dataclass(frozen=True)
+class AgnosticStep:
+    """A client's trained parameters, and its loss before."""
+
+    params: Vector
+    loss: Scalar
+
+
+class AFLSettings(FedAvgSettings):
+    """A server weighs clients by how hard they find its model."""
+
+    ascent_rate: PositiveWeight = 0.1
+    """gamma_lambda: by how much a loss of 1 nat raises a client's weight in a round, before projection."""
+    local_steps: Count = 1
+    """Training steps of a client in a round; the paper's 1 makes a round one step of its algorithm."""
+    local_epochs: Count | None = None  # type: ignore[assignment]
+    """Passes over the own samples in a round, instead of `local_steps`."""
+    loss_on: Literal["batch", "train"] = "batch"
+    """What a client's loss is taken on: a batch, as in the paper, or all its training samples."""
+    judged_by: Literal["last", "average"] = "last"
+    """The model by which clients are judged: the last that they received, or the average of all."""
+
+
+def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: float) -> dict[str, float]:
+    """Each client's lambda after a step of ascent by the losses of those that have one."""
+    raised = [weight + rate * losses.get(client, 0.0) for client, weight in weights.items()]
+    return dict(zip(weights, project_on_simplex(raised).tolist(), strict=True))
+
+
+class AFLServer(FedAvgServer):
+    """Averages models by lambda, and moves lambda."""
+
+    settings: AFLSettings
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        settings: learner.ProtocolSettings,
+        initial: Vector,
+    ) -> None:
+        super().__init__(name, surroundings, settings, initial)
+        self.weights: dict[str, float] = {}
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        there = sorted({*self.peers, *answers})
+        weights = {client: self.weights.get(client, 1 / len(there)) for client in there}
+        total = sum([weights[client] for client in answers])
+        if total > 0:  # else nobody counts that has answered
+            self.params = mix(
+                [(weights[client] / total, answer.params) for client, answer in answers.items()]
+            )
+        losses = {client: float(answer.loss) for client, answer in answers.items()}
+        self.weights = ascended(weights, losses, self.settings.ascent_rate)
+
+
+class AFL(FedAvg):
+    """A client that says how large its loss is, and takes a step."""
+
+    Settings = AFLSettings  # type: ignore[assignment]
+    settings: AFLSettings
+    server = AFLServer
+    average: Vector | None = None
+    """Of all models received so far, in this life."""
+    received = 0
+
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+        return plain_sgd("is stochastic gradient descent and ascent")
+
+    @property
+    def steps_of_a_round(self) -> int:
+        epochs = self.settings.local_epochs
+        return self.settings.local_steps if epochs is None else epochs * self.compute.steps_per_epoch
+
+    async def work(self, task: Any) -> object:
+        self.take(task.params)
+        loss = await self.loss(task.params, on=self.settings.loss_on)
+        return AgnosticStep(await self.trained(task.params), loss)
+
+    def learn(self, news: GlobalModel) -> None:
+        """The same model comes with the next task, and counts then."""
+        self.params = news.params
+
+    def take(self, params: Vector) -> None:
+        """Go on with a model, and count it in the average."""
+        self.params, self.received = params, self.received + 1
+        before = params if self.average is None else self.average
+        self.average = mix([(1 - 1 / self.received, before), (1 / self.received, params)])
+
+    def evaluated(self) -> Mapping[str, Vector]:
+        models = {"last": self.params, "average": self.average or self.params}
+        first = self.settings.judged_by
+        return {first: models.pop(first), **models}

@@ -1,0 +1,198 @@
+"""CGA: no step goes against the gradients that the neighbours find at one's own model.
+
+Esfandiari, Tan, Jiang, Balu, Herron, Hegde and Sarkar, "Cross-gradient aggregation for decentralized learning
+from non-IID data" (ICML 2021), algorithm 1. In rounds with a barrier among neighbours, for client i:
+
+    g_ij: gradient of the neighbour j's loss at x_i, on j's data; x_i goes to j, and g_ij comes back
+    z_i  = the point nearest to g_ii with <z, g_ij> >= 0 for all neighbours j
+    v_i <- beta v_i - eta z_i
+    x_i <- sum_j W_ij x_j + v_i                    W: Metropolis-Hastings weights of the topology
+
+z_i solves a quadratic program with as many variables as neighbours, the dual one (as in gradient episodic
+memory, Lopez-Paz and Ranzato 2017): z_i = g_ii + sum_j u_j g_ij with the u >= `margin` that minimise |z_i|.
+eta is the scenario's learning rate, beta is `momentum`.
+
+Asynchronous: AD-PSGD's exchange with one random neighbour at a time, which answers with its gradient at the
+model that it was sent, too; z_i heeds the last such gradient of each neighbour, however old.
+
+Differences to the paper, whose text was not at hand: this follows its abstract, general knowledge, and the
+facts of its authors' public code where it must. That code solves the program for each layer, with gradients
+multiplied by W_ij and a margin of 0.5, so that neighbours' gradients always count; and it looks ahead by the
+momentum (Nesterov). Here the program is that of whole models. `local_steps` above 1 take the sum of several
+updates for -eta g_ii; SCooL's authors report that this diverges with five epochs. CompCGA is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from protocols.dpsgd import DPSGD, Exchange
+from protocols.framework import learner
+from protocols.framework.member import Requirement, common_start, plain_sgd
+from protocols.framework.settings import Weight
+from protocols.framework.vectors import Vector
+from protocols.shared.rounds import RoundModel, delay_s
+
+_SWEEPS = 60
+
+
+@dataclass(frozen=True)
+class CrossGradient:
+    """The sender's gradient at the receiver's model of `round`; the other fields as of a `RoundModel`."""
+
+    gradient: Vector
+    round: int
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class CrossGradientWanted:
+    """The sender waits in `round` for the receiver's gradient; `attempt`: as of a `RoundModelWanted`."""
+
+    round: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class CrossExchange(Exchange):
+    """An exchange's answer, with the sender's gradient at the model that it was sent."""
+
+    gradient: Vector
+
+
+def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
+    """The point z [P] nearest to `own` with <z, g> >= 0 for all other g [P]; with a margin, z = own + sum u g
+    for the u >= margin that minimise |z|^2.
+
+    By coordinate descent on the dual problem (Hildreth 1957), a fixed number of sweeps, in float64.
+    """
+    rows = torch.stack(others).double()
+    gram, slope = rows @ rows.T, rows @ own.double()
+    numbers = torch.arange(len(others), device=own.device)
+    # Gradients of 0 forbid nothing: their u stays at the margin.
+    squares = torch.where(gram.diagonal() > 0, gram.diagonal(), torch.ones_like(slope))
+    u = torch.full_like(slope, margin)
+    for _ in range(_SWEEPS):
+        for i in range(len(others)):
+            best = u[i] - (slope[i] + gram[i] @ u) / squares[i]
+            u = torch.where(numbers == i, best.clamp(min=margin), u)
+    return (own + u @ rows).to(own.dtype)
+
+
+class CGASettings(DPSGD.Settings):
+    """Train along gradients that no neighbour's gradient contradicts, and average with the neighbours."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """beta: how much of the last change goes on in the next."""
+    margin: Weight = 0.0
+    """The least factor of a neighbour's gradient: 0 is the projection; the authors' code has 0.5."""
+
+
+class CGA(DPSGD):
+    """Cross-gradient aggregation, synchronous and asynchronous."""
+
+    Settings = CGASettings
+    settings: CGASettings
+    collected = (RoundModel, CrossGradient)
+    velocity: Vector | None = None
+
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+        return (
+            common_start("shared"),
+            *plain_sgd("takes single gradients for steps, and has its own momentum"),
+        )
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: CGASettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.crossed: dict[str, Vector] = {}  # neighbours' gradients at this client's model
+        self.sent: dict[str, CrossGradient] = {}  # the last one for each neighbour
+
+    async def local_update(self) -> Vector:
+        """v_i, by the cross-gradients that there are."""
+        change = await self.train(self.settings.local_steps)
+        if self.crossed:
+            # Descent along -eta g_ij, so that the margin counts in gradients.
+            others = [-self.compute.learning_rate * gradient for gradient in self.crossed.values()]
+            change = self.apply(agreeing, change, *others, margin=self.settings.margin)
+        if self.velocity is not None and self.settings.momentum:
+            change = change + self.settings.momentum * self.velocity
+        self.velocity = change
+        return change
+
+    # --- in rounds ------------------------------------------------------------------------------------------
+
+    async def take_round(self) -> None:
+        """One synchronous round: models, gradients at them, and the step once all have come."""
+        self.announce()
+        models = await self.gather(self.settings.patience)
+        await self.exchange_gradients({peer: model for peer, model in models.items() if model.partner})
+        update = await self.local_update()
+        self.params = self.mixed(models) + update
+        self.round += 1
+
+    async def exchange_gradients(self, models: Mapping[str, RoundModel]) -> None:
+        """Send each of these the gradient at its model, and wait for theirs at this client's."""
+        for peer, model in models.items():
+            gradient = await self.gradient(model.params)
+            self.sent[peer] = CrossGradient(gradient, self.round, delayed=self.delayed)
+            self.tell(peer, self.sent[peer])
+        began_s = self.now
+        answers = await self.collect(
+            CrossGradient,
+            models,
+            timeout=self.settings.patience,
+            where=lambda answer: answer.round == self.round,
+            reminder=CrossGradientWanted(self.round),
+        )
+        usual_s = self.round_trips.usual_s(models, CrossGradient)
+        self.delayed += delay_s(answers.values(), self.now - began_s - usual_s)
+        self.discard(CrossGradient, lambda answer: answer.round <= self.round)
+        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
+
+    def heard(self, message: object, sender: str) -> bool:
+        done = super().heard(message, sender)
+        match message:
+            case CrossGradientWanted(number, attempt):
+                gradient = self.sent.get(sender)
+                if gradient is not None and gradient.round == number:
+                    self.tell(sender, replace(gradient, repeated=True, attempt=attempt))
+                return True
+        return done
+
+    # --- without rounds -------------------------------------------------------------------------------------
+
+    def met(self, peer: str, answer: Exchange, sent: Vector) -> None:
+        super().met(peer, answer, sent)
+        if isinstance(answer, CrossExchange) and self.is_peer(peer):
+            self.crossed[peer] = answer.gradient
+
+    async def on_message(self, message: object, sender: str) -> object:
+        answer = await super().on_message(message, sender)
+        if isinstance(message, Exchange) and isinstance(answer, Exchange):
+            return self.spawn(self.with_gradient(answer, message.params))
+        return answer
+
+    async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:
+        """An answer with the gradient at the asker's model; nothing waits for it here."""
+        return CrossExchange(answer.params, answer.time, await self.gradient(at))
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if not up:
+            self.crossed.pop(peer, None)
+            self.sent.pop(peer, None)

@@ -1,0 +1,297 @@
+"""Dada: personal models and the graph of who collaborates are learned jointly, by peers alone.
+
+Zantedeschi, Bellet and Tommasi, "Fully decentralized joint learning of personalized models and collaboration
+graphs" (AISTATS 2020). With models x_k, symmetric weights w_kl >= 0, degrees d_k = sum_l w_kl and confidences
+c_k = n_k / max_l n_l,
+
+    J(x, w) = sum_k d_k c_k L_k(x_k) + mu_1/2 sum_{k<l} w_kl ||x_k - x_l||^2 + mu_2 g(w)
+    g(w)    = ridge ||w||^2 - sum_k log(d_k + delta)                            (||w||^2 = sum_{k<l} w_kl^2)
+
+is minimised by turns, each client at its own pace:
+
+    model:  steps on L_k(x) + sum_l mu_1 w_kl / (2 d_k c_k) ||x - x_l||^2, with the x_l last received; that is
+            J's gradient over d_k c_k. x_k goes to all l with w_kl > 0.
+    graph:  for kappa random peers K at once, which say x_l, L_l and d_l:
+            h_l  = c_k L_k + c_l L_l + mu_1/2 ||x_k - x_l||^2
+                   + mu_2 (2 ridge w_kl - 1/(d_k + delta) - 1/(d_l + delta))
+            w_kl <- max(0, w_kl - h_l / (mu_2 ((kappa + 1)/delta^2 + 2 ridge)))    for l in K
+
+The graph's step is the inverse of the Lipschitz constant of h over K. There are no weights at first, so that
+the first graph is one of models that were learned alone.
+
+Differences to the paper: its models are combinations of base predictors, learned by Frank-Wolfe steps; here
+they are any network, trained by the scenario's optimizer. What a
+peer says of its loss is of its own last graph step. c_k is by the largest n_l heard of so far. Both ends of a
+pair hold its weight; each change has a number, and the later one holds (of two at once, that of the later
+name), so that a lost message is made up for by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols.framework import learner
+from protocols.framework.member import Requirement, common_start
+from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
+from protocols.framework.vectors import Scalar, Vector
+
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The weight of a pair after `version` changes, the last of them by client `by`."""
+
+    version: int = 0
+    by: str = ""
+    weight: float = 0.0
+
+    def later(self, other: Edge) -> Edge:
+        """Which of the two ends' views holds."""
+        return max(self, other, key=lambda edge: (edge.version, edge.by))
+
+
+@dataclass(frozen=True)
+class NeighbourModel:
+    """The sender's model at `time` (seconds), and what it has for the pair's weight."""
+
+    params: Vector
+    time: float
+    edge: Edge
+
+
+@dataclass(frozen=True)
+class EdgeNews:
+    """What the sender has for the pair's weight."""
+
+    edge: Edge
+
+
+@dataclass(frozen=True)
+class GraphQuestion:
+    """What has the receiver for the pair's weight, and what does the graph's step need to know of it?"""
+
+    edge: Edge
+    samples: int
+
+
+@dataclass(frozen=True)
+class GraphAnswer:
+    """The sender's model, loss, degree and number of samples, and what it has for the pair's weight."""
+
+    params: Vector
+    loss: Scalar
+    degree: float
+    samples: int
+    edge: Edge
+
+
+def graph_step(
+    weights: ArrayLike,
+    degree: float,
+    degrees: ArrayLike,
+    costs: ArrayLike,
+    distances: ArrayLike,
+    mu_1: float,
+    mu_2: float,
+    ridge: float,
+    delta: float,
+) -> NDArray[np.float64]:
+    """A client's weights [kappa] of some peers after a projected gradient step on J for all of them at once.
+
+    degree: d_k; degrees [kappa]: d_l; costs [kappa]: c_k L_k + c_l L_l; distances [kappa]: ||x_k - x_l||^2.
+    """
+    w, others = np.asarray(weights, np.float64), np.asarray(degrees, np.float64)
+    inverse = 1 / (degree + delta) + 1 / (others + delta)
+    slope = np.asarray(costs) + mu_1 / 2 * np.asarray(distances) + mu_2 * (2 * ridge * w - inverse)
+    lipschitz = mu_2 * ((w.size + 1) / delta**2 + 2 * ridge)
+    return np.maximum(0.0, w - slope / lipschitz)
+
+
+class DadaSettings(learner.ProtocolSettings):
+    """Train towards the models of collaborators, and learn who they are."""
+
+    local_steps: Count = 1
+    """Training steps in an iteration."""
+    graph_every: Count = 10
+    """Iterations between two steps of the graph; the first ones are without a graph."""
+    graph_peers: Count = 5
+    """kappa: random peers whose weights a step of the graph moves (fewer if fewer are known)."""
+    mu_1: PositiveWeight = 1.0
+    """How much alike the models of collaborators are to be."""
+    mu_2: PositiveWeight = 1.0
+    """How much the graph's own terms count: the larger, the more collaborators."""
+    ridge: Weight = 1.0
+    """What keeps weights small and even (lambda in the paper)."""
+    delta: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """What keeps the logarithm of a degree of 0 finite; steps of the graph grow with its square."""
+    patience: PositiveDuration = default("10 s")
+    """How long a peer that was asked is waited for at most, and asked again whenever it is overdue."""
+
+
+class Dada(learner.Learner):
+    """Personal models and a learned graph, without rounds."""
+
+    Settings = DadaSettings
+    settings: DadaSettings
+    asking = False
+    """Whether a step of the graph is under way."""
+    own_loss: Scalar | None = None
+    """Of the model at the last step of the graph, on all training samples."""
+
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+        return (common_start("shared"),)
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: learner.ProtocolSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.wait_at_first(self.settings.patience)
+        self.edges: dict[str, Edge] = {}
+        self.models: dict[str, NeighbourModel] = {}
+        self.most_samples = self.samples
+
+    # --- the iteration --------------------------------------------------------------------------------------
+
+    async def step(self) -> None:
+        due = self.iterations and self.iterations % self.settings.graph_every == 0
+        if due and self.peers and not self.asking:
+            self.spawn(self.update_graph())
+        update = await self.train(self.settings.local_steps, pulls=self.pulls())
+        self.params = self.params + update
+        for peer in self.collaborators():
+            self.tell(peer, NeighbourModel(self.params, self.now, self.edge(peer)))
+
+    def pulls(self) -> list[tuple[float | Scalar, Vector]]:
+        """Towards the collaborators' models, over d_k c_k."""
+        whole = self.degree * self.confidence(self.samples)
+        return [
+            (self.settings.mu_1 * self.edge(peer).weight / whole, self.models[peer].params)
+            for peer in self.collaborators()
+            if peer in self.models
+        ]
+
+    async def update_graph(self) -> None:
+        """Ask some random peers, and move their weights by one step."""
+        self.asking = True
+        try:
+            self.own_loss = await self.loss(self.params, on="train")
+            peers = self.peers
+            chosen = [
+                peers[k] for k in self.rng.permutation(len(peers))[: self.settings.graph_peers].tolist()
+            ]
+            answers = await asyncio.gather(*[self.question(peer) for peer in chosen])
+            received = {peer: each for peer, each in zip(chosen, answers, strict=True) if each is not None}
+            if received and not self.finished:
+                self.move(received)
+        finally:
+            self.asking = False
+
+    async def question(self, peer: str) -> GraphAnswer | None:
+        """What one peer says; None if it does not in time."""
+        question = GraphQuestion(self.edge(peer), self.samples)
+        try:
+            answer: GraphAnswer = await self.ask(
+                peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
+            )
+        except (PeerUnavailable, RemoteError):
+            self.suspect(peer)
+            return None
+        self.adopt(peer, answer.edge)
+        self.most_samples = max(self.most_samples, answer.samples)
+        return answer
+
+    def move(self, received: Mapping[str, GraphAnswer]) -> None:
+        """One step for the weights of those that have answered; they are told."""
+        assert self.own_loss is not None
+        own = self.confidence(self.samples) * float(self.own_loss)
+        apart = [self.params - answer.params for answer in received.values()]
+        settings = self.settings
+        moved = graph_step(
+            [self.edge(peer).weight for peer in received],
+            self.degree,
+            [answer.degree for answer in received.values()],
+            [own + self.confidence(each.samples) * float(each.loss) for each in received.values()],
+            [float(self.dot(difference, difference)) for difference in apart],
+            settings.mu_1,
+            settings.mu_2,
+            settings.ridge,
+            settings.delta,
+        )
+        for (peer, answer), weight in zip(received.items(), moved.tolist(), strict=True):
+            if not self.is_peer(peer):
+                continue
+            edge = self.edges[peer] = Edge(self.edge(peer).version + 1, self.name, weight)
+            self.models[peer] = NeighbourModel(answer.params, self.now, edge)
+            self.tell(peer, NeighbourModel(self.params, self.now, edge) if weight else EdgeNews(edge))
+
+    # --- what is known of others ----------------------------------------------------------------------------
+
+    def edge(self, peer: str) -> Edge:
+        """The pair's weight, as this end has it."""
+        return self.edges.get(peer, Edge())
+
+    def collaborators(self) -> list[str]:
+        """The peers with a weight above 0."""
+        return [peer for peer in self.peers if self.edge(peer).weight > 0]
+
+    @property
+    def degree(self) -> float:
+        """d_k, the sum of this client's weights."""
+        return sum([self.edge(peer).weight for peer in self.peers])
+
+    def confidence(self, samples: int) -> float:
+        """c of a client with so many samples."""
+        return samples / self.most_samples
+
+    def adopt(self, peer: str, edge: Edge) -> None:
+        """Take over the other end's view of the weight, if it is later."""
+        self.edges[peer] = self.edge(peer).later(edge)
+
+    async def on_message(self, message: object, sender: str) -> object:
+        match message:
+            case GraphQuestion(edge, samples):
+                self.adopt(sender, edge)
+                self.most_samples = max(self.most_samples, samples)
+                if self.own_loss is None:
+                    self.own_loss = await self.loss(self.params, on="train")
+                return GraphAnswer(self.params, self.own_loss, self.degree, self.samples, self.edge(sender))
+            case NeighbourModel(_, time, edge):
+                self.observe("staleness", self.now - time)
+                self.models[sender] = message
+                self.correct(sender, edge)
+            case EdgeNews(edge):
+                self.correct(sender, edge)
+        return None
+
+    def correct(self, peer: str, edge: Edge) -> None:
+        """Adopt the other end's view, or tell it ours, if that is later."""
+        self.adopt(peer, edge)
+        if self.edge(peer) != edge:
+            self.tell(peer, EdgeNews(self.edge(peer)))
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if not up:
+            self.edges.pop(peer, None)
+            self.models.pop(peer, None)
+
+    def weights(self) -> Mapping[str, float | Scalar]:
+        return {peer: self.edge(peer).weight for peer in self.peers}
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True

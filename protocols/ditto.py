@@ -1,0 +1,58 @@
+"""Ditto: a model of one's own that is pulled towards the global one of federated averaging.
+
+Li, Hu, Beirami and Smith, "Ditto: Fair and robust federated learning through personalization" (2021),
+algorithm 1, with the global model w and client k's own v_k:
+
+    each round: w_k <- E local epochs from w, for the sampled clients k
+                v_k <- s steps of v_k - eta (grad F_k(v_k) + lambda (v_k - w))
+                w <- sum_k n_k w_k / sum_k n_k
+
+A client is judged by v_k, which starts where w does. Both trainings count as steps.
+
+Differences to the paper: contributions are weighed by their samples, as in `protocols.fedavg`; its algorithm
+1 weighs them equally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocols.fedavg import Contribution, FedAvg, FedAvgSettings, GlobalModel
+from protocols.framework.settings import Count, Weight
+from protocols.framework.vectors import Vector
+
+
+class DittoSettings(FedAvgSettings):
+    """Federated averaging, and models of the clients' own that are pulled towards its global one."""
+
+    strength: Weight = 0.5
+    """Strength of the pull (lambda)."""
+    personal_steps: Count | None = None
+    """Training steps of the own model in a round (s), instead of `personal_epochs`."""
+    personal_epochs: Count = 1
+    """Passes over the own samples in the training of the own model; each drops the last incomplete batch."""
+
+
+class Ditto(FedAvg):
+    """A client of federated averaging with a model of its own beside."""
+
+    Settings = DittoSettings
+    settings: DittoSettings
+    shared: Vector | None = None
+    """The last global model that it received."""
+
+    async def work(self, task: Any) -> object:
+        self.shared = task.params
+        common = await self.trained(task.params)
+        steps = self.settings.personal_steps or self.settings.personal_epochs * self.compute.steps_per_epoch
+        pulls = [(self.settings.strength, task.params)]
+        update = await self.train(steps, pulls=pulls, fresh_optimizer=True)
+        self.params = self.params + update
+        return Contribution(common, self.samples)
+
+    def learn(self, news: GlobalModel) -> None:
+        self.shared = news.params
+
+    def evaluated(self) -> Mapping[str, Vector]:
+        return {"personal": self.params, "shared": self.params if self.shared is None else self.shared}

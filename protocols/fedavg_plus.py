@@ -1,0 +1,39 @@
+"""FedAvg+: federated averaging, and each client keeps what it makes of the global model by fine-tuning.
+
+Jiang, Konecny, Rush and Kannan, "Improving federated learning personalization via model agnostic meta
+learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
+
+    each round, by `protocols.fedavg`: x_i <- E local epochs from x;   x <- sum_i n_i x_i / sum_i n_i
+    personal model: E' local epochs from the global model
+
+The local training of a round is such a fine-tuning (E' = E), so that it costs nothing more: a client is
+judged by what it has trained last from a global model, that of the last round in which it was sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocols.fedavg import Contribution, FedAvg, GlobalModel
+from protocols.framework.vectors import Vector
+
+
+class FedAvgPlus(FedAvg):
+    """A client of federated averaging that keeps a model of its own."""
+
+    shared: Vector | None = None
+    """The last global model that it received."""
+
+    async def work(self, task: Any) -> object:
+        self.shared = task.params
+        trained = await self.trained(task.params)
+        if not self.finished:  # else it is as it came
+            self.params = trained
+        return Contribution(trained, self.samples)
+
+    def learn(self, news: GlobalModel) -> None:
+        self.shared = news.params
+
+    def evaluated(self) -> Mapping[str, Vector]:
+        return {"personal": self.params, "shared": self.params if self.shared is None else self.shared}

@@ -1,0 +1,100 @@
+"""FedEM: all clients share a few models, and each mixes them in proportions of its own.
+
+Marfoq, Neglia, Bellet, Kameni and Vidal, "Federated multi-task learning under a mixture of distributions"
+(2021), algorithms 1 and 2, with M common models theta_m, and client t's proportions pi_t:
+
+    each round: the server sends all theta_m to the sampled clients t
+                E-step:  q_t^i(m) ~ pi_tm exp(-loss(theta_m, sample i of t))                          (eq. 8)
+                M-step:  pi_tm <- (1/n_t) sum_i q_t^i(m)                                              (eq. 9)
+                         theta_tm <- E local epochs from theta_m on the losses weighed by q_t(m)      (eq. 10)
+                theta_m <- sum_t n_t theta_tm / sum_t n_t
+
+A client predicts with the mixture by its pi_t of all the theta_m that it received last. The models start
+apart (`protocols.shared.several_models`), pi_t with equal parts. A round takes M times the steps of federated
+averaging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from protocols.framework import learner
+from protocols.framework.vectors import Vector, mix
+from protocols.shared.server_rounds import RoundClient
+from protocols.shared.several_models import SeveralModels, SeveralModelsServer, SeveralModelsSettings
+
+
+@dataclass(frozen=True)
+class TrainedComponents:
+    """A client's trained models, in their order, and its number of samples."""
+
+    models: tuple[Vector, ...]
+    samples: int
+
+
+class FedEMSettings(SeveralModelsSettings):
+    """A server averages a few models, of which each client has a mixture of its own."""
+
+
+def responsibilities(shares: Tensor, *losses: Tensor) -> tuple[Tensor, ...]:
+    """New shares [M], and each model's part in each sample [n], from shares [M] and M losses [n]."""
+    joint = shares.clamp_min(torch.finfo(shares.dtype).tiny).log()[:, None] - torch.stack(losses)
+    parts = joint.softmax(dim=0)
+    return (parts.mean(dim=1), *parts.unbind())
+
+
+class FedEMServer(SeveralModelsServer):
+    """Averages each of the models."""
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        received: list[TrainedComponents] = list(answers.values())
+        total = sum([answer.samples for answer in received])
+        weights = [answer.samples / total for answer in received]
+        self.models = tuple(
+            [
+                mix(
+                    [(weight, answer.models[place]) for weight, answer in zip(weights, received, strict=True)]
+                )
+                for place in range(len(self.models))
+            ]
+        )
+
+
+class FedEM(RoundClient):
+    """A client with a mixture of its own."""
+
+    Settings = FedEMSettings
+    server = FedEMServer
+    settings: FedEMSettings
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: FedEMSettings
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        count = settings.models
+        self.shares: Vector = self.vector([1.0 / count] * count)
+        self.models: tuple[Vector, ...] = ()
+
+    async def work(self, task: SeveralModels) -> TrainedComponents:
+        self.learn(task)
+        losses = [await self.loss(model, on="train", reduction="none") for model in task.models]
+        self.shares, *parts = self.apply(responsibilities, self.shares, *losses)
+        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
+        trained = []
+        for model, part in zip(task.models, parts, strict=True):
+            update = await self.train(steps, start=model, weights=part, fresh_optimizer=True)
+            trained.append(model + update)
+        return TrainedComponents(tuple(trained), self.samples)
+
+    def learn(self, news: SeveralModels) -> None:
+        self.models = news.models
+
+    def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
+        if not self.models:  # alone, or not asked yet
+            return super().evaluated()
+        return {"mixture": list(zip(self.shares.numpy().tolist(), self.models, strict=True))}

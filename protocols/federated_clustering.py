@@ -1,0 +1,125 @@
+"""Federated clustering: each client descends along the mean of those gradients that are like its own.
+
+Werner, He, Karimireddy, Jordan and Jaggi, "Provably personalized and robust federated learning" (2023),
+"FC" in CoBo's tables, which give it the true number K of clusters. In each round client i sends its model x_i
+to all others, each of which returns its own gradient at x_i, and
+
+    v <- g_i(x_i);  repeat: v <- (1/n) sum_j (g_j(x_i) if ||g_j(x_i) - v|| <= tau else v)
+    x_i <- x_i - eta v
+
+tau is the distance of the (n/K)-th nearest gradient, itself included: as many as a cluster has on average. It
+costs n^2 gradients in a round. The learned graph has a weight of 1 for each gradient within tau at last.
+
+The paper's text was not at hand: this follows general knowledge of it, and tau, which it leaves to tuning,
+is ours. Differences to it: a gradient is what `local_steps` of training change, and they count as steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from protocols.framework import learner
+from protocols.framework.settings import Count, PositiveDuration, default
+from protocols.framework.vectors import Scalar, Vector
+from protocols.shared.round_letters import LetterRounds
+from protocols.shared.rounds import RoundModel
+
+
+@dataclass(frozen=True)
+class ReturnedGradient:
+    """What the receiver's model of `round` changes by on the sender's data.
+
+    `repeated`, `attempt`, `delayed`: as of a `RoundModel`.
+    """
+
+    update: Vector
+    round: int
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReturnedGradientWanted:
+    """The sender waits in `round` for what the receiver returns; `attempt`: as of a `RoundModelWanted`."""
+
+    round: int
+    attempt: int = 0
+
+
+def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
+    """The centre [P] of the `within` of n `points` [P] nearest to it, and for each whether it is one.
+
+    The search begins at the first point. Each sweep moves the centre as if all others were where it is, so by
+    within/n of the way.
+    """
+    rows = torch.stack(points)
+    centre = points[0]
+    near = torch.zeros(len(points), dtype=torch.bool)
+    for _ in range(sweeps):
+        squares = ((rows - centre) ** 2).sum(dim=1)
+        near = squares <= squares.sort().values[within - 1]
+        centre = torch.where(near[:, None], rows, centre).mean(dim=0)
+    return (centre, *near.float().unbind())
+
+
+class FederatedClustering(LetterRounds):
+    """A client that collects its gradients from everybody, and keeps those like its own."""
+
+    class Settings(learner.ProtocolSettings):
+        """Everybody returns its gradient at everybody's model; those like the own one are followed."""
+
+        clusters: Count = 2
+        """Number of clusters (K): of n gradients the n/K nearest ones count, rounded up."""
+        sweeps: Count = 10
+        """Sweeps of the threshold clustering in a round."""
+        local_steps: Count = 1
+        """Training steps of each model in a round."""
+        patience: PositiveDuration = default("1 min")
+        """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+
+    settings: Settings
+    collected = (RoundModel, ReturnedGradient)
+
+    def __init__(
+        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.wait_at_first(settings.patience)
+        self.followed: dict[str, Scalar] = {}
+
+    async def step(self) -> None:
+        self.announce()
+        received = await self.gather(self.settings.patience)
+        partners = {peer: model.params for peer, model in received.items() if model.partner}
+        start, steps = self.params, self.settings.local_steps
+        own = await self.train(steps, start=start, fresh_optimizer=True)
+        for peer, model in partners.items():
+            update = await self.train(steps, start=model, fresh_optimizer=True)
+            self.post(peer, ReturnedGradient(update, self.round, delayed=self.delayed))
+        letters = await self.letters_from(
+            ReturnedGradient, partners, self.settings.patience, ReturnedGradientWanted(self.round)
+        )
+        points = [own, *[letter.update for letter in letters.values()]]
+        within = -(-len(points) // self.settings.clusters)
+        centre, _, *near = self.apply(
+            threshold_clustering, *points, within=within, sweeps=self.settings.sweeps
+        )
+        self.followed = dict(zip(letters, near, strict=True))
+        self.params = self.params + centre
+        self.round += 1
+
+    def weights(self) -> Mapping[str, float | Scalar]:
+        return {peer: self.followed[peer] for peer in self.peers if peer in self.followed}
+
+    def heard(self, message: object, sender: str) -> bool:
+        done = super().heard(message, sender)
+        match message:
+            case ReturnedGradientWanted(number, attempt):
+                self.post_again(sender, number, attempt)
+                return True
+        return done

@@ -1,0 +1,53 @@
+"""What FedeRiCo's clients tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocols.framework.vectors import Vector
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Asynchronous form: the sender has chosen the receiver, and asks for its model."""
+
+
+@dataclass(frozen=True)
+class RequestedModel:
+    """The sender's parameters at `time` (seconds)."""
+
+    params: Vector
+    time: float
+
+
+@dataclass(frozen=True)
+class WeightedUpdate:
+    """What the receiver is to add to its parameters.
+
+    An update of its model, as it was at `time` (seconds), on the sender's data, times the sender's weight.
+    """
+
+    update: Vector
+    time: float
+
+
+@dataclass(frozen=True)
+class RoundUpdate:
+    """Synchronous form: the same in `round`; None from one that has not chosen the receiver.
+
+    `repeated`, `attempt`, `delayed`: as of a `RoundModel`.
+    """
+
+    update: Vector | None
+    round: int
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class RoundUpdateWanted:
+    """The sender waits in `round` for the receiver's update; `attempt`: as of a `RoundModelWanted`."""
+
+    round: int
+    attempt: int = 0

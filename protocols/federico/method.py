@@ -1,0 +1,63 @@
+"""FedeRiCo's iteration, in rounds and without: expectation, then maximisation."""
+
+from __future__ import annotations
+
+from protocols.federico.messages import RoundUpdate
+from protocols.federico.rounds import UpdateRounds
+from protocols.federico.settings import FedericoSettings
+from protocols.federico.visits import Visits
+
+
+class FedeRiCo(UpdateRounds, Visits):
+    """FedeRiCo, synchronous and asynchronous."""
+
+    Settings = FedericoSettings
+
+    async def step(self) -> None:
+        if self.settings.mode == "synchronous":
+            await self.take_round()
+        else:
+            await self.iterate()
+
+    async def take_round(self) -> None:
+        """One iteration of algorithm 1."""
+        self.announce()
+        received = await self.gather(self.settings.patience)
+        partners = {peer: model.params for peer, model in received.items() if model.partner}
+        own = {self.name: self.params}
+        offered = own | partners if self.own_competes else partners
+        chosen = {name: offered[name] for name in self.choose(offered, self.settings.neighbours)}
+        models = chosen if self.own_competes else own | chosen
+        self.table.note({name: await self.loss_of(model) for name, model in models.items()})
+        self.hold(models)
+        shares = self.worth_training(models)
+        for peer in partners:
+            if peer not in shares:
+                self.post(peer, RoundUpdate(None, self.round, delayed=self.delayed))
+        for name, share in shares.items():
+            update = await self.weighted_update(name, models[name], share)
+            if name == self.name:
+                self.params = self.params + update
+            else:
+                self.post(name, RoundUpdate(update, self.round, delayed=self.delayed))
+        for update in await self.returned(list(partners)):
+            self.params = self.params + update
+        self.round += 1
+
+    async def iterate(self) -> None:
+        """Evaluate and train the models that have come, and return each update to its model's owner."""
+        self.fill_places()
+        models = await self.evaluated_models()
+        self.hold(models)
+        for name, share in self.worth_training(models).items():
+            update = await self.weighted_update(name, models[name], share)
+            if name == self.name:
+                self.params = self.params + update
+            elif self.is_peer(name):
+                self.spawn(self.return_update(name, update))
+
+    def heard(self, message: object, sender: str) -> bool:
+        done = super().heard(message, sender)
+        if self.settings.mode == "synchronous":
+            return self.heard_in_round(message, sender) or done
+        return done

@@ -1,0 +1,114 @@
+"""The posterior over collaborators of FedeRiCo (Sui et al. 2022, section 3 and appendices A and B).
+
+Client i believes that its data come from the model of one of the candidates j, itself included. With l_ij the
+loss of model j on its data, flat priors and the last posterior as the next prior,
+
+    w_ij(t) ~ w_ij(t-1) exp(-l_ij(t-1)) ~ exp(-sum of l_ij up to then)                          (eqs. 22-24)
+
+and, with the average of algorithm 1 in place of the sum, w_i = softmax(-L_i),
+
+    L_ij(t) = (1 - beta) L_ij(t-1) + beta l_ij(t)                                                    (line 15)
+
+where l_ij is the last loss found for who is not evaluated in round t. Both go on in every round for all j. As
+long as l_ij does not change they have a closed form, so that only those which are evaluated are touched:
+
+    average:  L_ij(t + k) = l_ij + (1 - beta)^k (L_ij(t) - l_ij)        sum:  L_ij(t + k) = L_ij(t) + k l_ij
+
+Pure Python and numpy in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def negative_softmax(losses: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
+    """exp(-L_j / temperature) over their sum, for losses L [n]; those that are not finite weigh 0.
+
+    All weigh 0 if none is finite.
+    """
+    values = np.asarray(losses, dtype=np.float64) / temperature
+    finite = np.isfinite(values)
+    if not finite.any():
+        return np.zeros_like(values)
+    powers = np.exp(np.where(finite, values[finite].min() - np.where(finite, values, 0.0), -np.inf))
+    return powers / powers.sum()
+
+
+@dataclass
+class Record:
+    """What is known of a candidate: its last loss, and the tracked loss L as it was after `round`.
+
+    tried: whether it has been evaluated since it came, or had been there from the start.
+    """
+
+    last: float = 0.0
+    tracked: float = 0.0
+    round: int = 0
+    tried: bool = True
+
+
+class LossTable:
+    """The tracked losses of one client's candidates; `note` costs as much as it is given, not as all do.
+
+    candidates: who is there at the start, all with L = l = 0 (algorithm 1, line 3), so that each weighs the
+    same and all are tried before any is a second time. momentum: beta; None for the sum of eq. 24.
+
+    A candidate that comes later has no part in the weights before it is tried, or it would have all of them;
+    its first loss then counts as if it had had it from the first round on.
+    """
+
+    def __init__(self, candidates: Iterable[str], momentum: float | None) -> None:
+        self.momentum = momentum
+        self.round = 0
+        self.records = {name: Record() for name in candidates}
+
+    def admit(self, name: str) -> None:
+        """`name` has come, or come back: it is to be tried next. What was known of it goes on counting."""
+        if name not in self.records:
+            self.records[name] = Record(last=np.nan, tracked=np.nan)
+        self.records[name].tried = False
+
+    def note(self, losses: Mapping[str, float]) -> None:
+        """A round in which these candidates were evaluated, with these losses."""
+        for name, loss in losses.items():
+            record = self.records[name]
+            if np.isnan(record.tracked):
+                record.last, record.tracked, record.round = loss, 0.0, 0
+            record.tracked, record.round = self._after(record, self.round), self.round
+            record.last, record.tried = loss, True
+        self.round += 1
+
+    def tracked(self, name: str) -> float:
+        """L of a candidate after the last round; not a number for one that has never been tried."""
+        return self._after(self.records[name], self.round)
+
+    def _after(self, record: Record, number: int) -> float:
+        """L after round `number`, if the candidate has not been evaluated meanwhile."""
+        rounds = number - record.round
+        if not rounds:
+            return record.tracked
+        if self.momentum is None:
+            return record.tracked + rounds * record.last
+        return record.last + (1.0 - self.momentum) ** rounds * (record.tracked - record.last)
+
+    def weights(self, among: Iterable[str], temperature: float = 1.0) -> dict[str, float]:
+        """w of the candidates `among`: shares of 1, or all 0 if none of them has been tried."""
+        names = list(among)
+        shares = negative_softmax([self.tracked(name) for name in names], temperature)
+        return {name: float(share) for name, share in zip(names, shares, strict=True)}
+
+    def ranked(self, among: Iterable[str], rng: np.random.Generator) -> list[str]:
+        """The candidates `among`, those to be tried first, then by weight; equal ones in random order."""
+        names = list(among)
+        mixed = [names[place] for place in rng.permutation(len(names)).tolist()]
+
+        def place(name: str) -> tuple[bool, float]:
+            loss = self.tracked(name)
+            return self.records[name].tried, loss if np.isfinite(loss) else np.inf
+
+        return sorted(mixed, key=place)

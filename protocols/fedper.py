@@ -1,0 +1,40 @@
+"""FedPer: clients share the backbone, which a server averages, and keep a head of their own.
+
+Arivazhagan, Aggarwal, Singh and Choudhary, "Federated learning with personalization layers" (2019),
+algorithms 1 and 2, with the base layers W_B shared and the personalization layers W_P of client i:
+
+    each round: W_B <- the server's
+                (W_B,i, W_P,i) <- E local epochs of SGD, of both at once
+                W_B <- sum_i n_i W_B,i / sum_i n_i
+
+Only backbones travel. The rounds are those of `protocols.shared.averaged_parts`.
+
+Differences to the paper: there all clients take part in each round, as here with `fraction = 1`; the server
+sends them the first W_B, here they begin with a common one (`model.initialisation`). The personalization
+layers are the last linear layer; the paper also tries the last blocks of a ResNet. A model, as it is
+evaluated, is what the client has trained last; with `broadcast = "all"` its head and the average backbone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocols.framework.learner import ProtocolSettings
+from protocols.framework.member import Requirement, common_start
+from protocols.shared.averaged_parts import AveragedPartClient, AveragedPartSettings
+
+
+class FedPerSettings(AveragedPartSettings):
+    """A server averages the backbones of its clients."""
+
+
+class FedPer(AveragedPartClient):
+    """A client that shares its backbone."""
+
+    Settings = FedPerSettings
+    shared = "backbone"
+    heterogeneous = False
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return (common_start("shared", "shared-backbone"),)

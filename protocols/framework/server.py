@@ -1,0 +1,48 @@
+"""A server: an actor that coordinates clients, and computes where the scenario gives it data and a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from protocols.framework.member import ProtocolSettings, Surroundings
+from protocols.framework.trainer import Trainer
+from protocols.framework.vectors import Vector
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """A server that a method needs: its name, its class, and the clients it serves.
+
+    A client may be served by several. `servers`: names of other servers that it talks to, and they to it.
+    """
+
+    name: str
+    kind: type[Server]
+    clients: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+
+
+class Server(Trainer):
+    """An actor that coordinates clients, as in federated averaging.
+
+    It has data and a device of its own only where the scenario says so, in `[server]`; then it can `train`,
+    measure a `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
+    """
+
+    machinery: ClassVar[bool] = True
+
+    def __init__(
+        self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector
+    ) -> None:
+        super().__init__(name, surroundings, surroundings.compute, initial)
+        self.settings = settings
+
+    def __getattr__(self, name: str) -> Any:
+        """`compute` is missing where the scenario gives no server a device."""
+        if name in ("compute", "samples"):  # a property asks again for itself where it raises
+            raise AttributeError(
+                f"{self.name} has no data and no device; the scenario gives servers some by [server], with "
+                "`samples` and `step_time` or `speed`"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -1,0 +1,193 @@
+"""What an actor computes on its own device and data: training, gradients, losses, functions of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, overload
+
+from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from protocols.framework.member import Member, Surroundings
+from protocols.framework.vectors import Scalar, Vector
+
+
+class Trainer(Member):
+    """An actor with a device and data of its own: the verbs that take the device's time, and those on models.
+
+    Fields: `params`, the current model (an immutable handle: assign a new one); `compute`.
+    """
+
+    machinery: ClassVar[bool] = True
+    finished = False
+    """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
+    _stepping = False  # whether its iterations go on
+
+    compute: Compute
+
+    def __init__(
+        self, name: str, surroundings: Surroundings, compute: Compute | None, initial: Vector
+    ) -> None:
+        super().__init__(name, surroundings)
+        if compute is not None:
+            self.compute = compute
+        self._params = initial
+
+    @property
+    def params(self) -> Vector:
+        """The current model, an immutable handle. Assign a new one; TypeError for anything else."""
+        return self._params
+
+    @params.setter
+    def params(self, value: Vector) -> None:
+        if type(value) is not type(self._params):
+            raise TypeError(
+                f"params must be a handle such as self.params + update, not {type(value).__name__}; "
+                "arithmetic on handles needs no numbers"
+            )
+        self._params = value
+
+    def _finish(self) -> None:
+        """Its budget is spent, or the last job that was under way is done."""
+        self.finished = True
+
+    @property
+    def samples(self) -> int:
+        """Number of this client's training samples."""
+        return self.compute.samples
+
+    async def train(
+        self,
+        steps: int = 1,
+        *,
+        start: Vector | None = None,
+        pulls: Sequence[tuple[float | Scalar, Vector]] = (),
+        weights: Any = None,
+        on: Literal["batch"] | Batch = "batch",
+        learning_rate: float | None = None,
+        fresh_optimizer: bool = False,
+    ) -> Vector:
+        """Train for `steps` batches and return the UPDATE, to be added to the parameters.
+
+        Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
+        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
+        loses whatever was merged meanwhile.
+
+        A budget that leaves fewer steps shortens the training; one that is spent leaves an update of zeros,
+        at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
+        the client has finished.
+
+        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
+        c/2 ||x - a||^2 to the objective. weights: one for each of the `samples` training samples, a handle
+        [samples] or an array; a step then minimises the mean over its batch of weight times loss, so that
+        weights of mean 1 leave the step's size as it is. on: a `batch()`, for each of the steps; weights are
+        then those of its samples. learning_rate: instead of the scenario's. fresh_optimizer: forget momentum
+        and moments first; one optimizer serves all models that a client trains. ValueError for weights of
+        another number, or with an objective that has no loss of each sample.
+        """
+        if start is None:
+            start = self.params
+        left = self.compute.steps_left
+        if left < steps:
+            if not left:
+                if not self._stepping:
+                    self._finish()
+                return start - start
+            steps = int(left)
+        trained = await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer, on, weights)
+        if self.finished:
+            self._finish()  # it was the last job that was under way
+        return trained - start
+
+    def batch(self) -> Batch:
+        """Some of its training samples, drawn now: `on=` of losses, gradients and training, for many models.
+
+        Its `samples` says how many: as many as a training step takes. Free; no other client can use it.
+        """
+        return self.compute.batch()
+
+    async def gradient(self, at: Vector, *, on: Samples = "batch", weights: Any = None) -> Vector:
+        """Gradient of the mean loss at the parameters `at`, on this client's own data.
+
+        on: "batch", a fresh one, augmented as in training; a `batch()`, likewise; "train" or "validation",
+        all samples that are trained on or held back, as they are. Costs as much as training on so many
+        samples, and counts in budgets of samples. weights: of the mean of weight times loss; one for each
+        sample that `on` names, or for "batch" one for each training sample; a handle or an array. ValueError
+        as for `train`, and where no samples are held back.
+        """
+        return await self.compute.gradient(at, on, weights)
+
+    @overload
+    async def loss(
+        self,
+        of: Vector,
+        on: Samples = "batch",
+        *,
+        reduction: Literal["mean", "sum"] = "mean",
+        weights: Any = None,
+    ) -> Scalar: ...
+
+    @overload
+    async def loss(
+        self, of: Vector, on: Samples = "batch", *, reduction: Literal["none"], weights: Any = None
+    ) -> Vector: ...
+
+    async def loss(
+        self,
+        of: Vector,
+        on: Samples = "batch",
+        *,
+        reduction: Reduction = "mean",
+        weights: Any = None,
+    ) -> Scalar | Vector:
+        """Loss of the parameters `of`, evaluated (no augmentation, no dropout) on this client's own data.
+
+        on: "batch", a fresh one; "train", all training samples; "validation", those held back; a `batch()`.
+        reduction: "mean" and "sum" over the samples are scalars; "none" is the loss of each, a vector in the
+        client's order of samples, which is that of `weights`, too. weights: as for `gradient`; the mean is of
+        weight times loss, so it divides by the number of samples, not by the sum of the weights. ValueError
+        as for `gradient`, and for "none" with an objective that has no loss of each sample. A pass over so
+        many samples takes a third of the time of training on them.
+        """
+        return await self.compute.loss(of, on, reduction, weights)
+
+    async def class_features(self, of: Vector) -> dict[int, Vector]:
+        """Mean features z [d_z] of each class that this client has training samples of, without augmentation.
+
+        Of the decoupled model `of`, in a pass over all its samples.
+        """
+        return await self.compute.class_features(of)
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        steps: float | None = None,
+        flops: float | None = None,
+        **static: Any,
+    ) -> Any:
+        """As `Member.apply`; with a cost it is a job of the device: `await self.apply(..., steps=2)`.
+
+        steps: as long as so many training steps take. flops: as long as so many floating-point operations
+        take. The result is that of the arguments at the call. ValueError for both, or for a cost not above 0.
+        """
+        result = self._params.applied(function, arguments, static)
+        return result if steps is None and flops is None else self._after(result, steps, flops)
+
+    async def _after(self, result: Any, steps: float | None, flops: float | None) -> Any:
+        await self.compute.spend(steps, flops)
+        return result
+
+    def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
+        """A part of a model: "head", "backbone", "prototypes"; with `row`, one row of that matrix. Deferred.
+
+        Parts of different clients can be mixed if they are as large, whatever else the models are made of.
+        ValueError for a part that the model has not.
+        """
+        return self.compute.part(of, name, row)
+
+    def with_part(self, of: Vector, name: str, part: Vector, row: int | None = None) -> Vector:
+        """A model like `of`, with another part (or row of it); deferred."""
+        return self.compute.with_part(of, name, part, row)
+
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product; deferred, and free of device time (it is small beside a gradient)."""
+        return self.compute.dot(first, second)

@@ -1,0 +1,168 @@
+"""The broker: from the clients' optima to coalitions, and again for those whom a change affects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from protocols.framework import learner
+from protocols.learn_to_collaborate.equilibrium import (
+    KnownCollaborators,
+    equilibrium_at_once,
+    kept,
+    left_by,
+    reached_by,
+    stable_coalitions,
+)
+from protocols.learn_to_collaborate.front import ParetoFront
+from protocols.learn_to_collaborate.messages import Settled
+from protocols.learn_to_collaborate.search import Optimum, Searcher, Shares
+
+Stage = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the broker has found for a client, as in `Settled`.
+
+    `shares` suit it best in its coalition, `full` among all; None where that is not known.
+    """
+
+    members: tuple[str, ...]
+    benefits: tuple[tuple[str, float], ...]
+    losses: tuple[tuple[str, float], ...]
+    shares: Shares
+    full: Shares | None
+
+
+class Broker(Searcher):
+    """A client that settles who joins whom while it is in office."""
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: learner.ProtocolSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.version = 0
+        self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
+
+    async def preside(self) -> None:
+        """Learn the front, settle everybody, and then whom an arrival or a departure affects."""
+        self.stages: list[Stage] = []
+        self.places: dict[str, Place] = {}
+        self.told: dict[str, Place] = {}
+        self.front = ParetoFront(self, self.settings, self.up())
+        await self.learn_front(self.settings.rounds)
+        everybody = [client for client in self.up() if client in self.front.clients]
+        for late in await self.settle(everybody, self.settings.search_limit):
+            self.changes.put_nowait(late)
+        while True:
+            client = await self.changes.get()
+            is_up = client in self.up()
+            is_settled = any(client in coalition for stage in self.stages for coalition in stage)
+            if is_up and not is_settled:
+                await self.let_in(client)
+            elif is_settled and not is_up:
+                await self.let_go(client)
+            elif is_settled:  # it was cut off, and may have missed what it was told
+                await self.tell_all()
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if self.presides:
+            self.changes.put_nowait(peer)
+
+    async def settle(self, pool: Sequence[str], limit_s: float | None = None) -> list[str]:
+        """Form coalitions among these clients, behind those that there are, and tell them.
+
+        Returns who of them needs longer than `limit_s` for its search and is left out.
+        """
+        rest, left_out = sorted(pool), list[str]()
+        if not rest:
+            return left_out
+        optima, late = await self.searched(rest, rest, limit_s)
+        if late and optima:  # who is left out can be nobody's collaborator yet
+            left_out, rest = late, sorted(optima)
+            optima, _ = await self.searched(rest, rest)
+        full = {} if self.stages or left_out else optima  # else these are not all clients
+        while optima:
+            rest = sorted(optima)
+            benefits = KnownCollaborators({client: optima[client].collaborators for client in rest})
+            at_once = self.settings.equilibrium == "at-once"
+            stage = equilibrium_at_once(benefits, rest) if at_once else stable_coalitions(benefits, rest)
+            await self.conclude(stage, optima, full)
+            self.stages.append(stage)
+            settled = frozenset([client for coalition in stage for client in coalition])
+            rest = [client for client in rest if client not in settled]
+            optima = (await self.searched(rest, rest))[0] if rest else {}
+        await self.tell_all()
+        return left_out
+
+    async def conclude(
+        self, stage: Stage, optima: Mapping[str, Optimum], full: Mapping[str, Optimum]
+    ) -> None:
+        """Find what suits the members of these coalitions best in them, and what each would have alone."""
+
+        async def place(client: str, coalition: tuple[str, ...]) -> None:
+            inside, alone = await self.search(client, coalition), await self.search(client, [client])
+            if inside is None or alone is None:
+                return  # it is gone, which will be dealt with
+            optimum = optima[client]
+            benefits = [(c, optimum.shares[c]) for c in sorted(optimum.collaborators) if c != client]
+            losses = [("alone", alone.loss), ("equilibrium", inside.loss)]
+            losses += [("full", full[client].loss)] if client in full else []
+            among_all = full[client].shares if client in full else None
+            self.places[client] = Place(coalition, tuple(benefits), tuple(losses), inside.shares, among_all)
+
+        await asyncio.gather(*[place(client, coalition) for coalition in stage for client in coalition])
+
+    async def let_go(self, client: str) -> None:
+        """After a departure: settle those whom it affects anew."""
+        pool = left_by(self.stages, client)
+        self.stages = kept(self.stages, [client, *pool])
+        self.told.pop(client, None)
+        await self.settle([other for other in pool if other in self.up()])
+
+    async def let_in(self, client: str) -> None:
+        """After an arrival: find out who would have the newcomer for a collaborator, and settle those."""
+        if client not in self.front.clients:
+            await self.learn_front(self.settings.newcomer_rounds)
+        rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
+        pool: list[str] = []
+        for stage in self.stages:
+            members = [other for coalition in stage for other in coalition]
+            optima, _ = await self.searched(members, rest)
+            pool = reached_by(self.stages, [c for c, each in optima.items() if client in each.collaborators])
+            if pool:
+                break
+            rest = [other for other in rest if other not in members]
+        self.stages = kept(self.stages, pool)
+        await self.settle([other for other in [client, *pool] if other in self.up()])
+
+    async def tell_all(self) -> None:
+        """Tell each client where it belongs, unless it knows."""
+        self.version += 1
+        clients = [client for stage in self.stages for coalition in stage for client in coalition]
+        news = [c for c in clients if c in self.places and self.told.get(c) != self.places[c]]
+        await asyncio.gather(*[self.tell_place(client, self.places[client]) for client in news])
+
+    async def tell_place(self, client: str, place: Place) -> None:
+        """Until it has heard it."""
+        pareto = await self.front.model(place.shares)
+        full = None if place.full is None else await self.front.model(place.full)
+        settled = Settled(
+            self.mandate[0], self.version, place.members, place.benefits, place.losses, pareto, full
+        )
+        if client == self.name:
+            self.join(settled)
+        elif await self.asked(client, settled) is None:
+            return
+        self.told[client] = place
+
+    def join(self, settled: Settled) -> None:
+        """Belong to a coalition from now on."""
+        raise NotImplementedError

@@ -1,0 +1,87 @@
+"""The Pareto front that a broker learns: the hypernetwork's numbers, and who has which of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from protocols.framework.vectors import Vector, mix
+from protocols.learn_to_collaborate.hypernetwork import (
+    Floats,
+    generated,
+    initial,
+    pulled_back,
+    size,
+    slope,
+    widened,
+)
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
+
+if TYPE_CHECKING:
+    from protocols.framework.learner import Learner
+
+
+class ParetoFront:
+    """Models for weights of the clients' losses, on the device of `owner`, to which it is charged.
+
+    Weights are given by name; whoever is not named has none.
+    """
+
+    def __init__(self, owner: Learner, settings: LearnToCollaborateSettings, clients: Iterable[str]) -> None:
+        self._owner = owner
+        self._settings = settings
+        self.clients = list(clients)
+        start = owner.compute.initial().numpy()
+        self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, len(start))
+        self._weights: Vector = owner.vector(initial(self._widths, start, settings.spread, owner.rng))
+        self._velocity: Vector | None = None
+
+    @property
+    def _form(self) -> dict[str, Any]:
+        return {"widths": self._widths, "leaky": self._settings.activation == "leaky-relu"}
+
+    @property
+    def _flops(self) -> float:
+        """Of a pass through the hypernetwork, forward or to its inputs: a product and a sum per number."""
+        return 2.0 * size(self._widths)
+
+    def admit(self, client: str) -> None:
+        """One more input. The optimizer forgets what it was about to do."""
+        self._weights = self._owner.vector(widened(self._weights.numpy(), self._widths))
+        self._velocity = None
+        self.clients.append(client)
+        self._widths = (len(self.clients), *self._widths[1:])
+
+    def _input(self, shares: Mapping[str, float]) -> Floats:
+        return np.array([shares.get(client, 0.0) for client in self.clients])
+
+    async def model(self, shares: Mapping[str, float]) -> Vector:
+        """HN(d)."""
+        d = self._input(shares)
+        return await self._owner.apply(generated, self._weights, d, flops=self._flops, **self._form)
+
+    async def slope(self, shares: Mapping[str, float], gradient: Vector) -> dict[str, float]:
+        """The derivative by the weight of each client in `shares` of a loss, of which `gradient` is that by
+        the model there."""
+        d = self._input(shares)
+        found = await self._owner.apply(
+            slope, self._weights, d, gradient, flops=2 * self._flops, **self._form
+        )
+        by_client = dict(zip(self.clients, found.numpy().tolist(), strict=True))
+        return {client: by_client[client] for client in shares}
+
+    async def learn(self, found: Iterable[tuple[Mapping[str, float], Vector]]) -> None:
+        """One step of SGD with momentum: `found` are weights d, each with a gradient by the model HN(d)."""
+        gradients = [
+            await self._owner.apply(
+                pulled_back, self._weights, self._input(shares), gradient, flops=2 * self._flops, **self._form
+            )
+            for shares, gradient in found
+        ]
+        terms: list[tuple[float, Vector]] = [(1.0, gradient) for gradient in gradients]
+        if self._velocity is not None:
+            terms.append((self._settings.hypernetwork_momentum, self._velocity))
+        self._velocity = mix(terms)
+        self._weights = self._weights - self._settings.hypernetwork_learning_rate * self._velocity

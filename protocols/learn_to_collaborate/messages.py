@@ -1,0 +1,75 @@
+"""What the broker and the others tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from protocols.framework.vectors import Scalar, Vector
+
+
+@dataclass(frozen=True)
+class FromBroker:
+    """Base of what only a broker sends, in its term of office: one that follows another has a higher one."""
+
+    term: int
+
+
+@dataclass(frozen=True)
+class GradientWanted(FromBroker):
+    """Asks for the gradient at these parameters [P], on a training batch or on all validation samples."""
+
+    params: Vector
+    on: Literal["batch", "validation"]
+
+
+@dataclass(frozen=True)
+class GradientFound:
+    """The gradient [P] that was wanted, and on validation samples the loss as well."""
+
+    gradient: Vector
+    loss: Scalar | None = None
+
+
+@dataclass(frozen=True)
+class Settled(FromBroker):
+    """Asks the receiver to train with these `members`, sorted, itself among them, from now on.
+
+    version: the how many-th of the term. benefits: the weight of each of its optimal collaborators, itself
+    left out. losses: of its validation samples; see `Coalition`. pareto: the model on the Pareto front of its
+    coalition that suits it best; full: likewise of all clients, None where that is not known.
+    """
+
+    version: int
+    members: tuple[str, ...]
+    benefits: tuple[tuple[str, float], ...]
+    losses: tuple[tuple[str, float], ...]
+    pareto: Vector
+    full: Vector | None
+
+
+@dataclass(frozen=True)
+class StillThere(FromBroker):
+    """The broker is at work; the answer to it says that the client is there, too."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """Yes."""
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """The sender has another broker, in this term."""
+
+    term: int
+    broker: str
+
+
+@dataclass(frozen=True)
+class PartnerModel:
+    """To another member of the coalition: the sender's model, after so many training steps, at `time` (s)."""
+
+    params: Vector
+    age: int
+    time: float

@@ -1,0 +1,125 @@
+"""Learning to Collaborate's iteration: wait for a coalition, then train in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from protocols.framework import learner
+from protocols.framework.coalition import Coalition
+from protocols.framework.vectors import Vector, mix
+from protocols.learn_to_collaborate.broker import Broker
+from protocols.learn_to_collaborate.messages import FromBroker, Here, PartnerModel, Settled
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
+
+
+class LearnToCollaborate(Broker):
+    """Learning to Collaborate, with a broker that waits for all, or for nobody."""
+
+    Settings = LearnToCollaborateSettings
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: learner.ProtocolSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.place: Settled | None = None
+        self.placed = asyncio.Event()
+        self.since_s = 0.0
+        self.age = 0  # training steps in the longest line of the model's ancestors
+        self.wait_at_first(self.settings.patience)
+
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
+        return (
+            learner.Requirement(
+                "data.validation_share",
+                lambda share: share > 0,
+                "chooses collaborators by validation losses; must be more than 0",
+            ),
+            learner.Requirement(
+                "clients.topology.kind",
+                lambda kind: kind == "complete",
+                'has a broker who talks to everybody; must be "complete"',
+            ),
+        )
+
+    async def step(self) -> None:
+        if not self.surroundings.alone:
+            await self.placed.wait()
+        if self.is_content:
+            await self.sleep(self.settings.patience)
+            return
+        steps = int(min(self.settings.local_steps, self.compute.steps_left))
+        update = await self.train(self.settings.local_steps)
+        if self.is_content:
+            return  # it was given the front's model meanwhile, which this update is not of
+        self.params = self.params + update
+        self.age += steps
+        partners = [member for member in self.partners if self.is_peer(member)]
+        if partners:
+            chosen = partners[int(self.rng.integers(len(partners)))]
+            self.tell(chosen, PartnerModel(self.params, self.age, self.now))
+
+    @property
+    def partners(self) -> list[str]:
+        """The other members of its coalition."""
+        return [] if self.place is None else [name for name in self.place.members if name != self.name]
+
+    @property
+    def is_content(self) -> bool:
+        """Whether it keeps the model that the Pareto front has for it."""
+        return self.settings.inside == "pareto" and bool(self.partners)
+
+    def join(self, settled: Settled) -> None:
+        """Belong to a coalition; who belongs to one for the first time begins with its Pareto model."""
+        before, self.place = self.place, settled
+        if before is None or before.members != settled.members:
+            self.since_s = self.now
+        if before is None or self.is_content:
+            self.params = settled.pareto
+        self.placed.set()
+
+    def work_for(self, message: FromBroker) -> object:
+        if not isinstance(message, Settled):
+            return super().work_for(message)
+        if self.place is None or (message.term, message.version) > (self.place.term, self.place.version):
+            self.join(message)
+        return Here()
+
+    async def on_message(self, message: object, sender: str) -> object:
+        if not isinstance(message, PartnerModel):
+            return await super().on_message(message, sender)
+        if sender in self.partners and not self.is_content:
+            self.observe("staleness", self.now - message.time)
+            share = message.age / (self.age + message.age) if message.age else 0.0
+            self.params = mix([(1 - share, self.params), (share, message.params)])
+            self.age = max(self.age, message.age)
+        return None
+
+    # --- for the observer -----------------------------------------------------------------------------------
+
+    def weights(self) -> Mapping[str, float]:
+        return {} if self.place is None else dict(self.place.benefits)
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+    @property
+    def edge_threshold(self) -> float:
+        return 0.0  # who is no collaborator has no weight at all
+
+    def coalition(self) -> Coalition | None:
+        if self.place is None:
+            return None
+        return Coalition(self.place.members, self.since_s, dict(self.place.losses))
+
+    def evaluated(self) -> Mapping[str, Vector]:
+        if self.place is None:
+            return {"coalition": self.params}
+        models = {"coalition": self.params, "pareto": self.place.pareto}
+        return models if self.place.full is None else models | {"full": self.place.full}

@@ -1,0 +1,70 @@
+"""The settings of Learning to Collaborate; the defaults are the paper's, where it says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocols.framework import learner
+from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
+
+
+class LearnToCollaborateSettings(learner.ProtocolSettings):
+    """Find out who benefits from whom, form coalitions that nobody has reason to leave, train in them."""
+
+    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    """The broker waits for all gradients of a round, or goes on after `time_limit` with those that have
+    come."""
+    broker: str = "client-0"
+    """Who trains the hypernetwork at first; whoever follows by name takes the place of one that is gone."""
+    rounds: Count = 2000
+    """Rounds in which the hypernetwork is trained before coalitions are formed."""
+    newcomer_rounds: CountOrZero = 200
+    """Rounds of its training, with everybody, after somebody has come."""
+    time_limit: PositiveDuration = default("1 s")
+    """Asynchronous: how long the broker waits for gradients in a round; those that come later count in the
+    round in which they come."""
+    patience: PositiveDuration = default("30 s")
+    """How long an answer is waited for at most, and asked for again whenever it is overdue."""
+
+    hidden: Annotated[tuple[Count, ...], Field(max_length=4)] = (100,)
+    """Widths of the hypernetwork's hidden layers."""
+    activation: Literal["none", "leaky-relu"] = "leaky-relu"
+    """Between its layers; with "none" models are an affine function of the weights."""
+    spread: Weight = 0.1
+    """How far models for different weights lie apart at the start: the usual scale of the last layer times
+    this."""
+    concentration: PositiveWeight | None = None
+    """Of the Dirichlet distribution from which the clients' weights are drawn in a round; by default 1 over
+    the number of clients (the authors' code), which favours few clients at once."""
+    hypernetwork_learning_rate: PositiveWeight = 0.01
+    """Step size of the hypernetwork's SGD (the authors' code)."""
+    hypernetwork_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    """Its momentum (the authors' code)."""
+
+    search_steps: Count = 100
+    """At most so many steps in search of the weights that suit a client best."""
+    search_learning_rate: PositiveWeight = 0.1
+    """Step size of that search (eta)."""
+    search_tolerance: Weight = 1e-4
+    """It ends when no weight moves by more."""
+    search_limit: PositiveDuration | None = None
+    """Who needs longer for its search is left out of the first equilibrium, and let in afterwards."""
+    floor: Annotated[float, Field(ge=0, lt=1)] = 0.4
+    """The least weight of a client in the search, beside an equal share of 1 (epsilon_0; the authors' code
+    has 0.4 for 6 clients, 0.3 for 10)."""
+    projection: Literal["clip", "simplex"] = "clip"
+    """Weights after a step are clipped and divided by their sum (paper), or projected on the simplex."""
+    rule: Literal["threshold", "relative"] = "relative"
+    """Collaborators are those of a certain weight (paper), or of a weight beside the client's own (code)."""
+    least: PositiveWeight = 0.7
+    """How large a collaborator's weight must be: beside an equal share of 1 (epsilon), or the own one."""
+    equilibrium: Literal["iterative", "at-once"] = "iterative"
+    """Coalitions by algorithm 1, with a new search among those that remain, or by algorithm 2, without."""
+
+    inside: Literal["gossip", "pareto"] = "gossip"
+    """What a coalition of several does: its members train and average their models in pairs; or each keeps
+    the model on their Pareto front that suits it best."""
+    local_steps: Count = 10
+    """Training steps between two pushes to a partner."""

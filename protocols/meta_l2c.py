@@ -1,0 +1,248 @@
+"""meta-L2C: a small network tells from the updates of two clients how much one is worth to the other.
+
+Li, Zhou, Tian and Tao, "Learning to collaborate in decentralized learning of personalized models" (CVPR
+2022). With client i's encoder E(.; phi_i), its update u_i of some local epochs and its neighbours' u_j, in
+rounds with a barrier among neighbours:
+
+    w_i     <- softmax over j, i included, of <E(u_i; phi_i), E(u_j; phi_i)> / temperature
+    theta_i <- theta_i + sum_j w_ij u_j
+    phi_i   <- phi_i - r s/||s||,     s: gradient by phi_i of the validation loss of the new theta_i
+    phi_i   <- mean of phi_i and its neighbours'
+
+s needs one gradient g on the held-back samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
+The encoder, which all share by averaging, has weights for clients never seen before. After `sparse_after`
+rounds only the neighbours whose weights were the largest on average are mixed with (`kept`).
+
+Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
+have arrived meanwhile, the last of each peer, each once.
+
+Differences to the paper, whose text was not at hand: this follows its abstract, and what SCooL says of the
+method. E is a perceptron with one hidden layer (tanh) on a sketch of the update: normalised, multiplied by
+signs that all know, and added up in `sketch` groups, which keeps inner products on average, so that phi is
+small however large the model is. Its steps have the length r. Whoever is not mixed with is still sent to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from protocols.framework import learner
+from protocols.framework.member import Requirement, common_start
+from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
+from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.rounds import RoundLearner
+
+_EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class LatestUpdate:
+    """Asynchronous: the sender's last update and its encoder, one behind the other, of `time` (seconds)."""
+
+    params: Vector
+    time: float
+
+
+class MetaL2CSettings(learner.ProtocolSettings):
+    """Mix the neighbours' updates by weights that a network makes of them."""
+
+    mode: Literal["synchronous", "asynchronous"] = "synchronous"
+    """In rounds with all neighbours, or with whatever updates have arrived."""
+    local_epochs: Count = 1
+    """Passes over the own samples in an iteration; each drops the last incomplete batch."""
+    local_steps: Count | None = None
+    """Training steps in an iteration, instead of `local_epochs`."""
+    temperature: PositiveWeight = 1.0
+    """What products of codes are divided by: the smaller, the fewer neighbours count."""
+    encoder_rate: Weight = 0.3
+    """r: the length of a step of the encoder's parameters."""
+    sketch: Count = 64
+    """Numbers that an update is summed up in, the encoder's input."""
+    hidden: Count = 10
+    """Hidden units of the encoder."""
+    codes: Count = 5
+    """Length of the encoder's output."""
+    kept: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the neighbours that are mixed with after `sparse_after`; at least one is."""
+    sparse_after: Count = 10
+    """Iterations with all neighbours, by whose weights those that are kept are chosen."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+
+
+def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
+    """An update [P] of length 1 in `size` numbers: those of every size-th place, with signs [P], added up."""
+    unit = update * signs / (torch.linalg.vector_norm(update) + _EPSILON)
+    return torch.nn.functional.pad(unit, (0, -unit.shape[0] % size)).reshape(-1, size).sum(dim=0)
+
+
+def encoded(phi: Tensor, sketch: Tensor, hidden: int, codes: int) -> Tensor:
+    """The code [codes] of a sketch; in phi the hidden layer's matrix, its biases, and the last matrix."""
+    inner = hidden * sketch.shape[0]
+    units = torch.tanh(phi[:inner].reshape(hidden, -1) @ sketch + phi[inner : inner + hidden])
+    return phi[inner + hidden :].reshape(codes, hidden) @ units
+
+
+def shares(phi: Tensor, sketches: Tensor, hidden: int, codes: int, temperature: float) -> Tensor:
+    """Weights [n] of n clients' updates, given sketches [n, size], for the first of these clients."""
+    found = torch.stack([encoded(phi, row, hidden, codes) for row in sketches])
+    return torch.softmax(found @ found[0] / temperature, dim=0)
+
+
+def attention(phi: Tensor, signs: Tensor, *updates: Tensor, size: int, **encoder: Any) -> tuple[Tensor, ...]:
+    """The weight of each update [P] for the client whose update comes first."""
+    sketches = torch.stack([sketched(update, signs, size) for update in updates])
+    return tuple(shares(phi, sketches, **encoder))
+
+
+def encoder_slope(
+    phi: Tensor, signs: Tensor, gradient: Tensor, *updates: Tensor, size: int, **encoder: Any
+) -> Tensor:
+    """The gradient by phi of a loss at the mixed model, whose gradient by the model is `gradient` [P]."""
+    sketches = torch.stack([sketched(update, signs, size) for update in updates])
+    worth = torch.stack(updates) @ gradient
+
+    def value(phi: Tensor) -> Tensor:
+        return shares(phi, sketches, **encoder) @ worth
+
+    slope: Tensor = torch.func.grad(value)(phi)
+    return slope / (torch.linalg.vector_norm(slope) + _EPSILON)
+
+
+def joined(update: Tensor, phi: Tensor) -> Tensor:
+    """One behind the other."""
+    return torch.cat([update, phi])
+
+
+class MetaL2C(RoundLearner):
+    """meta-L2C, synchronous and asynchronous."""
+
+    Settings = MetaL2CSettings
+    settings: MetaL2CSettings
+
+    @classmethod
+    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+        needed = "the encoder learns from samples that are held back; must be more than 0"
+        return (
+            common_start("shared"),
+            Requirement("data.validation_share", lambda share: share > 0, needed),
+        )
+
+    def __init__(
+        self,
+        name: str,
+        surroundings: learner.Surroundings,
+        compute: learner.Compute,
+        settings: learner.ProtocolSettings,
+    ) -> None:
+        super().__init__(name, surroundings, compute, settings)
+        self.wait_at_first(self.settings.patience)
+        chosen = self.settings
+        rng = common_rng(surroundings.shared_seed)
+        [width] = self.params.shape
+        self.signs: Vector = self.vector(rng.choice([-1.0, 1.0], size=width))
+        inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1
+        outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
+        self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))
+        self.update: Vector = 0.0 * self.params
+        self.arrived: dict[str, LatestUpdate] = {}
+        self.shares: dict[str, Scalar] = {}
+        self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
+        self.dropped: frozenset[str] = frozenset()  # never iterated over
+
+    @property
+    def announcement(self) -> Vector:
+        """The last update, or none from one that trains no more, and the encoder."""
+        update = 0.0 * self.update if self.finished else self.update
+        found: Vector = self.apply(joined, update, self.phi)
+        return found
+
+    async def step(self) -> None:
+        settings = self.settings
+        steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch
+        self.update = await self.train(steps, fresh_optimizer=True)
+        if settings.mode == "synchronous":
+            self.announce()
+            models = await self.gather(settings.patience)
+            await self.aggregate({peer: model.params for peer, model in models.items()})
+            self.round += 1
+            return
+        latest = LatestUpdate(self.announcement, self.now)
+        for peer in self.peers:
+            self.tell(peer, latest)
+        arrived, self.arrived = self.arrived, {}
+        await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
+
+    async def aggregate(self, received: Mapping[str, Vector]) -> None:
+        """Mix the updates by their weights, and improve the encoder."""
+        [width] = self.params.shape
+        mixed = [peer for peer in received if peer not in self.dropped]
+        updates = [self.update, *[received[peer][:width] for peer in mixed]]
+        weights = self.apply(attention, self.phi, self.signs, *updates, **self.encoder)
+        self.params = self.params + mix(list(zip(weights, updates, strict=True)))
+        latest = dict(zip(mixed, weights[1:], strict=True))
+        self.choose(latest)
+        kept = {} if self.settings.mode == "synchronous" else self.shares  # each arrives at its own pace
+        self.shares = {peer: share for peer, share in (kept | latest).items() if peer not in self.dropped}
+        if mixed and self.settings.encoder_rate and not self.finished:
+            gradient = await self.gradient(self.params, on="validation")
+            slope = self.apply(encoder_slope, self.phi, self.signs, gradient, *updates, **self.encoder)
+            self.phi = self.phi - self.settings.encoder_rate * slope
+        encoders = [self.phi, *[each[width:] for each in received.values()]]
+        self.phi = mix([(1 / len(encoders), phi) for phi in encoders])
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        """What is the same for all clients."""
+        settings = self.settings
+        return {
+            "size": settings.sketch,
+            "hidden": settings.hidden,
+            "codes": settings.codes,
+            "temperature": settings.temperature,
+        }
+
+    def choose(self, latest: Mapping[str, Scalar]) -> None:
+        """Once: drop all neighbours but those with the largest mean weights so far."""
+        if self.settings.kept == 1 or self.iterations >= self.settings.sparse_after:
+            return
+        for peer, share in latest.items():
+            self.worth.setdefault(peer, []).append(share)
+        if self.iterations + 1 == self.settings.sparse_after:
+            means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
+            ranked = sorted(means, key=lambda peer: -means[peer])
+            self.dropped = frozenset(ranked[max(1, round(self.settings.kept * len(ranked))) :])
+            self.worth = {}
+
+    async def on_message(self, message: object, sender: str) -> None:
+        match message:
+            case LatestUpdate(_, time):
+                self.observe("staleness", self.now - time)
+                self.arrived[sender] = message
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if not up:
+            self.arrived.pop(peer, None)
+            self.shares.pop(peer, None)
+
+    def weights(self) -> Mapping[str, float | Scalar]:
+        return dict(self.shares)
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+
+def common_rng(seed: int) -> np.random.Generator:
+    """What all clients draw alike, without a message."""
+    digest = hashlib.blake2b(f"meta-l2c {seed}".encode(), digest_size=8).digest()
+    return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))

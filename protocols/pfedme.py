@@ -1,0 +1,98 @@
+"""pFedMe: each client's own model is pulled towards a common one, and moves it in turn (Moreau envelopes).
+
+Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes" (NeurIPS 2020), algorithm 1:
+
+    min_w 1/N sum_i F_i(w),    F_i(w) = min_theta f_i(theta) + lambda/2 ||theta - w||^2
+
+    each round: w_i <- w for the sampled clients i
+                R times: theta_i <- an approximate minimiser of f_i(theta) + lambda/2 ||theta - w_i||^2
+                         w_i     <- w_i - eta lambda (w_i - theta_i)    (lambda (w - theta) is F_i's gradient)
+                w <- (1 - beta) w + beta mean_i w_i
+
+theta_i is client i's personal model, by which it is judged; w is measured, too. R is `local_steps` (or
+`local_epochs` times the batches of an epoch), and theta_i comes from K steps of SGD with the scenario's
+learning rate, in each round first from w_i, then from the last theta_i, as in the authors' code.
+
+The K steps of an iteration are on one batch. Clients that are not sampled do nothing in a
+round; in the paper, as we know it, they move their theta_i, too, and sampled is only whose w_i counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
+from protocols.framework.learner import ProtocolSettings
+from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
+from protocols.framework.vectors import Vector, mix
+
+
+class PFedMeSettings(FedAvgSettings):
+    """A server averages the models that its clients' personal ones are pulled towards."""
+
+    strength: PositiveWeight = 15.0
+    """lambda: the pull of a personal model towards the common one."""
+    outer_rate: PositiveWeight = 0.005
+    """eta: how far w_i follows the personal model in each of the R iterations; times `strength` at most 1."""
+    personal_steps: Count = 5
+    """K: steps of SGD towards theta_i in each of the R iterations."""
+    server_mixing: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """beta: how much of the way to the average of its clients the server goes."""
+    weights: Weighing = "equal"
+    """How much a client counts in the average: as it has samples, or as much as any other (paper)."""
+
+    @model_validator(mode="after")
+    def _stays_between(self) -> PFedMeSettings:
+        if self.outer_rate * self.strength > 1:
+            most = f"must be at most 1 / strength = {1 / self.strength:g}: w would jump beyond theta"
+            raise SettingError("outer_rate", self.outer_rate, most)
+        return self
+
+
+class PFedMeServer(FedAvgServer):
+    """Goes towards the average of its clients."""
+
+    settings: PFedMeSettings
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        beta, mean = self.settings.server_mixing, averaged(answers, self.settings.weights)
+        self.params = mix([(1 - beta, self.params), (beta, mean)])
+
+
+class PFedMe(FedAvg):
+    """A client with a personal model beside the common one."""
+
+    Settings = PFedMeSettings
+    settings: PFedMeSettings
+    server = PFedMeServer
+    personal: Vector | None = None
+    """theta_i; None before the first round of this life."""
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return plain_sgd("finds personal models by SGD")
+
+    async def trained(self, start: Vector) -> Vector:
+        """w_i after the R iterations of a round."""
+        settings = self.settings
+        follow = settings.outer_rate * settings.strength
+        personal = moved = start
+        trains = self.compute.steps_left > 0
+        for _ in range(self.steps_of_a_round):
+            personal = personal + await self.train(
+                settings.personal_steps,
+                start=personal,
+                pulls=[(settings.strength, moved)],
+                on=self.batch(),
+            )
+            moved = mix([(1 - follow, moved), (follow, personal)])
+        if trains:  # else the budget is spent, and the last personal model stays
+            self.personal = personal
+        return moved
+
+    def evaluated(self) -> Mapping[str, Vector]:
+        return {"personal": self.personal or self.params, "common": self.params}

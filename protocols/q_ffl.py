@@ -1,0 +1,93 @@
+"""q-FFL: federated learning in which clients with a larger loss count more, by the algorithm q-FedAvg.
+
+Li, Sanjabi, Beirami and Smith, "Fair resource allocation in federated learning" (ICLR 2020): the objective
+
+    min_w  sum_k p_k / (q + 1) F_k(w)^(q + 1)
+
+is that of federated averaging for q = 0, and makes losses the more alike the larger q. Algorithm 2, q-FedAvg,
+with w_k what client k makes of w in E local epochs of SGD with the learning rate eta = 1/L:
+
+    delta_w_k = L (w - w_k)
+    Delta_k   = F_k(w)^q delta_w_k
+    h_k       = q F_k(w)^(q - 1) ||delta_w_k||^2 + L F_k(w)^q
+    w        <- w - sum_k Delta_k / sum_k h_k
+
+1/sum h_k is the step that suits the curvature of F^(q + 1), given that L suits that of F; so only q is to be
+chosen. F_k(w) is the mean loss over all of the client's training samples, which costs it a pass forward.
+
+Differences to the paper: there a round's clients are drawn with the probabilities p_k (n_k/n in its
+experiments); here they are drawn uniformly, and Delta_k and h_k carry p_k as a factor (`weights`), which is
+the same objective. A loss of exactly 0 counts as 1e-10, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings
+from protocols.framework.learner import ProtocolSettings
+from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.settings import Weighing, Weight
+from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.server_rounds import shares
+
+_LEAST_LOSS = 1e-10
+
+
+@dataclass(frozen=True)
+class FairStep:
+    """A client's Delta_k / L and h_k / L, and how many samples it has."""
+
+    delta: Vector
+    curvature: Scalar
+    samples: int
+
+
+class QFFLSettings(FedAvgSettings):
+    """A server weighs what its clients have trained by their losses."""
+
+    q: Weight = 1.0
+    """How much fairness counts: 0 is federated averaging, and larger numbers weigh large losses more."""
+    weights: Weighing = "samples"
+    """The p_k of the objective: as clients have samples, or all alike."""
+
+
+def fair_step(update: Vector, loss: Scalar, q: float, learning_rate: float) -> tuple[Vector, Scalar]:
+    """Delta_k / L and h_k / L of an update w_k - w [P], which took place at 1/L = `learning_rate`."""
+    loss = loss + _LEAST_LOSS
+    steepness = loss**q
+    return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * update.norm() ** 2
+
+
+class QFFLServer(FedAvgServer):
+    """Steps by all clients' Delta_k over the sum of their h_k."""
+
+    settings: QFFLSettings
+
+    def combine(self, answers: Mapping[str, Any], number: int) -> None:
+        received: list[FairStep] = list(answers.values())
+        weights = shares([answer.samples for answer in received], self.settings.weights)
+        pairs = list(zip(weights, received, strict=True))
+        curvature = sum([answer.curvature * weight for weight, answer in pairs], 0.0)
+        self.params = self.params - mix([(weight, answer.delta) for weight, answer in pairs]) / curvature
+
+
+class QFFL(FedAvg):
+    """A client that says how large its loss is."""
+
+    Settings = QFFLSettings
+    settings: QFFLSettings
+    server = QFFLServer
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return plain_sgd("takes the learning rate for the inverse of the loss's curvature")
+
+    async def work(self, task: Any) -> object:
+        self.params = task.params
+        loss = await self.loss(task.params, on="train")
+        update = await self.trained(task.params) - task.params
+        delta, curvature = fair_step(update, loss, self.settings.q, self.compute.learning_rate)
+        return FairStep(delta, curvature, self.samples)

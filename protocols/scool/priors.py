@@ -1,0 +1,242 @@
+"""What one client holds of the graph's posterior under each prior, and what it makes of others' parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocols.framework.vectors import Vector
+from protocols.scool import attention, block_model, dirichlet, mixed_membership
+from protocols.scool.messages import Beliefs
+from protocols.scool.settings import SCooLSettings
+from protocols.scool.special import softmax
+from protocols.scool.weights import exclusive_weights, independent_weights
+
+Floats = NDArray[np.float64]
+
+
+class Prior(ABC):
+    """One client's row of the posterior.
+
+    `weights`: w_ij of all peers that it has judged and that are there; `itself`: what its own gradient
+    weighs beside these.
+    """
+
+    judges_itself = False
+    """Whether inference needs the client's likelihood of its own data."""
+    sketched = False
+    """Whether it compares models by sketches."""
+
+    def __init__(self, settings: SCooLSettings) -> None:
+        self.settings = settings
+        self.weights: dict[str, float] = {}
+        self.itself = 1.0
+
+    @abstractmethod
+    def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
+        """The E-step: new weights for these peers; what speaks for each edge (its logit, or log mass).
+
+        likelihoods: log P(D_j | theta_i) by peer; own: of the client's own data.
+        """
+
+    def told(self, peer: str) -> Beliefs:
+        """What `peer` needs to know of this client's part."""
+        return Beliefs(self.weights.get(peer, 0.0))
+
+    @abstractmethod
+    def hear(self, peer: str, beliefs: Beliefs) -> None:
+        """Remember what `peer` told."""
+
+    def forget(self, peer: str) -> None:
+        """`peer` is gone."""
+        self.weights.pop(peer, None)
+
+    def statistics(self) -> Floats | None:
+        """This client's part [n] of the sums that the prior's parameters are learned from; None for none."""
+        return None
+
+    def learn(self, average: Floats) -> None:
+        """The M-step of the prior's parameters, from the average of all clients' statistics."""
+        raise NotImplementedError(f"{type(self).__name__} has no statistics")
+
+
+class BlockPrior(Prior):
+    """The stochastic block model: Omega_i, gamma_i, and the own estimates of alpha and B."""
+
+    def __init__(self, settings: SCooLSettings, rng: np.random.Generator) -> None:
+        super().__init__(settings)
+        blocks = settings.blocks
+        self.alpha = np.full(blocks, settings.alpha)
+        self.probabilities = block_model.first_probabilities(blocks, settings.inside, settings.across)
+        self.membership = rng.dirichlet(np.ones(blocks))  # equal ones would stay equal for ever
+        self.gamma = block_model.concentration(self.membership, self.alpha)
+        self.known: dict[str, Floats] = {}
+        self.incoming: dict[str, float] = {}
+
+    def told(self, peer: str) -> Beliefs:
+        return Beliefs(self.weights.get(peer, 0.0), self.membership)
+
+    def hear(self, peer: str, beliefs: Beliefs) -> None:
+        assert beliefs.membership is not None
+        self.known[peer] = beliefs.membership
+        self.incoming[peer] = beliefs.weight
+
+    def forget(self, peer: str) -> None:
+        super().forget(peer)
+        self.known.pop(peer, None)
+        self.incoming.pop(peer, None)
+
+    def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
+        names = [peer for peer in likelihoods if peer in self.known]
+        if not names:
+            return {}
+        found, others = np.array([likelihoods[peer] for peer in names]), self.rows(names)
+        evidence = found
+        for _ in range(self.settings.sweeps):
+            evidence = found + block_model.edge_log_odds(self.membership, others, self.probabilities)
+            weights = independent_weights(evidence, self.settings.temperature)
+            self.weights |= dict(zip(names, weights.tolist(), strict=True))
+            self.gamma = block_model.concentration(self.membership, self.alpha)
+            pairs = list(self.weights)
+            outgoing = np.array([self.weights[peer] for peer in pairs])
+            incoming = np.array([self.incoming[peer] for peer in pairs])
+            self.membership = block_model.membership(
+                self.gamma, self.rows(pairs), outgoing, incoming, self.probabilities
+            )
+        return dict(zip(names, evidence.tolist(), strict=True))
+
+    def rows(self, peers: Sequence[str]) -> Floats:
+        """Memberships [n, M] as these peers told them."""
+        return np.stack([self.known[peer] for peer in peers])
+
+    def statistics(self) -> Floats | None:
+        if not self.weights:
+            return None
+        pairs = list(self.weights)
+        outgoing = np.array([self.weights[peer] for peer in pairs])
+        return self.summed(*block_model.edge_counts(self.membership, self.rows(pairs), outgoing))
+
+    def summed(self, present: Floats, possible: Floats) -> Floats:
+        """Edge counts and the expected log of pi_i, as one array [2 M M + M]."""
+        return np.concatenate([present.ravel(), possible.ravel(), dirichlet.expected_log(self.gamma)])
+
+    def learn(self, average: Floats) -> None:
+        blocks = self.settings.blocks
+        present, possible, logs = np.split(average, [blocks * blocks, 2 * blocks * blocks])
+        counts = [part.reshape(blocks, blocks) for part in (present, possible)]
+        self.probabilities = block_model.edge_probabilities(*counts)
+        self.alpha = dirichlet.ascend_concentration(self.alpha, logs, self.settings.alpha_rate)
+
+
+class MixedPrior(BlockPrior):
+    """Mixed memberships: gamma_i, and for each peer phi_{i->j} and phi_{i<-j}."""
+
+    def __init__(self, settings: SCooLSettings, rng: np.random.Generator) -> None:
+        super().__init__(settings, rng)
+        self.sending: dict[str, Floats] = {}
+        self.receiving: dict[str, Floats] = {}
+        self.assigned: dict[str, Floats] = {}
+
+    def told(self, peer: str) -> Beliefs:
+        logs = dirichlet.expected_log(self.gamma)
+        return Beliefs(self.weights.get(peer, 0.0), logs, self.receiving.get(peer))
+
+    def hear(self, peer: str, beliefs: Beliefs) -> None:
+        super().hear(peer, beliefs)
+        if beliefs.assigned is not None:
+            self.assigned[peer] = beliefs.assigned
+
+    def forget(self, peer: str) -> None:
+        super().forget(peer)
+        for table in (self.sending, self.receiving, self.assigned):
+            table.pop(peer, None)
+
+    def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
+        names = [peer for peer in likelihoods if peer in self.known]
+        if not names:
+            return {}
+        for peer in names:
+            if peer not in self.sending:
+                self.sending[peer] = self.membership
+                self.receiving[peer] = softmax(self.known[peer])
+        found, logs = np.array([likelihoods[peer] for peer in names]), self.rows(names)
+        sending, receiving = [
+            np.stack([table[peer] for peer in names]) for table in (self.sending, self.receiving)
+        ]
+        evidence, weights = found, np.zeros(len(names))
+        for _ in range(self.settings.sweeps):
+            evidence = found + mixed_membership.edge_log_odds(sending, receiving, self.probabilities)
+            weights = independent_weights(evidence, self.settings.temperature)
+            sending = mixed_membership.sending_blocks(self.gamma, receiving, weights, self.probabilities)
+            receiving = mixed_membership.receiving_blocks(logs, sending, weights, self.probabilities)
+            self.sending |= dict(zip(names, sending, strict=True))
+            self.gamma = mixed_membership.concentration(
+                self.alpha, np.stack(list(self.sending.values())), self.received()
+            )
+        self.weights |= dict(zip(names, weights.tolist(), strict=True))
+        self.receiving |= dict(zip(names, receiving, strict=True))
+        return dict(zip(names, evidence.tolist(), strict=True))
+
+    def received(self) -> Floats:
+        """phi_{j<-i} [n, M] of the peers that have told theirs."""
+        return np.array(list(self.assigned.values())).reshape(-1, self.settings.blocks)
+
+    def statistics(self) -> Floats | None:
+        if not self.weights:
+            return None
+        pairs = list(self.weights)
+        sending, receiving = [
+            np.stack([table[peer] for peer in pairs]) for table in (self.sending, self.receiving)
+        ]
+        outgoing = np.array([self.weights[peer] for peer in pairs])
+        return self.summed(*mixed_membership.edge_counts(sending, receiving, outgoing))
+
+
+class AttentionPrior(Prior):
+    """Attention: the encoder phi, trained on the own row, and the sketches of the peers' updates."""
+
+    judges_itself = True
+    sketched = True
+
+    def __init__(self, settings: SCooLSettings, encoder: Floats) -> None:
+        super().__init__(settings)
+        self.encoder = encoder
+        self.optimizer = attention.Adam(settings.encoder_rate, settings.encoder_decay)
+        self.sketch: Floats | None = None
+        self.sketches: dict[str, Floats | Vector] = {}
+
+    def hear(self, peer: str, beliefs: Beliefs) -> None:
+        assert beliefs.sketch is not None
+        self.sketches[peer] = beliefs.sketch
+
+    def forget(self, peer: str) -> None:
+        super().forget(peer)
+        self.sketches.pop(peer, None)
+
+    def infer(self, likelihoods: Mapping[str, float], own: float) -> dict[str, float]:
+        names = [peer for peer in likelihoods if peer in self.sketches]
+        if not names or self.sketch is None:
+            self.itself, self.weights = 1.0, {}
+            return {}
+        for peer in names:  # read here, not when they came: to read one computes all that is pending
+            drawn = self.sketches[peer]
+            if not isinstance(drawn, np.ndarray):
+                self.sketches[peer] = drawn.numpy().astype(np.float64)
+        sketches = np.stack([self.sketch, *(np.asarray(self.sketches[peer]) for peer in names)])
+        found = np.array([own, *(likelihoods[peer] for peer in names)])
+        evidence = found + attention.log_attention(self.encoder, sketches)
+        row = exclusive_weights(evidence, self.settings.temperature)
+        self.itself, self.weights = float(row[0]), dict(zip(names, row[1:].tolist(), strict=True))
+        gradient = attention.encoder_gradient(self.encoder, sketches, row)
+        self.encoder, self.optimizer = self.optimizer.ascended(self.encoder, gradient)
+        return dict(zip(names, evidence[1:].tolist(), strict=True))
+
+    def merge(self, encoder: Floats, steps: int) -> None:
+        """Average with another client's encoder, each by how often it was trained."""
+        total = steps + self.optimizer.steps
+        if total:
+            share = steps / total
+            self.encoder = (1 - share) * self.encoder + share * encoder

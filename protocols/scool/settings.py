@@ -1,0 +1,74 @@
+"""What a scenario can say about SCooL; the defaults are the paper's, where it says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from protocols.framework import learner
+from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
+
+Probability = Annotated[float, Field(gt=0, lt=1)]
+
+
+class SCooLSettings(learner.ProtocolSettings):
+    """Train, and take part in others' training by the weights of a graph that is inferred from losses."""
+
+    mode: Literal["synchronous", "asynchronous"] = "asynchronous"
+    """In rounds (algorithm 1), or with nobody waiting for anybody."""
+    prior: Literal["dirac", "sbm", "attention", "mmsbm"] = "sbm"
+    """Of the graph: fixed weights (D-PSGD), a stochastic block model, attention between models, or a block
+    model with mixed memberships."""
+    local_epochs: Count = 5
+    """Passes over the own samples in an iteration."""
+    local_steps: Count | None = None
+    """Training steps in an iteration, instead of `local_epochs`."""
+
+    aggregation: Literal["sum", "shares"] = "sum"
+    """The own gradient plus the weighted ones of the peers (eq. 10), or shares of 1, with a client itself
+    among its row (code): as far as a single client's step."""
+    cross_gradients: Literal["first-order", "exact"] = "first-order"
+    """The peers' updates of their own models (eq. 33), or their gradients of this client's."""
+    temperature: PositiveWeight = 1.0
+    """Divides all that speaks for an edge, before the sigmoid or the softmax."""
+    null_model: Literal["none", "chance"] = "chance"
+    """What a peer's data are compared with: nothing (eq. 3), or guessing among the classes."""
+    judged_on: Literal["batch", "train", "validation"] = "batch"
+    """The peer's samples on which a model is judged: a batch (code), all training, or all held-back ones."""
+
+    blocks: Count = 2
+    """Blocks of the block models (M)."""
+    learn_prior: bool = True
+    """Learn B and alpha of the block models; without, they stay as they begin (code)."""
+    learn_after: CountOrZero = 10
+    """Iterations of a client before it learns them: from blocks that have yet to form nothing is learned."""
+    inside: Probability = 0.8
+    """B at first, inside a block."""
+    across: Probability = 0.2
+    """B at first, across blocks."""
+    alpha: PositiveWeight = 1.0
+    """Concentration of the memberships, at first."""
+    alpha_rate: PositiveWeight = 0.1
+    """Step size of the concentration (eta_2)."""
+    sweeps: Count = 2
+    """How often a client goes through its own part of the posterior in an iteration."""
+    encoder_rate: PositiveWeight = 0.1
+    """Adam's learning rate of the encoder."""
+    encoder_decay: Weight = 0.01
+    """Weight decay of the encoder."""
+    sketch: Count = 256
+    """Numbers to which an update is reduced for the encoder."""
+
+    keep: Annotated[float, Field(gt=0, le=1)] | None = 0.1
+    """Share of the peers that a client goes on to talk to, those with the largest weights; by default a
+    tenth."""
+    keep_after: CountOrZero = 10
+    """Iterations of a client before it chooses them."""
+    consulted: Count | None = None
+    """Asynchronous: so many random ones of the peers are asked in an iteration, by default all."""
+    gradients_when_behind: Weight = 1.0
+    """Asynchronous: what a client that is s < 1 times as fast as its peers (median) computes for them in an
+    iteration at most: so many, times s/(1 - s), times what they would ask of one as fast as they are."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""

@@ -1,0 +1,108 @@
+"""Tables from outside: CSV or Parquet, read by pyarrow within limits, refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from sim.files.input_file import LIMIT_BYTES, InputFile, shown
+
+CELLS_MAX = 2 * 10**8
+"""No table may have more values."""
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a table is written as text: what stands between values, which lines are none, the columns' names.
+
+    columns: of a file that does not name them in its first line. strip: characters that are taken from the
+    ends of texts, beside white space.
+    """
+
+    separator: str
+    comment: str
+    columns: Sequence[str]
+    strip: str
+
+
+def read_table(file: InputFile, text: TextFormat) -> pl.DataFrame:
+    """The columns of a .parquet file, or else of a file of text, whose values are all texts (null: empty).
+
+    Columns of a .parquet file are texts or numbers (float64). Raises UserError.
+    """
+    if file.path.suffix == ".parquet":
+        found = file.parsed(lambda content: _parquet(file, content), "a Parquet table")
+    else:
+        found = file.parsed(lambda content: _csv(content, text), "a table of text in UTF-8")
+    _require_bounds(file, found.num_rows, found.num_columns)
+    names = [name.strip() for name in found.column_names]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise file.refusal(f"has the column {shown(twice)} twice; must have each once")
+    if found.num_rows == 0:
+        raise file.refusal("has no row; must have one at least")
+    frame = pl.from_arrow(found.rename_columns(names))
+    assert isinstance(frame, pl.DataFrame)
+    characters = " \t\r\n" + text.strip
+    return frame.with_columns(pl.col(pl.String).str.strip_chars(characters))
+
+
+def _csv(content: bytes, text: TextFormat) -> pa.Table:
+    if text.comment:
+        prefix = text.comment.encode()
+        lines = content.splitlines(keepends=True)
+        content = b"".join([line for line in lines if not line.startswith(prefix)])
+    reading = pyarrow.csv.ReadOptions(
+        column_names=list(text.columns) or None, use_threads=False, block_size=2**20
+    )
+    names = list(text.columns) or _head(content, text)
+    parsing = pyarrow.csv.ParseOptions(delimiter=text.separator, newlines_in_values=True)
+    kinds: dict[str, Any] = dict.fromkeys(
+        names, pa.string()
+    )  # what is a number is found out later, of all rows
+    converting = pyarrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False)
+    return pyarrow.csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
+
+
+def _head(content: bytes, text: TextFormat) -> list[str]:
+    options = pyarrow.csv.ParseOptions(delimiter=text.separator, newlines_in_values=True)
+    with pyarrow.csv.open_csv(pa.BufferReader(content), parse_options=options) as reader:
+        return list(reader.schema.names)
+
+
+def _parquet(file: InputFile, content: bytes) -> pa.Table:
+    parquet = pq.ParquetFile(pa.BufferReader(content))
+    described = parquet.metadata
+    _require_bounds(file, described.num_rows, described.num_columns)
+    size = sum(described.row_group(group).total_byte_size for group in range(described.num_row_groups))
+    if size > LIMIT_BYTES:
+        raise file.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
+    table = parquet.read()
+    return pa.table({name: _plain(file, name, table[name]) for name in table.column_names})
+
+
+def _plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts or of numbers."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.string())
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    raise file.refusal(f"column {shown(name)} has the type {kind}; must be numbers or texts")
+
+
+def _require_bounds(file: InputFile, rows: int, columns: int) -> None:
+    if rows * columns > CELLS_MAX:
+        raise file.refusal(
+            f"has {rows:,} rows of {columns:,} columns; must have {CELLS_MAX:,} values at most"
+        )

@@ -1,0 +1,54 @@
+"""Arrays of the user's own, from a file: features that a network has made, say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from sim.files.data_folder import data_file
+from sim.files.input_file import InputFile, shown
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.given import PARTS, GivenPart, dataset_of
+from sim.learning.data.given_section import GivenArrays
+
+
+class ArrayData(GivenArrays):
+    """Arrays from an .npz file: x [samples, ...] and y [samples], and perhaps client [samples], who has it.
+
+    Or x_train, y_train, client_train, and the same of test and of validation. y are classes from 0, or the
+    numbers that a regression predicts, [samples] or [samples, numbers].
+    """
+
+    name: Literal["arrays"]
+    """The data set."""
+    file: str
+    """The .npz file. Its path is relative to the current folder, the scenario's, or the data folder."""
+
+    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+        file = data_file("data.file", data_dir, self.file)
+        return dataset_of(_parts(file), self.wanted, file.refusal)
+
+
+def _parts(file: InputFile) -> dict[str, GivenPart]:
+    """The arrays of each part that the file has."""
+    there = file.names()
+    single = "x" in there
+    if single and (both := [name for name in there if name.startswith("x_")]):
+        raise file.refusal(f"has x and {both[0]}; must have x, y (and client), or x_train, y_train, ...")
+    names = {"train": ("x", "y", "client")} if single else dict(_named(there))
+    if "train" not in names:
+        raise file.refusal(
+            f"has no array x or x_train, but {shown(there)}; must have x and y, or x_train, ..."
+        )
+    parts = {}
+    for part, (x, y, client) in names.items():
+        wanted = [x, y, *([client] if client in there else [])]
+        parts[part] = GivenPart.of(file.arrays(*wanted), (x, y, client))
+    return parts
+
+
+def _named(there: Sequence[str]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    for part in PARTS:
+        if f"x_{part}" in there:
+            yield part, (f"x_{part}", f"y_{part}", f"client_{part}")

@@ -1,0 +1,295 @@
+"""Samples that a person gives: checked before anything is computed with them, split, and made tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.learning.data.dataset import Dataset
+from sim.learning.partitions.dealing import Owners, rows_by_class
+
+NUMBERS_MAX = 10**9
+"""No data set of the user's may have more: 4 GB once they are float32."""
+CLASSES_MAX = 100_000
+PARTS = ("train", "validation", "test")
+
+_SPLIT_KEY = 20_261_122  # of the numbers that choose the test samples, whatever the seed of a run
+
+Refuse = Callable[[str], UserError]
+
+
+@dataclass(frozen=True)
+class GivenPart:
+    """Inputs, labels and clients as they were given, and what their owner calls them.
+
+    x may be a tuple: several inputs of each sample.
+    """
+
+    x: Any
+    y: Any
+    clients: Any = None
+    names: tuple[str, str, str] = ("x", "y", "clients")
+
+    @staticmethod
+    def of(values: Sequence[Any], names: tuple[str, str, str]) -> GivenPart:
+        """Of inputs and labels, and perhaps clients."""
+        x, y, *clients = values
+        return GivenPart(x, y, clients[0] if clients else None, names)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to become of the samples: keys of the section."""
+
+    regression: bool
+    classes: int | None
+    test_share: float
+    standardise: bool | np.ndarray
+    """Whether, or which numbers of a sample are."""
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """Inputs float32 [n, ...], labels int64 [n] or float32 [n, T], clients [n] or None.
+
+    shapes: of several inputs, which lie side by side in x [n, numbers]; None for one.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    clients: np.ndarray | None
+    shapes: tuple[tuple[int, ...], ...] | None
+
+    def rows(self, rows: np.ndarray) -> _Checked:
+        clients = None if self.clients is None else self.clients[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], clients=clients)
+
+
+def dataset_of(given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse) -> Dataset:
+    """The data set of the parts "train" and, where they are there, "validation" and "test".
+
+    Without a test part, a share of each client's training samples, or of each class's, is taken for it: the
+    same for all seeds. Raises what `refuse` makes of a problem.
+    """
+    parts = {name: _checked(given[name], wanted, refuse) for name in PARTS if name in given}
+    _require_alike(parts, given, refuse)
+    classes = _outputs(parts, given, wanted, refuse)
+    owners, places = _owners(parts, given, refuse)
+    if "test" not in parts:
+        train, test = _split(parts["train"], places.get("train"), wanted)
+        if not len(test):
+            raise refuse(f"has {len(train)} sample; must have two at least, one of them to test on")
+        parts |= {"train": parts["train"].rows(train), "test": parts["train"].rows(test)}
+        if places:
+            places |= {"train": places["train"][train], "test": places["train"][test]}
+    return _dataset(parts, wanted, classes, owners, places)
+
+
+# --- what is checked ------------------------------------------------------------------------------------
+
+
+def _checked(part: GivenPart, wanted: Wanted, refuse: Refuse) -> _Checked:
+    of_x, of_y, of_clients = part.names
+    x, shapes = _all_inputs(part.x, of_x, refuse)
+    y = _array(part.y, of_y, refuse)
+    y = _numbers(y, of_y, len(x), refuse) if wanted.regression else _classes(y, of_y, len(x), refuse)
+    return _Checked(x, y, _clients(part.clients, of_clients, len(x), refuse), shapes)
+
+
+def _all_inputs(x: Any, name: str, refuse: Refuse) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
+    """The input, or several side by side, and then their shapes."""
+    if not isinstance(x, tuple):
+        return _inputs(_array(x, name, refuse), name, refuse), None
+    if not x:
+        raise refuse(f"{name} is an empty tuple; must be an array, or one for each input")
+    arrays = [_array(each, f"{name}[{place}]", refuse) for place, each in enumerate(x)]
+    samples = len(arrays[0]) if arrays[0].ndim else 0
+    for place, array in enumerate(arrays):
+        if not array.size or array.shape[:1] != (samples,):
+            raise refuse(
+                f"{name}[{place}] has the shape {array.shape}; must be ({samples}, ...), as many samples as "
+                f"{name}[0] has, and some"
+            )
+    flat = [
+        _inputs(array.reshape(len(array), -1), f"{name}[{place}]", refuse)
+        for place, array in enumerate(arrays)
+    ]
+    return np.concatenate(flat, axis=1), tuple([array.shape[1:] for array in arrays])
+
+
+def _array(values: Any, name: str, refuse: Refuse) -> np.ndarray:
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except Exception as error:  # rows of different lengths; whatever their own __array__ does
+        raise refuse(f"{name} is no array: {type(error).__name__}: {error}") from None
+
+
+def _inputs(x: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
+    if x.dtype.kind not in "biuf":
+        raise refuse(f"{name} has the type {x.dtype}; must be real numbers")
+    if x.ndim < 2:
+        raise refuse(
+            f"{name} has the shape {x.shape}; must be (samples, numbers of each, ...), as {name}[:, None] has"
+        )
+    if x.size == 0:
+        raise refuse(f"{name} has the shape {x.shape}; must have samples, and numbers in each")
+    if x.size > NUMBERS_MAX:
+        raise refuse(f"{name} has {x.size:,} numbers; must have {NUMBERS_MAX:,} at most")
+    return _finite(x, name, refuse)
+
+
+def _finite(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
+    """A copy as float32, which all must fit."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.array(values, dtype=np.float32, order="C")
+    if not np.isfinite(found).all():
+        place = tuple(np.argwhere(~np.isfinite(found))[0].tolist())
+        value = values[place].item()
+        raise refuse(f"{name}{list(place)} is {value!r}; must be a finite number, of float32")
+    return found
+
+
+def _numbers(y: np.ndarray, name: str, samples: int, refuse: Refuse) -> np.ndarray:
+    """The numbers that a regression predicts."""
+    if y.dtype.kind not in "biuf":
+        raise refuse(f"{name} has the type {y.dtype}; must be real numbers for a regression")
+    if y.ndim not in (1, 2) or len(y) != samples or y.size == 0:
+        raise refuse(
+            f"{name} has the shape {y.shape}; must be ({samples},), or ({samples}, numbers to predict)"
+        )
+    return _finite(y, name, refuse).reshape(samples, -1)
+
+
+def _classes(y: np.ndarray, name: str, samples: int, refuse: Refuse) -> np.ndarray:
+    if y.dtype.kind not in "biu":
+        hint = '; data.task = "regression" predicts numbers' if y.dtype.kind == "f" else ""
+        raise refuse(f"{name} has the type {y.dtype}; must be whole numbers, the classes from 0{hint}")
+    if y.shape != (samples,):
+        hint = f"; {name}.argmax(axis=1) makes classes of one-hot rows" if y.ndim == 2 else ""
+        raise refuse(f"{name} has the shape {y.shape}; must be ({samples},), a class for each sample{hint}")
+    bad = np.flatnonzero((y < 0) | (y >= CLASSES_MAX))
+    if len(bad):
+        raise refuse(f"{name}[{bad[0]}] is {y[bad[0]]}; must be a class from 0 to {CLASSES_MAX - 1:,}")
+    return y.astype(np.int64)
+
+
+def _clients(clients: Any, name: str, samples: int, refuse: Refuse) -> np.ndarray | None:
+    if clients is None:
+        return None
+    found = _array(clients, name, refuse)
+    if found.dtype.kind == "O" and all(isinstance(client, str) for client in found.ravel()):
+        found = found.astype(str)
+    if found.dtype.kind not in "iuU":
+        raise refuse(
+            f"{name} has the type {found.dtype}; must be whole numbers or texts, a client's name each"
+        )
+    if found.shape != (samples,):
+        raise refuse(f"{name} has the shape {found.shape}; must be ({samples},), a client for each sample")
+    return found
+
+
+def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], refuse: Refuse) -> None:
+    """All parts have inputs of one shape and as many numbers to predict."""
+    first = parts["train"]
+    for name, part in parts.items():
+        inputs = [each.shapes or each.x.shape[1:] for each in (part, first)]
+        for (mine, theirs), place in ((inputs, 0), ((part.y.shape[1:], first.y.shape[1:]), 1)):
+            if mine != theirs:
+                raise refuse(
+                    f"{given[name].names[place]} has samples of the shape {mine}; must be "
+                    f"{theirs}, as in {given['train'].names[place]}"
+                )
+
+
+def _outputs(
+    parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse
+) -> int:
+    """How many classes there are, or numbers to predict."""
+    if wanted.regression:
+        return parts["train"].y.shape[1]
+    most = max(int(part.y.max()) for part in parts.values())
+    if wanted.classes is None:
+        return max(most + 1, 2)
+    for name, part in parts.items():
+        bad = np.flatnonzero(part.y >= wanted.classes)
+        if len(bad):
+            raise refuse(
+                f"{given[name].names[1]}[{bad[0]}] is {part.y[bad[0]]}; must be from 0 to "
+                f"{wanted.classes - 1}, as data.classes = {wanted.classes}"
+            )
+    return wanted.classes
+
+
+def _owners(
+    parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], refuse: Refuse
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """The clients' names in order, and the place in it of each sample's; nothing where nobody says so."""
+    named = {name: part.clients for name, part in parts.items() if part.clients is not None}
+    if not named:
+        return (), {}
+    for name in parts:
+        if name not in named and name != "test":
+            raise refuse(
+                f"{given[name].names[2]} is missing; must say whose each sample is, as other parts do"
+            )
+    if len({clients.dtype.kind == "U" for clients in named.values()}) > 1:
+        raise refuse(f"{given['train'].names[2]}: clients are numbers in one part, texts in another")
+    names, places = np.unique(np.concatenate(list(named.values())), return_inverse=True)
+    ends = np.cumsum([len(clients) for clients in named.values()])[:-1]
+    return tuple(map(str, names.tolist())), dict(zip(named, np.split(places, ends), strict=True))
+
+
+# --- what is made of them -------------------------------------------------------------------------------
+
+
+def _split(part: _Checked, places: np.ndarray | None, wanted: Wanted) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train and to test on: of each client, else of each class, else of all, a share."""
+    groups = (
+        places if places is not None else np.zeros(len(part.x), np.int64) if wanted.regression else part.y
+    )
+    rng = np.random.Generator(np.random.Philox(key=_SPLIT_KEY))
+    test = np.zeros(len(groups), dtype=bool)
+    for rows in rows_by_class(groups, int(groups.max()) + 1):
+        count = min(max(1, round(wanted.test_share * len(rows))), len(rows) - 1)
+        test[rng.permutation(rows)[: max(0, count)]] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _dataset(
+    parts: Mapping[str, _Checked],
+    wanted: Wanted,
+    outputs: int,
+    names: tuple[str, ...],
+    places: Mapping[str, np.ndarray],
+) -> Dataset:
+    import torch
+
+    train, test, validation = parts["train"], parts["test"], parts.get("validation")
+    held_back = 0 if validation is None else len(validation.x)
+    if np.any(wanted.standardise):
+        mean = np.where(wanted.standardise, train.x.mean(axis=0, dtype=np.float64), 0.0)
+        std = np.where(wanted.standardise, train.x.std(axis=0, dtype=np.float64), 1.0)
+        std[std == 0] = 1.0  # what is the same in all samples becomes 0
+        scaled = [((part.x - mean) / std).astype(np.float32) for part in parts.values()]
+        parts = {name: replace(part, x=x) for (name, part), x in zip(parts.items(), scaled, strict=True)}
+        train, test, validation = parts["train"], parts["test"], parts.get("validation")
+    x, y = train.x, train.y
+    if validation is not None:
+        x, y = np.concatenate([x, validation.x]), np.concatenate([y, validation.y])
+    nobody = np.empty(0, dtype=np.int64)
+    return Dataset(
+        torch.from_numpy(x),
+        torch.from_numpy(y),
+        torch.from_numpy(test.x),
+        torch.from_numpy(test.y),
+        outputs,
+        held_back=held_back,
+        owners=Owners(names, places["train"], places.get("test"), places.get("validation", nobody))
+        if names
+        else None,
+        inputs=parts["train"].shapes,
+    )

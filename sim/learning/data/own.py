@@ -1,0 +1,104 @@
+"""Data of the user's own: what a function returns, arrays or a data set of torch, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.files.data_folder import data_folder
+from sim.kernel.random import stream
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
+from sim.learning.data.given_section import GivenArrays
+from sim.settings.own import OwnSection, in_short
+
+PROVIDED = ("rng", "clients", "folder")
+"""Arguments that the function is given, as far as it takes them; all others are keys of `[data]`."""
+_FORM = (
+    "(x, y), (x, y, clients), a torch Dataset of such samples, or a table of these: train, and test and "
+    "validation"
+)
+_SAMPLES_MAX = 10**8
+
+
+class OwnData(OwnSection, GivenArrays):
+    """What a function of your own returns: arrays, or a data set of torch that is read once."""
+
+    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+        """The samples, given a generator of the seed's, the number of clients and the data folder."""
+        folder = data_folder(data_dir)[0] if "folder" in self.takes else None
+        try:
+            found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=folder)
+            parts = dict(self._parts(found))
+        except UserError:
+            raise
+        except Exception as error:  # reading a data set calls the user's code as well
+            raise self.refusal(f"failed: {in_short(error)}", error) from error
+        return dataset_of(parts, self.wanted, self._refuse)
+
+    def _refuse(self, problem: str) -> UserError:
+        return self.refusal(f"returned what cannot be used: {problem}")
+
+    def _parts(self, found: Any) -> Iterator[tuple[str, GivenPart]]:
+        if not isinstance(found, Mapping):
+            yield "train", self._part(found, ("x", "y", "clients"))
+            return
+        unknown = [name for name in found if name not in PARTS]
+        if unknown or "train" not in found:
+            has = ", ".join(map(repr, found)) or "nothing"
+            raise self._refuse(f"the table has {has:.60}; must have train, and may have test and validation")
+        for name in PARTS:
+            if name in found:
+                yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))
+
+    def _part(self, found: Any, names: tuple[str, str, str]) -> GivenPart:
+        if isinstance(found, tuple):
+            if len(found) not in (2, 3):
+                raise self._refuse(f"a tuple of {len(found)}; must be {_FORM}")
+            return GivenPart.of(found, names)
+        is_dataset = hasattr(found, "__getitem__") and hasattr(found, "__len__")
+        if isinstance(found, str | bytes | np.ndarray) or not (is_dataset or isinstance(found, Iterable)):
+            raise self._refuse(f"{type(found).__name__}; must be {_FORM}")
+        samples = (found[index] for index in range(len(found))) if is_dataset else iter(found)
+        return self._read(samples, names)
+
+    def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> GivenPart:
+        """The samples of an iterator, side by side."""
+        rows: list[tuple[Any, ...]] = []
+        numbers, shape = 0, None
+        for place, sample in enumerate(samples):
+            if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
+                what = (
+                    f"{type(sample).__name__} of {len(sample)}"
+                    if hasattr(sample, "__len__")
+                    else repr(sample)
+                )
+                raise self._refuse(f"sample {place} is a {what:.60}; must be (x, y) or (x, y, client)")
+            x = tuple(map(_plain, sample[0])) if isinstance(sample[0], tuple) else _plain(sample[0])
+            own = tuple([each.shape for each in x]) if isinstance(x, tuple) else x.shape
+            if rows and (own != shape or len(sample) != len(rows[0])):
+                raise self._refuse(
+                    f"sample {place} has x of the shape {own} and {len(sample)} values; must be "
+                    f"{shape} and {len(rows[0])}, as in the first"
+                )
+            rows.append((x, *map(_plain, sample[1:])))
+            shape, numbers = own, numbers + sum(each.size for each in (x if isinstance(x, tuple) else (x,)))
+            if numbers > NUMBERS_MAX or place >= _SAMPLES_MAX:
+                raise self._refuse(f"has more than {NUMBERS_MAX:,} numbers; must have fewer (does it end?)")
+        if not rows:
+            raise self._refuse(f"{names[0]}: no sample came; must be one at least (an iterator is read once)")
+        inputs, *others = zip(*rows, strict=True)
+        x = (
+            tuple(map(np.stack, zip(*inputs, strict=True)))
+            if isinstance(inputs[0], tuple)
+            else np.stack(inputs)
+        )
+        return GivenPart.of([x, *map(np.stack, others)], names)
+
+
+def _plain(value: Any) -> np.ndarray:
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)

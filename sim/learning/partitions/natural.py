@@ -1,0 +1,90 @@
+"""Clients that are in the data: hospitals, writers, phones."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from sim.errors import UserError
+from sim.kernel.random import stream
+from sim.learning.partitions.dealing import Labels, Owners, rows_by_class
+from sim.learning.partitions.partition import Partition, PartitionSection
+
+_NAMES_SHOWN = 8
+
+
+class Natural(PartitionSection):
+    """Each client has the samples that are its own in the data: for data that say whose each sample is."""
+
+    needs_classes = False
+
+    kind: Literal["natural"]
+    choose: Literal["all", "largest", "random"] = "all"
+    """Which of the data's clients take part, where `clients.count` is smaller: those with most training
+    samples, or some at random."""
+    tests: Literal["own", "all"] = "own"
+    """Whether each is tested on its own test samples, or on everybody's."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Client i is the i-th of those chosen, in the order of the data's clients."""
+        owners = labels.owners
+        if owners is None:
+            raise UserError(
+                'data.partition.kind = "natural": the data do not say whose each sample is; name the column '
+                "or array that does, or take another kind"
+            )
+        chosen = self._chosen(owners, clients, seed)
+        return Partition(
+            self._of_each(owners.train, owners, chosen, "training"),
+            self._tests(labels, owners, chosen),
+            validation=self._validation(labels, owners, chosen),
+        )
+
+    def _chosen(self, owners: Owners, clients: int, seed: int) -> np.ndarray:
+        """The places of the clients that take part, ascending."""
+        there = len(owners.names)
+        if clients > there or (clients < there and self.choose == "all"):
+            names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
+            fewer = ' (fewer with data.partition.choose = "largest" or "random")' if clients < there else ""
+            raise UserError(
+                f'clients.count = {clients}: data.partition.kind = "natural", and the data have {there:,} '
+                f"clients ({names}); must be {there}{fewer}"
+            )
+        if self.choose == "random":
+            drawn = stream(seed, "partition", "natural").choice(there, clients, replace=False)
+        else:
+            counts = np.bincount(owners.train, minlength=there)
+            drawn = np.argsort(-counts, kind="stable")[:clients]
+        return np.sort(drawn)
+
+    def _tests(self, labels: Labels, owners: Owners, chosen: np.ndarray) -> tuple[np.ndarray, ...]:
+        if self.tests == "all":
+            return (np.arange(len(labels.test)),) * len(chosen)
+        if owners.test is None:
+            raise UserError(
+                'data.partition.tests = "own": the data do not say whose each test sample is; must be "all"'
+            )
+        return self._of_each(owners.test, owners, chosen, "test")
+
+    def _validation(
+        self, labels: Labels, owners: Owners, chosen: np.ndarray
+    ) -> tuple[np.ndarray, ...] | None:
+        if not len(labels.validation):
+            return None
+        rows = self._of_each(owners.validation, owners, chosen, "validation")
+        return tuple([len(labels.train) + own for own in rows])
+
+    def _of_each(
+        self, samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str
+    ) -> tuple[np.ndarray, ...]:
+        """The rows of each of those chosen. UserError if one has none."""
+        rows = rows_by_class(samples, len(owners.names))
+        for client, place in enumerate(chosen):
+            if not len(rows[place]):
+                instead = '; data.partition.tests = "all" tests everybody on everything'
+                raise UserError(
+                    f"data.partition: client {client}, {owners.names[place]} in the data, has no {purpose} "
+                    f"sample{instead if purpose == 'test' else ''}"
+                )
+        return tuple([rows[place] for place in chosen])

@@ -1,0 +1,169 @@
+"""The documents' code blocks: Python is executed, scenarios are read, commands run (shortened)."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import runpy
+import shlex
+import textwrap
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from sim.cli.commands import app
+from sim.scenario.scenario import load_scenario
+from tests.simulation.test_scenarios import SHORT
+from tests.simulation.worlds import DIGITS, write
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/examples").rglob("*.*"))}
+README_EXAMPLE = "docs/examples/pull_gossip.py"  # as my_file.py, which a test of its own compares
+SHORTER = {**SHORT, "labels": ["run.budget.steps=20"]}
+# What prepares a shell or a machine: its targets are looked up, it is not run again in the middle of tests.
+SHELL = re.compile(
+    r"(make (?P<target>[\w-]+)|source \.venv/bin/activate|cd (?P<folder>\S+)|python figure.py )"
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: `language` as the fence says, "" for commands."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(page, line, match[2], textwrap.dedent(match[3])))
+    return found
+
+
+def of(*languages: str) -> list[Block]:
+    return [block for block in blocks() if block.language in languages]
+
+
+def commands() -> list[tuple[Block, str]]:
+    return [(block, line) for block in of("", "sh") for line in joined(block.text) if line]
+
+
+def joined(text: str) -> list[str]:
+    """The commands of a block, continued lines made one, comments left out."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.join(shlex.split(line, comments=True)) for line in lines]
+
+
+def test_there_is_no_block_of_another_language() -> None:
+    assert {block.language for block in blocks()} == {"", "python", "toml"}
+
+
+@pytest.mark.parametrize("block", of("python"), ids=str)
+def test_python_is_of_an_example_or_runs_by_itself(block: Block) -> None:
+    if is_of_an_example(block):
+        return  # examples have tests of their own
+    names: dict[str, Any] = {"__name__": "block"}
+    exec(compile(block.text, str(block), "exec"), names)
+    made = [value for value in names.values() if getattr(value, "__module__", None) == "block"]
+    assert made, f"{block} defines nothing"
+    assert not any("self" in inspect.signature(value).parameters for value in made if callable(value)), (
+        f"{block} shows a method that no example has"
+    )
+
+
+def is_of_an_example(block: Block) -> bool:
+    """Whether an example has these lines, perhaps as methods of a class."""
+    method = as_method(block.text)
+    return any(block.text.strip() in textwrap.dedent(text) or method in text for text in EXAMPLES.values())
+
+
+def as_method(text: str) -> str:
+    """A block that shows a method of a class, as it is written there."""
+    return re.sub(r"\n{3,}", "\n\n", textwrap.indent(text, "    ").strip("\n"))
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_toml_is_read(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = tomllib.loads(block.text)
+    if "include" in contents:  # an editor's
+        return
+    if any(block.text.strip() in text for text in EXAMPLES.values()):
+        return  # of a scenario that a test runs
+    named = re.findall(r"([\w-]+\.\w+):\w+\"", block.text)
+    monkeypatch.chdir(next((path.parent for path in EXAMPLES if path.name in named), ROOT))
+    scenario = load_scenario(write(tmp_path, tomli_w.dumps(merged(tomllib.loads(DIGITS), contents))))
+    assert all(getattr(scenario, section) for section in contents), f"{block}: a section is empty"
+
+
+def merged(base: dict[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
+    """A scenario with the keys that a block states in the place of those of the same name."""
+    both = {**base, **stated}
+    for key in base.keys() & stated.keys():
+        if (
+            isinstance(base[key], dict)
+            and isinstance(stated[key], dict)
+            and not {"kind", "name"} & stated[key].keys()
+        ):
+            both[key] = merged(base[key], stated[key])
+    return both
+
+
+@pytest.mark.parametrize(
+    ("block", "command"), commands(), ids=[f"{block}: {command}" for block, command in commands()]
+)
+def test_commands_run(block: Block, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = command.split()
+    if match := SHELL.match(command):
+        if match["target"]:
+            assert re.search(rf"^{match['target']}\b.*:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return
+    assert words[0] == "coterie", f"{block}: {command}"
+    monkeypatch.chdir(folder_of(block))
+    arguments = shlex.split(command.replace("my_file.py", README_EXAMPLE))[1:]
+    result = CliRunner().invoke(app, [*arguments, *shortened(words, tmp_path)])
+    assert result.exit_code == 0, f"{block}: {command}\n{result.output}"
+
+
+def folder_of(block: Block) -> Path:
+    """Where the page's commands are given: where it goes to first, or the project."""
+    match = re.search(r"^ *cd (\S+)$", block.page.read_text(encoding="utf-8"), re.MULTILINE)
+    return ROOT / match[1] if match else ROOT
+
+
+def shortened(words: list[str], out: Path) -> list[str]:
+    """Options with which a run ends soon, and leaves nothing behind."""
+    if words[1] != "run":
+        return []
+    settings = SHORTER[Path(words[2]).stem]
+    if any(word.startswith("protocol.name=") for word in words):
+        settings = [each for each in settings if not each.startswith("protocol.")]
+    return [*[part for each in settings for part in ("--set", each)], "--out", os.fspath(out), "--quiet"]
+
+
+def test_the_tutorial_draws_its_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ROOT / "docs/examples/tutorial"
+    options = ["--set", "run.name=step-1", "--set", "run.budget.steps=20", "--out", str(tmp_path), "--quiet"]
+    assert CliRunner().invoke(app, ["run", str(folder / "labels.toml"), *options]).exit_code == 0
+    [run] = tmp_path.iterdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["figure.py", run.name])
+    runpy.run_path(str(folder / "figure.py"))
+    drawn = (tmp_path / "figure.html").read_text(encoding="utf-8")
+    assert '"name":"step-1"' in drawn
+    assert "mean test accuracy" in drawn

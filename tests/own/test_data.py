@@ -1,0 +1,340 @@
+"""Data of the user's own, from a function: read as they are, or refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sim.errors import UserError
+from sim.results.store import RunDirectory
+from sim.run.running import run_scenario
+from sim.scenario.scenario import digest, load_scenario
+from tests.own.data_worlds import all_of, built, load, owned
+from tests.simulation.worlds import write
+
+NAME = 'name = "mine.py:load"\n'
+IID = NAME + 'partition = "iid"'
+# 30 samples (i, i + 0.5) of the class i % 3, of the client "c", "a" or "b".
+SAMPLES = """
+x = np.stack([np.arange(30.0), np.arange(30) + 0.5], axis=1)
+y = np.arange(30) % 3
+who = np.array(["c", "a", "b"])[np.arange(30) // 10]
+"""
+GOOD = {
+    "arrays": "def load():\n    return x, y",
+    "tensors": "def load():\n    return torch.from_numpy(x), torch.from_numpy(y)",
+    "with clients": "def load():\n    return x, y, who",
+    "numbers of clients": "def load():\n    return x, y, [7] * 10 + [0] * 10 + [3] * 10",
+    "samples": "def load():\n    return [(x[i], y[i]) for i in range(30)]",
+    "a generator": "def load():\n    yield from zip(x, y, who)",
+    "a data set of torch": (
+        "def load():\n    return torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))"
+    ),
+    "a class of data sets": (
+        "class load(Dataset):\n    def __len__(self):\n        return 30\n"
+        "    def __getitem__(self, i):\n        return torch.tensor(x[i]), int(y[i])"
+    ),
+    "a table": 'def load():\n    return {"train": (x, y, who)}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_all_forms_are_the_same_samples(tmp_path: Path, form: str) -> None:
+    simulation = built(tmp_path, IID, code=SAMPLES + GOOD[form])
+    train, test = all_of(simulation, "train"), owned(simulation, "test")[0]
+    assert np.array_equal(np.sort(np.concatenate([train, test[0][:, 0]])), np.arange(30))
+    for x, y in owned(simulation, "train"):
+        assert np.array_equal(x[:, 1], x[:, 0] + 0.5)
+        assert np.array_equal(y, x[:, 0] % 3)
+    assert len(test[0]) == 6
+    if "clients" not in form and form not in ("a generator", "a table"):
+        assert np.array_equal(np.bincount(test[1]), [2, 2, 2])  # a fifth of each class
+
+
+def test_parts_of_its_own(tmp_path: Path) -> None:
+    parts = '{"train": (x, y), "test": (x[:5] + 100, y[:5]), "validation": (-x[1:7], y[1:7])}'
+    code = f"def load():\n    return {parts}"
+    simulation = built(tmp_path, IID, code=SAMPLES + code)
+    assert np.array_equal(all_of(simulation, "train"), np.arange(30))
+    assert np.array_equal(all_of(simulation, "validation"), np.arange(-6, 0))
+    assert np.array_equal(owned(simulation, "test")[2][0][:, 0], np.arange(100, 105))
+    assert {len(x) for x, _ in owned(simulation, "validation")} == {2}
+
+
+def test_clients_of_its_own(tmp_path: Path) -> None:
+    code = 'def load():\n    return {"train": (x, y, who), "validation": (-x, y, who)}'
+    simulation = built(tmp_path, NAME + 'partition = "natural"', code=SAMPLES + code)
+    for client, first in enumerate((10, 20, 0)):  # a, b, c
+        mine = [owned(simulation, name)[client][0][:, 0] for name in ("train", "test", "validation")]
+        assert np.array_equal(np.sort(np.concatenate(mine[:2])), np.arange(first, first + 10))
+        assert len(mine[1]) == 2
+        assert np.array_equal(np.sort(-mine[2]), np.arange(first, first + 10))
+
+
+@pytest.mark.parametrize("choose", ["largest", "random"])
+def test_some_of_its_clients(tmp_path: Path, choose: str) -> None:
+    code = "def load():\n    return x, y, np.repeat([4, 5, 6, 7], [3, 9, 8, 10])"
+    partition = f'partition = {{ kind = "natural", choose = "{choose}", tests = "all" }}'
+    simulation = built(tmp_path, NAME + partition, code=SAMPLES + code)
+    counts = simulation.engine.data.train.counts.tolist()
+    assert counts == [7, 6, 8] if choose == "largest" else set(counts) < {2, 7, 6, 8}
+    assert set(simulation.engine.data.test.counts) == {1 + 2 + 2 + 2}
+
+
+def test_a_regression_is_solved(tmp_path: Path) -> None:
+    """The clients' least squares, by gradient descent; the loss is the mean squared error."""
+    code = """def load():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    return x, x @ [[2.0, 0], [-1, 3]] + 1
+"""
+    keys = IID + '\ntask = "regression"'
+    options = (
+        "run.duration=60 s",
+        "run.evaluate_every=30 s",
+        "training.batch_size=16",
+        "run.compare_alone=true",
+    )
+    result = run_scenario(load(tmp_path, keys, *options, code=code), out=tmp_path / "runs", device="cpu")
+    assert result.summary["loss"]["mean"] < 1e-6
+    assert result.summary["accuracy"] == {} or result.summary["accuracy"]["mean"] is None
+    assert result.directory is not None
+    table = RunDirectory.load(result.directory).scan("metrics").collect().filter(name="loss")
+    assert table["value"][0] > 1
+    assert "test loss" in (result.directory / "report.html").read_text()
+
+
+def test_the_first_loss_is_the_mean_squared_error(tmp_path: Path) -> None:
+    code = 'def load():\n    return {"train": (x, y), "test": (x[:4], np.array([1.0, 2, 3, 5]))}'
+    options = ('model.name="mine.py:Zero"',)
+    zero = "\nclass Zero(torch.nn.Module):\n    def __init__(self, classes):\n        super().__init__()\n"
+    zero += "        self.a = torch.nn.Parameter(torch.zeros(classes))\n"
+    zero += "    def forward(self, x):\n        return self.a.expand(len(x), -1)\n"
+    with_losses = load(tmp_path, IID + '\ntask = "regression"', *options, code=SAMPLES + code + zero)
+    result = run_scenario(with_losses, out=tmp_path / "runs", device="cpu")
+    assert result.directory is not None
+    table = RunDirectory.load(result.directory).scan("metrics").collect().filter(name="loss", time=0.0)
+    assert table["value"].to_list() == pytest.approx([(1 + 4 + 9 + 25) / 4] * 3)
+
+
+SEVERAL = """
+words = np.stack([y, y + 3, y], axis=1)
+def load():
+    return (x.reshape(30, 1, 2), words, y * 1.0), y
+class Samples(Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, i):
+        return (torch.tensor(x[i])[None], words[i], float(y[i])), int(y[i])
+class Both(torch.nn.Module):
+    def __init__(self, input_shape, classes):
+        super().__init__()
+        assert input_shape == ((1, 2), (3,), ())
+        self.table, self.head = torch.nn.Embedding(7, 4), torch.nn.Linear(2 + 4 + 1, classes)
+    def forward(self, numbers, words, last):
+        seen = torch.cat([numbers.flatten(1) / 30, self.table(words.long()).mean(1), last[:, None]], dim=1)
+        return self.head(seen)
+"""
+
+
+@pytest.mark.parametrize("name", ["load", "Samples"])
+def test_several_inputs(tmp_path: Path, name: str) -> None:
+    keys = f'name = "mine.py:{name}"\npartition = "iid"'
+    options = (
+        "model.name=mine.py:Both",
+        "run.duration=40 s",
+        "run.evaluate_every=40 s",
+        "training.learning_rate=0.3",
+    )
+    scenario = load(tmp_path, keys, *options, code=SAMPLES + SEVERAL)
+    data = scenario.data.load(3, 1, None, download=False)
+    assert data.inputs == ((1, 2), (3,), ()) and data.input_shape == (6,)
+    assert np.array_equal(data.train_x[:, 1], data.train_x[:, 0] + 0.5)
+    assert np.array_equal(data.train_x[:, 5], data.train_y)
+    result = run_scenario(scenario, out=tmp_path / "runs", device="cpu")
+    assert result.summary["accuracy"]["mean"] > 0.7  # the words say the class
+
+
+def test_its_keys_are_its_arguments_and_it_is_given_what_it_takes(tmp_path: Path) -> None:
+    code = """def load(rng, clients, folder, noise: float, sizes: list[int] = [4]):
+    assert clients == 3 and folder.name == "here"
+    return rng.normal(size=(30, *sizes)), np.arange(30) % 2
+"""
+    (tmp_path / "here").mkdir()
+    keys = IID + "\nnoise = 0.5\nsizes = [2, 5]"
+    scenario = load(tmp_path, keys, code=code)
+    data = scenario.data.load(3, 1, tmp_path / "here", download=False)
+    assert data.input_shape == (2, 5)
+    other = scenario.data.load(3, 2, tmp_path / "here", download=False)
+    assert not np.array_equal(data.train_x.numpy(), other.train_x.numpy())
+    with pytest.raises(UserError, match=r"data.noise = .*must be a number"):
+        load(tmp_path, keys.replace("0.5", '"loud"'), code=code)
+    with pytest.raises(UserError, match=r"data.nois = .*unknown key; allowed: .*noise"):
+        load(tmp_path, keys.replace("noise", "nois"), code=code)
+    with pytest.raises(UserError, match=r"data.noise: is missing"):
+        load(tmp_path, IID, code=code)
+
+
+def test_standardised_by_the_training_samples(tmp_path: Path) -> None:
+    parts = '{"train": (np.column_stack([x, 0 * x]), y), "test": (np.ones((3, 4)), y[:3])}'
+    code = f"def load():\n    return {parts}"
+    simulation = built(tmp_path, IID + "\nstandardise = true", code=SAMPLES + code)
+    x = np.concatenate([x for x, _ in owned(simulation, "train")])
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(x.std(axis=0), [1, 1, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        owned(simulation, "test")[0][0][0, 0], (1 - 14.5) / np.arange(30).std(), rtol=1e-5
+    )
+
+
+def test_results_keep_the_file_and_run_again_from_there(tmp_path: Path) -> None:
+    code = SAMPLES + "from beside import count\ndef load():\n    return x[:count], y[:count]"
+    write(tmp_path, "count = 24\n", "beside.py")
+    result = run_scenario(load(tmp_path, IID, code=code), out=tmp_path / "runs", device="cpu")
+    assert result.directory is not None
+    [folder] = result.directory.glob("data-*")
+    assert sorted(path.name for path in folder.iterdir()) == ["beside.py", "mine.py"]
+    copy = load_scenario(result.directory / "scenario.toml")
+    again = run_scenario(copy, out=tmp_path / "again", device="cpu")
+    assert again.summary["trace_hash"] == result.summary["trace_hash"]
+    before = digest(load(tmp_path, IID, code=code))
+    write(tmp_path, "count = 27\n", "beside.py")
+    assert digest(load(tmp_path, IID, code=code)) != before
+
+
+def test_no_code_refuses_it_unread(tmp_path: Path) -> None:
+    load(tmp_path, IID, code="def load():\n    return 1, 2")
+    write(tmp_path, "raise SystemExit(7)", "mine.py")
+    with pytest.raises(UserError, match=r"--no-code refuses; allowed: digits, .*arrays, table"):
+        load_scenario(tmp_path / "world.toml", code=False)
+
+
+WRONG = {  # what the function returns, and what is said of it
+    "nothing": ("None", "NoneType; must be .x, y.*a torch Dataset"),
+    "a word": ('"x"', "str; must be"),
+    "an array": ("x", "ndarray; must be"),
+    "one of a pair": ("(x,)", r"a tuple of 1; must be"),
+    "labels that are too few": ("x, y[1:]", r"y has the shape \(29,\); must be \(30,\), a class for each"),
+    "labels in rows": ("x, np.eye(3)[y]", r"y has the type float64; must be whole numbers.*regression"),
+    "whole labels in rows": ("x, np.eye(3, dtype=int)[y]", r"y\.argmax\(axis=1\) makes classes of one-hot"),
+    "float labels": ("x, y + 0.5", "y has the type float64; must be whole numbers, the classes from 0"),
+    "text labels": ("x, who", "y has the type <U1; must be whole numbers"),
+    "labels below 0": ("x, y - 1", r"y\[0\] is -1; must be a class from 0"),
+    "labels that are huge": ("x, y + 10**9", r"y\[0\] is 1000000000; must be a class from 0 to 99,999"),
+    "not a number": ("np.where(x == 7, np.nan, x), y", r"x\[7, 0\] is nan; must be a finite number"),
+    "too large": ("x * 1e300, y", r"x\[0, 1\] is 5e\+299; must be a finite number, of float32"),
+    "objects": ("x.astype(object), y", "x has the type object; must be real numbers"),
+    "complex numbers": ("x * 1j, y", "x has the type complex128; must be real numbers"),
+    "texts": ("who, y", "x has the type <U1; must be real numbers"),
+    "a sample that is none": ("[(x[0], 0), 3]", r"sample 1 is a 3; must be \(x, y\) or"),
+    "ragged arrays": ("([[1.0], [2.0, 3.0]], y[:2])", "x is no array: ValueError"),
+    "no axis of samples": ("x[:, 0], y", r"x has the shape \(30,\); must be .*x\[:, None\]"),
+    "no sample": ("x[:0], y[:0]", r"x has the shape \(0, 2\); must have samples"),
+    "one sample": ("x[:1], y[:1]", "has 1 sample; must have two at least"),
+    "samples without numbers": ("x[:, :0], y", r"x has the shape \(30, 0\); must have samples, and numbers"),
+    "an exhausted generator": ("iter(())", "x: no sample came; must be one at least"),
+    "batches": ("[(x, y)] * 3", r"y has the shape \(3, 30\)"),
+    "samples of different shapes": (
+        "[(x[0], 0), (x[0, :1], 1)]",
+        r"sample 1 has x of the shape \(1,\) and 2 values; must be \(2,\) and 2",
+    ),
+    "samples without labels": ("iter(x)", r"sample 0 is a ndarray of 2; must be \(x, y\)"),
+    "another part": ('{"train": (x, y), "valid": (x, y)}', "the table has 'train', 'valid'; must have train"),
+    "no training part": ('{"test": (x, y)}', "the table has 'test'; must have train"),
+    "parts that differ": (
+        '{"train": (x, y), "test": (x[:, :1], y)}',
+        r"x of test has samples of the shape \(1,\); must be \(2,\), as in x of train",
+    ),
+    "inputs that are too few": ("(x, x[1:]), y", r"x\[1\] has the shape \(29, 2\); must be \(30, ...\)"),
+    "an input that is no number": ("(x, who), y", r"x\[1\] has the type <U1"),
+    "no inputs": ("(), y", "x is an empty tuple"),
+    "inputs that differ": (
+        "[((x[0], x[0]), 0), ((x[0], x[0, :1]), 0)]",
+        r"sample 1 has x of the shape \(\(2,\), \(1,\)\)",
+    ),
+    "clients that are too few": ("x, y, who[1:]", r"clients has the shape \(29,\); must be \(30,\)"),
+    "clients that are numbers with a point": ("x, y, y / 2", "clients has the type float64; must be whole"),
+    "a part without clients": (
+        '{"train": (x, y, who), "validation": (x, y)}',
+        "clients of validation is missing",
+    ),
+    "an exception": ("x[99]", "failed: IndexError: index 99 is out of bounds"),
+    "an exception in a data set": ("(1 / 0 for _ in x)", "failed: ZeroDivisionError: division by zero"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) -> None:
+    returned, message = WRONG[name]
+    code = f"{SAMPLES}def load():\n    return {returned}"
+    line = 9 if "failed" in message else 8
+    with pytest.raises(UserError) as refused:
+        built(tmp_path, IID, code=code)
+    assert re.search(
+        rf'data\.name = ".*mine\.py:load": .*mine\.py:{line}: load .*{message}', str(refused.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "returned", "message"),
+    [
+        (IID + "\nclasses = 2", "x, y", r"y\[2\] is 2; must be from 0 to 1, as data.classes = 2"),
+        (IID + '\ntask = "regression"', "x, who", "y has the type <U1; must be real numbers"),
+        (IID + '\ntask = "regression"', "x, y[:5]", r"y has the shape \(5,\); must be \(30,\), or \(30, num"),
+        (IID + '\ntask = "regression"', "x, y / 0", r"y\[0\] is nan"),
+        (NAME + 'partition = "natural"', "x, y", "the data do not say whose each sample is"),
+        (NAME + 'partition = "natural"', "x, y, y // 2", "the data have 2 clients .0, 1.; must be 2"),
+        (
+            NAME + 'partition = "natural"',
+            'dict(train=(x, y, who), test=(x, y))',
+            'data.partition.tests = "own": the data do not say whose each test sample is; must be "all"',
+        ),
+        (
+            NAME + 'partition = "natural"',
+            'dict(train=(x, y, who), test=(x[:20], y[:20], who[:20]))',
+            "client 1, b in the data, has no test sample; data.partition.tests",
+        ),
+        (
+            NAME + 'partition = { kind = "dirichlet", alpha = 1 }',
+            "dict(train=(x, y), validation=(x, y))",
+            "data.partition: does not share out the validation part that the data have",
+        ),
+        (IID + "\nvalidation_share = 0.1", "dict(train=(x, y), validation=(x, y))", "validation_share = 0.1"),
+        (
+            NAME + 'partition = { kind = "classes-per-client", classes = 5 }',
+            "x, y",
+            "data.partition.classes = 5: must be at most the number of classes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_keys(tmp_path: Path, keys: str, returned: str, message: str) -> None:
+    with np.errstate(all="ignore"), pytest.raises(UserError, match=message):
+        built(
+            tmp_path,
+            keys,
+            code=f"{SAMPLES}def load():\n    with np.errstate(all='ignore'):\n        return {returned}",
+        )
+
+
+def test_a_regression_has_no_classes_to_share_out(tmp_path: Path) -> None:
+    keys = NAME + 'task = "regression"\npartition = { kind = "dirichlet", alpha = 1 }'
+    with pytest.raises(UserError, match=r'data.partition.kind = "dirichlet": shares out samples by class'):
+        load(tmp_path, keys, code=SAMPLES + "def load():\n    return x, y")
+
+
+@pytest.mark.parametrize(
+    "options", [["model.name=point"], ["model.name=decoupled", 'model.backbones=["small-mlp"]']]
+)
+def test_models_that_predict_no_numbers_are_refused(tmp_path: Path, options: list[str]) -> None:
+    message = r'model\.name = .*is not for data\.task = "regression"; must be one of logistic-regression, mlp'
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, IID + '\ntask = "regression"', *options, code=SAMPLES + "def load():\n    return x, y")
+
+
+def test_an_endless_data_set_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.learning.data.own.NUMBERS_MAX", 1000)
+    code = SAMPLES + "import itertools\ndef load():\n    return itertools.cycle([(x[0], 0)])"
+    with pytest.raises(UserError, match=r"has more than 1,000 numbers; must have fewer .does it end"):
+        built(tmp_path, IID, code=code)

@@ -1,0 +1,340 @@
+"""Data of the user's own from files: arrays, and tables with a label, features and clients."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sim.errors import UserError
+from sim.learning.data import DATASETS, Dataset
+from sim.scenario.scenario import digest, load_scenario
+from tests.own.data_worlds import built, load, owned
+from tests.simulation.worlds import write
+
+PEOPLE = """\
+age,city,ward,paid,hospital
+30,Bern,1,yes,north
+50,Genf,2,no,south
+40,Bern,1,no,north
+60,Zug,3,yes,south
+20,Genf,2,yes,east
+80,Bern,1,no,east
+"""
+TESTS = """\
+hospital,paid,ward,city,age
+south,no,2,Chur,44
+north,yes,3,Zug,44
+east,yes,1,Bern,44
+"""
+
+
+def table(folder: Path, text: str = PEOPLE, **keys: Any) -> Dataset:
+    """The samples of the table people.csv, tested on tests.csv."""
+    write(folder, text, "people.csv")
+    write(folder, TESTS, "tests.csv")
+    files = {"file": str(folder / "people.csv"), "test_file": str(folder / "tests.csv")}
+    return section({"name": "table", "label": "paid", "partition": "iid", **files, **keys})
+
+
+def section(keys: dict[str, Any]) -> Dataset:
+    data = DATASETS[keys["name"]].model_validate(
+        {key: each for key, each in keys.items() if each is not None}
+    )
+    return data.load(3, 1, None, download=False)
+
+
+def test_numbers_categories_classes_and_clients(tmp_path: Path) -> None:
+    data = table(tmp_path, client="hospital", partition="natural", standardise=False)
+    # age; city: Bern, Genf, Zug; ward
+    assert data.train_x.tolist() == [
+        [30, 1, 0, 0, 1],
+        [50, 0, 1, 0, 2],
+        [40, 1, 0, 0, 1],
+        [60, 0, 0, 1, 3],
+        [20, 0, 1, 0, 2],
+        [80, 1, 0, 0, 1],
+    ]
+    assert data.test_x.tolist() == [[44, 0, 0, 0, 2], [44, 0, 0, 1, 3], [44, 1, 0, 0, 1]]
+    assert data.train_y.tolist() == [1, 0, 0, 1, 1, 0] and data.test_y.tolist() == [0, 1, 1]
+    assert data.outputs == 2 and data.owners is not None
+    assert data.owners.names == ("east", "north", "south")
+    assert data.owners.train.tolist() == [1, 2, 1, 2, 0, 0]
+    assert data.owners.test is not None and data.owners.test.tolist() == [2, 1, 0]
+
+
+def test_numbers_that_are_names_and_columns_that_are_left_out(tmp_path: Path) -> None:
+    data = table(tmp_path, categorical=["ward"], leave_out=["age", "hospital", "city"])
+    assert data.train_x.tolist() == np.eye(3)[[0, 1, 0, 2, 1, 0]].tolist()
+    named = table(tmp_path, categorical=["ward"], features=["ward"])
+    assert named.train_x.tolist() == data.train_x.tolist()
+
+
+def test_columns_of_numbers_are_standardised_by_the_training_rows(tmp_path: Path) -> None:
+    data = table(tmp_path, features=["city", "age"])
+    age = np.array([30, 50, 40, 60, 20, 80])
+    np.testing.assert_allclose(data.train_x[:, 3], (age - age.mean()) / age.std(), rtol=1e-6)
+    np.testing.assert_allclose(data.test_x[:, 3], (44 - age.mean()) / age.std(), rtol=1e-5)
+    assert data.train_x[:, :3].tolist() == np.eye(3)[[0, 1, 0, 2, 1, 0]].tolist()
+
+
+def test_groups_of_clients(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"client": "hospital", "features": ["age"], "standardise": False}
+    data = table(tmp_path, **keys, groups=[["south"], ["*"]])
+    assert data.owners is not None and data.owners.train.tolist() == [1, 0, 1, 0, 1, 1]
+    data = table(tmp_path, **keys, groups=[["south"], ["north"]])
+    assert data.train_x[:, 0].tolist() == [30, 50, 40, 60] and data.test_x[:, 0].tolist() == [44, 44]
+    assert data.owners is not None and data.owners.train.tolist() == [1, 0, 1, 0]
+
+
+def test_a_regression_of_two_columns(tmp_path: Path) -> None:
+    data = table(tmp_path, task="regression", label=["age", "ward"], features=["city"])
+    assert data.train_y.tolist()[:2] == [[30, 1], [50, 2]] and data.outputs == 2
+    scaled = table(tmp_path, task="regression", label="age", features=["city"], standardise_label=True)
+    np.testing.assert_allclose([scaled.train_y.mean(), scaled.train_y.std(correction=0)], [0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("missing", ["drop", "fill"])
+def test_missing_values(tmp_path: Path, missing: str) -> None:
+    text = PEOPLE.replace("50,Genf", "?,").replace("40,Bern", "NA,Bern")
+    keys: dict[str, Any] = {"features": ["age", "city"], "standardise": False}
+    data = table(tmp_path, text, missing=missing, **keys)
+    if missing == "drop":
+        assert data.train_x[:, 0].tolist() == [30, 60, 20, 80]
+    else:  # 47.5 is the mean of those that are known; the last category is that of what is missing
+        assert data.train_x.tolist()[1] == [47.5, 0, 0, 0, 1]
+        assert data.train_x[:, 0].tolist() == [30, 47.5, 47.5, 60, 20, 80]
+    with pytest.raises(UserError, match=r"people\.csv, row 2: column 'age' has no value; must have one"):
+        table(tmp_path, text, **keys)
+
+
+def test_text_in_another_form_and_compressed(tmp_path: Path) -> None:
+    head, *rows = PEOPLE.splitlines()
+    text = "| a line that is none\n" + "".join(f" {row.replace(',', ' ; ')}. \n" for row in rows) + "\n"
+    (tmp_path / "other.csv.xz").write_bytes(lzma.compress(text.encode()))
+    (tmp_path / "other.data.gz").write_bytes(gzip.compress(text.encode()))
+    keys: dict[str, Any] = {"features": ["age", "city"], "client": "hospital", "test_file": None}
+    keys |= {"separator": ";", "comment": "|", "strip": ".", "columns": head.split(",")}
+    plain = table(tmp_path, **{**keys, "separator": ",", "columns": ()})
+    for name in ("other.csv.xz", "other.data.gz"):
+        found = section(
+            {"name": "table", "label": "paid", "partition": "natural", **keys, "file": str(tmp_path / name)}
+        )
+        assert np.array_equal(found.train_x, plain.train_x) and np.array_equal(found.test_y, plain.test_y)
+        assert found.owners is not None and found.owners.names == ("east", "north", "south")
+
+
+def test_parquet_is_as_text(tmp_path: Path) -> None:
+    frame = pl.read_csv(PEOPLE.encode()).with_columns(pl.col("hospital").cast(pl.Categorical))
+    frame.write_parquet(tmp_path / "people.parquet")
+    keys: dict[str, Any] = {"client": "hospital"}
+    text, binary = table(tmp_path, **keys), table(tmp_path, **keys, file=str(tmp_path / "people.parquet"))
+    assert np.array_equal(text.train_x, binary.train_x) and np.array_equal(text.test_x, binary.test_x)
+    assert np.array_equal(text.train_y, binary.train_y)
+    assert text.owners is not None and binary.owners is not None and text.owners.names == binary.owners.names
+
+
+def test_numbers_name_clients_in_their_order(tmp_path: Path) -> None:
+    text = PEOPLE.replace("north", "9").replace("south", "10").replace("east", "100")
+    data = table(tmp_path, text, client="hospital", test_file=None)
+    assert data.owners is not None and data.owners.names == ("9", "10", "100")
+
+
+def test_without_a_test_table_a_share_of_each_clients_rows_is_for_tests(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{i % 2},{'abc'[i % 3]}\n" for i in range(60))
+    write(tmp_path, f"n,y,who\n{rows}", "rows.csv")
+    keys = 'name = "table"\nfile = "rows.csv"\nlabel = "y"\nclient = "who"\npartition = "natural"\n'
+    keys += "test_share = 0.25"
+    simulation = built(tmp_path, keys)
+    assert [len(x) for x, _ in owned(simulation, "test")] == [5, 5, 5]
+    assert [len(x) for x, _ in owned(simulation, "train")] == [15, 15, 15]
+    again = built(tmp_path, keys, "run.seed=2")
+    assert np.array_equal(owned(simulation, "test")[1][0], owned(again, "test")[1][0])
+
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no label column": (PEOPLE, {"label": "pay"}, "people.csv: has no column 'pay', but age, city"),
+    "no client column": (PEOPLE, {"client": "clinic"}, "people.csv: has no column 'clinic'"),
+    "no feature column": (PEOPLE, {"features": ["age", "size"]}, "has no column 'size'"),
+    "no such category column": (PEOPLE, {"categorical": ["plz"]}, "has no column 'plz', which data.categ"),
+    "mixed types": (
+        PEOPLE.replace("60,", "old,"),
+        {},
+        "row 4: column 'age' is 'old'; must be a finite number, as other rows are",
+    ),
+    "infinity": (PEOPLE.replace("60,", "inf,"), {}, "row 4: column 'age' is 'inf'; must be a finite number"),
+    "too few values": (PEOPLE.replace("60,Zug,", "60,"), {}, "is not a table of text.*Expected 5 columns"),
+    "a class that training has not": (
+        PEOPLE.replace("yes", "perhaps"),
+        {},
+        "tests.csv, row 2: column 'paid' is 'yes'; must be a class of data.file: no, perhaps",
+    ),
+    "one class": (PEOPLE.replace("yes", "no"), {"test_file": None}, "column 'paid' has 1 different values"),
+    "no label": (PEOPLE.replace("3,yes", "3,"), {"missing": "fill"}, "row 4: column 'paid' has no value"),
+    "no client": (
+        PEOPLE.replace("yes,south", "yes,"),
+        {"missing": "fill", "client": "hospital"},
+        "row 4: column 'hospital' has no value; must have one",
+    ),
+    "an empty column": (
+        "age,note,paid\n1,,yes\n2,,no\n",
+        {"missing": "fill", "test_file": None},
+        "column 'note' has no value at all",
+    ),
+    "no rows": ("age,paid\n", {"test_file": None}, "has no row; must have one at least"),
+    "rows with gaps only": ("age,paid\n,yes\n", {"missing": "drop", "test_file": None}, "has no row without"),
+    "a column twice": (PEOPLE.replace("city", "age"), {}, "has the column 'age' twice"),
+    "no feature": ("paid\nyes\nno\n", {"test_file": None}, "has no column of features"),
+    "text to predict": (PEOPLE, {"task": "regression", "label": "city"}, "row 1: column 'city' is 'Bern'"),
+    "a group of nobody": (
+        PEOPLE,
+        {"client": "hospital", "groups": [["west"], ["*"]]},
+        "column 'hospital' has no value 'west', which data.groups names, but east, north, south",
+    ),
+    "nothing": ("", {}, "people.csv: is empty"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refused_with_file_and_row(tmp_path: Path, name: str) -> None:
+    text, keys, message = WRONG[name]
+    with pytest.raises(UserError, match=rf"^data\.(test_)?file: .*{message}"):
+        table(tmp_path, text, **keys)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes(PEOPLE.encode().replace(b"Zug", b"Z\xfcrich"))
+    with pytest.raises(UserError, match=r"people\.csv: is not a table of text in UTF-8"):
+        section({"name": "table", "label": "paid", "partition": "iid", "file": str(tmp_path / "people.csv")})
+
+
+def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    frame = pl.read_csv(PEOPLE.encode())
+    keys = {"name": "table", "label": "paid", "partition": "iid", "file": str(path)}
+    frame.with_columns(pl.lit([1, 2]).alias("tags")).write_parquet(path)
+    with pytest.raises(UserError, match=r"column 'tags' has the type .*list.*; must be numbers or texts"):
+        section(keys)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"people\.parquet: is not a Parquet table, or damaged"):
+        section(keys)
+
+
+def test_a_table_that_is_too_large_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "people.parquet"
+    pl.read_csv(PEOPLE.encode()).write_parquet(path)
+    monkeypatch.setattr("sim.files.table_file.CELLS_MAX", 29)
+    with pytest.raises(UserError, match=r"has 6 rows of 5 columns; must have 29 values at most"):
+        section({"name": "table", "label": "paid", "partition": "iid", "file": str(path)})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('label = ["a", "b"]', r"data\.label = .*must be one column, unless data\.task"),
+        ('label = "a"\ngroups = [["x"]]', r"data\.groups.*needs data\.client"),
+        ('label = "a"\nclient = "b"\ngroups = [["x"], ["x", "y"]]', r"data\.groups.*has a value twice"),
+        ('label = "a"\nstandardise_label = true', r"data\.standardise_label"),
+        ('label = "a"\nseparator = ";;"', r"data\.separator"),
+        ('label = "a"\ntest_share = 1.0', r"data\.test_share"),
+        ("", r"data\.label: is missing"),
+    ],
+)
+def test_keys_that_do_not_fit_together(tmp_path: Path, keys: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, f'name = "table"\nfile = "x.csv"\npartition = "iid"\n{keys}')
+
+
+def test_a_file_that_is_nowhere(tmp_path: Path) -> None:
+    keys = 'name = "table"\nfile = "x/none.csv"\nlabel = "a"\npartition = "iid"'
+    with pytest.raises(UserError, match=r'data\.file = "x/none.csv": there is no such file here, nor beside'):
+        built(tmp_path, keys)
+
+
+ADULT = """\
+name = "table"
+file = "adult/adult.data"
+test_file = "adult/adult.test"
+columns = ["age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation",
+  "relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income"]
+comment = "|"
+strip = "."
+label = "income"
+missing = "fill"
+client = "education"
+groups = [["Doctorate"], ["*"]]
+partition = "natural"
+"""
+
+
+def test_uci_adult_by_degree(tmp_path: Path) -> None:
+    folder = os.environ.get("COTERIE_DATA", "")
+    if not (Path(folder) / "adult" / "adult.data").exists():
+        pytest.skip("COTERIE_DATA has no adult/adult.data")
+    simulation = built(tmp_path, ADULT, "clients.count=2")
+    data = simulation.engine.data
+    assert data.train.counts.tolist() == [413, 32_561 - 413]
+    assert data.test.counts.sum() == 16_281
+    assert int(data.train.y.sum()) == 7_841 and int(data.test.y.sum()) == 3_846  # those above 50,000
+
+
+# Arrays -------------------------------------------------------------------------------------------------
+
+X, Y = np.arange(24.0).reshape(12, 2), np.arange(12) % 3
+
+
+def arrays(folder: Path, keys: dict[str, Any] | None = None, **found: Any) -> Dataset:
+    np.savez(folder / "features.npz", **found)
+    file = str(folder / "features.npz")
+    return section({"name": "arrays", "file": file, "partition": "iid", **(keys or {})})
+
+
+def test_arrays_in_parts(tmp_path: Path) -> None:
+    who = np.array(["b", "a"])[np.arange(12) // 6]
+    data = arrays(tmp_path, x_train=X, y_train=Y, client_train=who, x_test=-X[:3], y_test=Y[:3], other=who)
+    assert np.array_equal(data.train_x, X) and np.array_equal(data.test_x, -X[:3])
+    assert data.owners is not None and data.owners.names == ("a", "b") and data.owners.test is None
+    assert data.outputs == 3 and data.held_back == 0
+
+
+def test_arrays_in_one_part(tmp_path: Path) -> None:
+    data = arrays(tmp_path, x=X.astype(np.uint8), y=Y, client=Y)
+    assert data.owners is not None and data.owners.test is not None
+    assert sorted([*data.train_x[:, 0].tolist(), *data.test_x[:, 0].tolist()]) == X[:, 0].tolist()
+    assert np.array_equal(data.owners.test, data.test_y)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({"x": X}, r"has no array y, but x"),
+        ({"features": X, "labels": Y}, r"has no array x or x_train, but features, labels"),
+        ({"x": X, "y": Y, "x_test": X}, r"has x and x_test; must have x, y"),
+        ({"x_test": X, "y_test": Y}, r"has no array x or x_train"),
+        ({"x": X, "y": Y.astype(object)}, r"is not a .npz file of arrays of numbers"),
+        ({"x": X, "y": Y[:5]}, r"y has the shape \(5,\); must be \(12,\)"),
+        ({"x": X, "y": Y / 2}, r"y has the type float64"),
+        ({"x": X * np.nan, "y": Y}, r"x\[0, 0\] is nan"),
+        ({"x_train": X, "y_train": Y, "x_test": X[:, :1], "y_test": Y}, r"x_test has samples of the shape"),
+    ],
+)
+def test_arrays_that_are_refused(tmp_path: Path, found: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"data\.file: .*features\.npz: {message}"):
+        arrays(tmp_path, **found)
+
+
+def test_results_are_of_the_files_content(tmp_path: Path) -> None:
+    arrays(tmp_path, x=X, y=Y)
+    keys = 'name = "arrays"\nfile = "features.npz"\npartition = "iid"'
+    before = digest(load(tmp_path, keys))
+    (tmp_path / "elsewhere").mkdir()
+    arrays(tmp_path / "elsewhere", x=X, y=Y)
+    assert digest(load(tmp_path / "elsewhere", keys)) == before
+    arrays(tmp_path, x=X + 1, y=Y)
+    assert digest(load_scenario(tmp_path / "world.toml")) != before

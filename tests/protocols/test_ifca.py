@@ -1,0 +1,69 @@
+"""IFCA against its algorithm in numpy, on logistic regression with whole batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sim.run.simulation import Simulation
+from tests.protocols.test_fedavg import softmax_gradient
+from tests.protocols.worlds import DIGITS, at, churn, learner, params, ran
+
+WORLD = (
+    DIGITS,
+    "protocol.name=ifca",
+    "protocol.models=3",
+    "protocol.local_steps=2",
+    "training.batch_size=8",
+)
+
+
+def server(world: Simulation) -> Any:
+    return world.supervisor.running["server"]
+
+
+def loss(x: np.ndarray, y: np.ndarray, flat: np.ndarray) -> float:
+    """Mean cross-entropy of logistic regression; flat: weights [10, d], then biases [10]."""
+    d = x.shape[1]
+    logits = x @ flat[: 10 * d].reshape(10, d).T + flat[10 * d :]
+    logits = logits - logits.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y]).mean())
+
+
+def test_each_round_is_the_papers() -> None:
+    found: list[list[np.ndarray]] = []
+
+    def looking(simulation: Simulation) -> None:
+        found.append(at(simulation, 0.01, lambda: [model.numpy() for model in server(simulation).models]))  # type: ignore[arg-type]
+
+    with ran(*WORLD, "run.iterations=5", "run.duration=1 min", prepare=looking) as world:
+        data = world.engine.data.train
+        owned = [data.gather(np.array([i]), np.arange(8)[None]) for i in range(6)]
+        samples = [(images[0].flatten(1).numpy(), labels[0].numpy()) for images, labels in owned]
+        models = [model.astype(np.float64) for model in found[0][0]]
+        assert max(np.abs(models[0] - other).max() for other in models[1:]) > 0.01
+        for _ in range(5):
+            received = [min(models, key=lambda model, own=own: loss(*own, model)) for own in samples]  # type: ignore[misc]
+            chosen = [next(k for k, model in enumerate(models) if model is each) for each in received]
+            trained = []
+            for own, model in zip(samples, received, strict=True):
+                for _ in range(2):
+                    model = model - 0.1 * softmax_gradient(*own, model)
+                trained.append(model)
+            for k in set(chosen):
+                members = [each for each, cluster in zip(trained, chosen, strict=True) if cluster == k]
+                models[k] = np.mean(members, axis=0)
+        np.testing.assert_allclose(params(world), np.stack(received), atol=1e-5)
+        learners: list[Any] = [learner(world, i) for i in range(6)]
+        assert [each.cluster for each in learners] == chosen
+
+
+def test_clusters_and_newcomers_find_their_models() -> None:
+    more = ("data.partition.samples_per_client=40", "protocol.models=2", "protocol.local_steps=10")
+    times = ("devices.step_time=31.25 ms", "run.duration=30 s", "training.learning_rate=0.3")
+    with ran(DIGITS + churn("join", 5, "15 s"), *WORLD[1:], *more, *times) as world:
+        assert world.clusters is not None
+        learners: list[Any] = [learner(world, i) for i in range(6)]
+        pairs = set(zip(world.clusters, [each.cluster for each in learners], strict=True))
+        assert len(pairs) == 2 and len({model for _, model in pairs}) == 2

@@ -1,0 +1,62 @@
+"""Methods with a model of each client's, or of each cluster's, in the same worlds: what they bring, in bad
+weather, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sim.run.simulation import Simulation
+from tests.protocols.worlds import DIGITS, ran
+
+WORLD = (
+    DIGITS,
+    "run.duration=20 s",
+    "run.evaluate_every=20 s",
+    "devices.step_time=31.25 ms",
+    "network.latency=31.25 ms",
+    "data.partition.samples_per_client=40",
+    "data.test_samples=60",
+    "data.validation_share=0.2",
+    "training.learning_rate=0.3",
+)
+AGREEING = "data.partition.clusters=1"
+SERVED = ("protocol.local_steps=10", "protocol.patience=4 s")
+METHODS = {
+    "clustered-fl": SERVED,
+    "ditto": (*SERVED, "protocol.personal_steps=10", AGREEING),
+    "fedavg-plus": (*SERVED, AGREEING),
+    "federated-clustering": ("protocol.patience=4 s", "protocol.local_steps=2"),
+    "fedem": (*SERVED, AGREEING),
+    "fedfomo": SERVED,
+    "ifca": SERVED,
+}
+LOSSY = ("network.link=datagram", "network.loss=0.3")
+
+
+def accuracy(simulation: Simulation) -> float:
+    latest = simulation.observer.metrics.latest("accuracy")
+    return float(np.mean(list(latest.values())))
+
+
+@pytest.fixture(scope="module")
+def alone() -> float:
+    """The accuracy of training alone for as long."""
+    with ran(*WORLD, "protocol.name=local") as simulation:
+        return accuracy(simulation)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_learns_more_than_alone(name: str, alone: float) -> None:
+    with ran(*WORLD, f"protocol.name={name}", *METHODS[name]) as simulation:
+        print(name, accuracy(simulation), alone)
+        assert accuracy(simulation) > alone
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float) -> None:
+    """Rounds wait for what is lost."""
+    with ran(*WORLD, f"protocol.name={name}", *METHODS[name], *LOSSY) as simulation:
+        print(name, accuracy(simulation), alone)
+        assert min(client.iterations for client in simulation.clients) >= 3
+        assert accuracy(simulation) > 0.6 * alone

@@ -1,0 +1,115 @@
+"""pFedHN: its chain rule against torch's modules, rounds against autograd; clients get their own."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from protocols.pfedhn import PFedHNServer, generated, initial_phi, pulled_back
+from sim.run.simulation import Simulation
+from tests.protocols.worlds import QUADRATIC, churn, learner, optima, params, ran
+
+HYPER = ("protocol.name=pfedhn", "data.clusters=4", "protocol.embedding=4", "protocol.hidden=[16, 8]")
+WIDTHS = (4, 16, 8, 3)
+
+
+def network(phi: torch.Tensor, widths: tuple[int, ...] = WIDTHS) -> nn.Sequential:
+    """The same hypernetwork, of torch's own layers."""
+    layers: list[nn.Module] = []
+    for into, out in itertools.pairwise(widths):
+        layers += [nn.Linear(into, out, dtype=phi.dtype), nn.ReLU()]
+    made = nn.Sequential(*layers[:-1])
+    nn.utils.vector_to_parameters(phi, made.parameters())
+    return made
+
+
+def server(world: Simulation) -> PFedHNServer:
+    found = world.supervisor.running["server"]
+    assert isinstance(found, PFedHNServer)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_model_and_chain_rule_are_those_of_torch(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    phi = torch.tensor(initial_phi(WIDTHS, rng.normal(size=3), rng))
+    v = torch.tensor(rng.normal(size=4), requires_grad=True)
+    change = torch.tensor(rng.normal(size=3))
+    made = network(phi)
+    theta = made(v)
+    theta.backward(change)
+    torch.testing.assert_close(generated(phi, v.detach(), WIDTHS), theta.detach())
+    of_phi, of_v = pulled_back(phi, v.detach(), change, WIDTHS)
+    torch.testing.assert_close(of_phi, torch.cat([each.grad.flatten() for each in made.parameters()]))
+    torch.testing.assert_close(of_v, v.grad)
+
+
+def test_rounds_are_those_of_the_papers_algorithm_1() -> None:
+    """With a client's update in its gradient's place."""
+    starts: list[tuple[torch.Tensor, dict[str, torch.Tensor]]] = []
+
+    def noting(world: Simulation) -> None:
+        kind = PFedHNServer.task
+
+        def task(self: PFedHNServer, client: str, number: int) -> object:
+            made = kind(self, client, number)
+            if len(self.embeddings) == 4 and not starts:
+                starts.append((self.phi.tensor(), {k: v.tensor() for k, v in self.embeddings.items()}))
+            return made
+
+        monkey.setattr(PFedHNServer, "task", task)
+
+    monkey = pytest.MonkeyPatch()
+    options = ("protocol.local_steps=3", "protocol.outer_rate=0.2", "run.iterations=5", "run.duration=100 s")
+    try:
+        with ran(QUADRATIC, *HYPER, *options, prepare=noting) as world:
+            a, mu = (torch.tensor(each, dtype=torch.float64) for each in optima(world))
+            [(phi, embeddings)] = starts
+            made = network(phi.double())
+            vs = [embeddings[f"client-{i}"].double() for i in range(4)]
+            for _ in range(4):
+                slopes = []
+                for i in range(4):
+                    v = vs[i].requires_grad_()
+                    theta = made(v)
+                    trained = mu[i] + (1 - 0.1 * a[i]) ** 3 * (theta - mu[i])
+                    made.zero_grad()
+                    theta.backward((theta - trained).detach())
+                    slopes.append([each.grad.clone() for each in made.parameters()])
+                    vs[i] = (v - 0.2 * v.grad).detach()
+                with torch.no_grad():
+                    for place, each in enumerate(made.parameters()):
+                        each -= 0.2 * sum(slope[place] for slope in slopes) / 4
+            expected = torch.stack([made(v) for v in vs]).detach().numpy()
+            np.testing.assert_allclose(params(world), expected, atol=1e-5)
+    finally:
+        monkey.undo()
+
+
+def test_every_client_gets_a_model_of_its_own() -> None:
+    """Optima that are far apart: no common model is as near to all."""
+    options = (
+        "protocol.local_steps=2",
+        "protocol.outer_rate=0.5",
+        "run.iterations=200",
+        "run.duration=400 s",
+    )
+    with ran(QUADRATIC, *HYPER, *options, "run.evaluate_every=400 s") as world:
+        _, mu = optima(world)
+        apart = np.linalg.norm(params(world) - mu, axis=1)
+        assert apart.max() < 0.25 * np.linalg.norm(mu - mu.mean(axis=0), axis=1).min()
+
+
+def test_only_models_travel_and_a_newcomer_has_an_embedding() -> None:
+    text = QUADRATIC + churn("join", 3, "6.1 s") + churn("crash", 0, "3.1 s")
+    options = ("protocol.patience=2 s", "run.duration=20 s", 'protocol.broadcast="all"')
+    with ran(text, *HYPER, *options) as world:
+        assert sorted(server(world).embeddings) == [f"client-{i}" for i in range(4)]
+        kinds = set(world.network.counts.by_type)
+        assert {"Assignment", "Contribution", "GlobalModel"} <= kinds
+        assert kinds <= {"Assignment", "Contribution", "GlobalModel", "Hello", "AreYouThere", "Ready"}
+        assert learner(world, 3).iterations > 5

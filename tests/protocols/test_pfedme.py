@@ -1,0 +1,79 @@
+"""pFedMe on quadratics: its rounds in numpy, and where they end in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from protocols.pfedme import PFedMe
+from sim.errors import UserError
+from sim.run.simulation import Simulation
+from tests.protocols.worlds import QUADRATIC, learner, make, optima, ran
+
+MOREAU = ("protocol.name=pfedme", "data.clusters=4", "run.duration=10000 s", "run.evaluate_every=5000 s")
+
+
+def models(world: Simulation, name: str) -> np.ndarray:
+    """Everybody's model of that name, [N, d]."""
+    rows = []
+    for i in range(len(world.clients)):
+        client = learner(world, i)
+        assert isinstance(client, PFedMe)
+        rows.append(client.evaluated()[name].numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize(("beta", "steps"), [(1.0, 1), (1.0, 4), (0.5, 3), (2.0, 2)])
+def test_a_round_is_the_papers_algorithm_1(beta: float, steps: int) -> None:
+    settings = ("protocol.strength=3", "protocol.outer_rate=0.1", "protocol.personal_steps=2")
+    options = (f"protocol.server_mixing={beta}", f"protocol.local_steps={steps}", "run.iterations=6")
+    with ran(QUADRATIC, *MOREAU, *settings, *options) as world:
+        (a, mu), x = optima(world), np.zeros(3)
+        for _ in range(6):
+            told = x
+            w = np.tile(x, (4, 1))
+            theta = w
+            for _ in range(steps):
+                for _ in range(2):
+                    theta = theta - 0.1 * (a * (theta - mu) + 3 * (theta - w))
+                w = w - 0.1 * 3 * (w - theta)
+            x = (1 - beta) * x + beta * w.mean(axis=0)
+        np.testing.assert_allclose(models(world, "personal"), theta, atol=2e-5)
+        np.testing.assert_allclose(models(world, "common"), np.tile(told, (4, 1)), atol=2e-5)
+
+
+def test_it_ends_at_the_minimum_of_the_mean_moreau_envelope() -> None:
+    """F_i(w) = c_i/2 |w - mu_i|^2 with c = a strength/(a + strength), theta_i between mu_i and w."""
+    settings = ("protocol.strength=2", "protocol.outer_rate=0.2", "protocol.personal_steps=30")
+    spread = (
+        "data.curvatures=[1.0, 0.5]",
+        "protocol.local_steps=1",
+        "run.iterations=60",
+        "protocol.patience=1 h",
+    )
+    with ran(QUADRATIC, *MOREAU, *settings, *spread, "run.duration=10000 s") as world:
+        a, mu = optima(world)
+        c = a * 2 / (a + 2)
+        w = (c * mu).sum(axis=0) / c.sum()
+        np.testing.assert_allclose(models(world, "common"), np.tile(w, (4, 1)), atol=2e-3)
+        np.testing.assert_allclose(models(world, "personal"), (a * mu + 2 * w) / (a + 2), atol=2e-3)
+
+
+def test_a_common_model_must_not_jump_beyond_the_personal_ones() -> None:
+    with pytest.raises(UserError, match=r"outer_rate.*must be at most 1 / strength = 0.0666"):
+        make(QUADRATIC, *MOREAU, "protocol.outer_rate=0.1")
+
+
+def test_who_has_spent_its_budget_keeps_its_personal_model() -> None:
+    """Two rounds of 15 steps; the third task brings the last average, and no training."""
+    with ran(QUADRATIC, *MOREAU, "protocol.local_steps=3", "run.budget.steps=30") as world:
+        apart = np.abs(models(world, "personal") - models(world, "common")).max(axis=1)
+        assert {client.work.steps for client in world.clients} == {30} and apart.min() > 1e-3
+
+
+@pytest.mark.parametrize("alone", ["false", "true"])
+def test_a_budget_counts_every_step(alone: str) -> None:
+    options = ("protocol.local_steps=3", "run.budget.steps=37", f"protocol.alone={alone}")
+    with ran(QUADRATIC, *MOREAU, *options) as world:
+        assert (world.network.counts.sent == 0) == (alone == "true")
+        assert {client.work.steps for client in world.clients} == {37}  # a round has 3 x 5
