@@ -187,8 +187,10 @@ def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
 def test_sampled_exchange_costs_a_client_the_same_among_more_peers() -> None:
     def bytes_per_iteration(count: int, exchange: str) -> float:
         text = QUADRATIC.replace("count = 4", f"count = {count}").replace("dimension = 3", "dimension = 500")
-        settings = ["protocol.name=cobo", f"protocol.exchange={exchange}", "run.duration=4 min"]
-        with ran(text, *settings, "run.evaluate_every=4 min") as simulation:
+        settings = ["protocol.name=cobo", f"protocol.exchange={exchange}"]
+        minutes = 24 // count  # as many updates, whatever the number of clients
+        times = [f"run.duration={minutes} min", f"run.evaluate_every={minutes} min"]
+        with ran(text, *settings, *times) as simulation:
             return simulation.network.counts.bytes / sum(c.learner.iterations for c in simulation.clients)  # type: ignore[union-attr]
 
     # A pair is sampled with probability 1/n: a client takes part in (n - 1)/n updates per iteration.
@@ -421,6 +423,7 @@ def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
         assert max(ages) < 4
 
 
+@pytest.mark.slow
 def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_percent() -> None:
     """At the default settings; the others gain the time of pair updates it delays, 1/n of a step each."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.images import ImageData
 from sim.learning.engine import Vector
 from sim.run.building import build
 from sim.scenario.scenario import load_scenario
@@ -72,7 +76,7 @@ SHORT = {
         "data.partition.test_images_per_class=1",
         "training.batch_size=2",
     ],
-    "mapl_churn": ["run.duration=15 s", "churn.0.at=5 s", "churn.1.at=7 s", "protocol.warm_up=4"],
+    "mapl_churn": ["run.duration=12 s", "churn.0.at=5 s", "churn.1.at=7 s", "protocol.warm_up=4"],
     "personalized": [
         "run.budget.steps=20",
         'run.evaluate_every="2 iterations"',
@@ -173,6 +177,21 @@ NEEDS_DATA = {
     "world_phones": "device-traces",
     "world_spot": "spot-churn",
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def images_read_once() -> Iterator[None]:
+    """Files of images are unpacked and scaled for the first run that wants them, which takes seconds."""
+    load, kept = ImageData.load, {}
+
+    def load_once(self: ImageData, *arguments: Any, **options: Any) -> Dataset:
+        if self.name not in kept:
+            kept[self.name] = load(self, *arguments, **options)
+        return kept[self.name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageData, "load", load_once)
+        yield
 
 
 @pytest.fixture
