@@ -1,106 +1,129 @@
-"""The fidelity tables of SCooL: all methods on the same clients with equal budgets, several seeds.
+"""The fidelity tables of SCooL and FedeRiCo: accuracies, graphs, few neighbours, bad weather, with controls.
 
-Run with `python -m benchmarks.scool --data-dir DIR [--setting non-iid] [--cifar] [--seeds 1 2 3]`. The result
-directory of each run is kept under --out; a run that has one is not repeated.
+Run `python -m benchmarks.scool --data-dir DIR --jobs 16 [--device cuda] [--marks accuracy weather kept]`.
+Three seeds are about 100 minutes of one core, and the CIFAR-10 cells on top: minutes of a GPU, hours of a
+core.
+
+Every cell is a run in a process of one thread. Those with CIFAR-10 run on --device, --gpu-jobs at a time, and
+all others on the CPU. The most important ones come first, and each adds its row to OUT/cells.jsonl as soon as
+it is known; one that is there is not measured again. `--show` prints the tables of what is there.
 """
 
 import argparse
-import statistics
-from collections.abc import Mapping, Sequence
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-import numpy as np
+from benchmarks.measuring import table
+from benchmarks.scool_cells import ROUNDS, Cell, cells, measured
 
-from benchmarks.fidelity import Overrides, run
-from sim.results.store import RunDirectory
-
-SCENARIOS = {"sbm": Path("scenarios/scool_sbm.toml"), "non-iid": Path("scenarios/scool_non_iid.toml")}
-CIFAR = ["data.name=cifar-10", 'model={name="cnn"}']
-ATTENTION = ["protocol.prior=attention", "protocol.aggregation=shares", "protocol.temperature=2.0"]
-BLOCKS = [
-    "protocol.prior=sbm",
-    "protocol.aggregation=shares",
-    "protocol.temperature=1.0",
-    "protocol.blocks=5",
-]
-
-
-def methods() -> dict[str, Overrides]:
-    """Name -> what differs from the scenario; each client takes as many steps, and no more."""
-    steps = "protocol.local_steps=20"
-    found: dict[str, Overrides] = {
-        "local": ["protocol.name=local"],
-        "D-PSGD, a step a round": ["protocol.name=dpsgd", "protocol.mode=synchronous"],
-        "D-PSGD": ["protocol.name=dpsgd", "protocol.mode=synchronous", steps],
-        "FedAvg": ["protocol.name=fedavg", steps],
-    }
-    for prior, overrides in {"SBM": BLOCKS, "attention": ATTENTION}.items():
-        for mode in ("synchronous", "asynchronous"):
-            found[f"SCooL-{prior}, {mode}"] = [*overrides, f"protocol.mode={mode}"]
-    return found
+SEEDS = (41, 42, 43)
+"""Nothing was tuned on these."""
+MARKS = ("accuracy", "weather", "kept")
+COLUMNS = (
+    "edge_precision",
+    "edge_recall",
+    "l1_of_rows",
+    f"edge_precision_at_{ROUNDS}",
+    f"l1_of_rows_at_{ROUNDS}",
+)
+Row = dict[str, Any]
 
 
-def row_distance(weights: Mapping[tuple[int, int], float], clusters: Sequence[int]) -> float:
-    """Mean over clients of sum_j |w_ij - w*_ij| (0 to 2): each row of either shared out among its peers."""
-    of = np.asarray(clusters)
-    truth = (of[:, None] == of) & ~np.eye(len(of), dtype=bool)
-    found = np.zeros((len(of), len(of)))
-    for pair, weight in weights.items():
-        found[pair] = weight
-    rows = [matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-12) for matrix in (found, truth)]
-    return float(np.abs(rows[0] - rows[1]).sum(axis=1).mean())
+def rows_in(file: Path) -> list[Row]:
+    """What was measured."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def graph_at_the_end(directory: RunDirectory) -> dict[tuple[int, int], float]:
-    """(i, j) -> w_ij as evaluated last."""
-    table = directory.scan("graph").collect()
-    if table.is_empty():
-        return {}
-    last = table.filter(table["time"] == table["time"].max())
-    return {(row["source"], row["target"]): row["weight"] for row in last.to_dicts()}
+def key(row: Row) -> str:
+    """That of the cell that a row is of."""
+    return "|".join([row["setting"], row["method"], row["world"], str(row["seed"])])
 
 
-def line(name: str, found: Sequence[RunDirectory], groups: Sequence[int] | None) -> str:
-    """One line of the table."""
-    summaries = [each.summary() for each in found]
-    accuracies = [100 * summary["accuracy"]["mean"] for summary in summaries]
-    spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
-    cells = [name, f"{statistics.mean(accuracies):.1f} ± {spread:.1f}"]
-    cells.append(" / ".join(f"{accuracy:.1f}" for accuracy in accuracies))
-    for key in ("edge_precision", "edge_recall", "l1") if groups is not None else ():
-        values = [(summary["graph"] or {}).get(key) for summary in summaries]
-        cells.append("-" if None in values else " / ".join(f"{value:.2f}" for value in values))
-    if groups is not None:
-        graphs = [graph_at_the_end(each) for each in found]
-        distances = [row_distance(graph, groups) for graph in graphs]
-        cells.append(" / ".join(f"{d:.2f}" for d in distances) if all(graphs) else "-")
-    return f"| {' | '.join(cells)} |"
+def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
+    """The cells' rows, as they come."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when a worker imports torch
+    context = multiprocessing.get_context("spawn")
+    on_gpu = [cell for cell in todo if cell.gpu and chosen.device != "cpu"]
+    on_cpu = [cell for cell in todo if chosen.device == "cpu" or not cell.gpu]
+    gpu_jobs = min(chosen.gpu_jobs, len(on_gpu))
+    pools = []
+    futures: dict[Future[Row], Cell] = {}
+    try:
+        for some, jobs in ((on_gpu, gpu_jobs), (on_cpu, max(1, chosen.jobs - gpu_jobs))):
+            if some:
+                pools.append(ProcessPoolExecutor(jobs, mp_context=context))
+            for cell in some:
+                future = pools[-1].submit(measured, cell, chosen.out, chosen.data_dir, chosen.device)
+                futures[future] = cell
+        for future in as_completed(futures):
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            else:
+                print(f"{futures[future].key}: {type(error).__name__}: {error}", flush=True)
+    finally:
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
+
+
+def shown(values: Iterable[float | None]) -> str:
+    """By seed; accuracies and graphs alike."""
+    return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
+
+
+def tables(rows: Sequence[Row]) -> Iterator[str]:
+    """A table for each mark and setting: its methods and worlds, over the seeds."""
+    for mark, setting in dict.fromkeys((row["mark"], row["setting"]) for row in rows):
+        group = [row for row in rows if (row["mark"], row["setting"]) == (mark, setting)]
+        lines = []
+        for name, world in sorted(dict.fromkeys((row["method"], row["world"]) for row in group)):
+            those = [row for row in group if (row["method"], row["world"]) == (name, world)]
+            those.sort(key=lambda row: row["seed"])
+            percents = [100 * row["accuracy"] for row in those]
+            line = [name, world, f"{fmean(percents):.1f}", " / ".join(f"{p:.1f}" for p in percents)]
+            line.append(shown([row["struck"] for row in those]))
+            lines.append([*line, *[shown([row.get(column) for row in those]) for column in COLUMNS]])
+        head = ["method", "world", "accuracy, %", "by seed", "struck"]
+        head += [column.replace("_", " ") for column in COLUMNS]
+        yield f"{mark}, {setting}\n\n{table(head, lines)}"
 
 
 def main() -> None:
-    """Print the table, a line as soon as it is known."""
+    """Measure what has not been, and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--setting", choices=list(SCENARIOS), default="sbm")
-    parser.add_argument("--cifar", action="store_true", help="CIFAR-10 and its two-layer network")
-    parser.add_argument("--methods", nargs="+", choices=list(methods()), default=list(methods()))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="for all methods")
+    parser.add_argument("--marks", nargs="+", choices=MARKS, default=MARKS)
+    parser.add_argument("--only", nargs="+", default=[], help="cells whose names have one of these in them")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="for all cells")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the CIFAR-10 cells")
+    parser.add_argument("--gpu-jobs", type=int, default=3)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/scool"))
+    parser.add_argument("--show", action="store_true", help="print what is there, and measure nothing")
     chosen = parser.parse_args()
-    groups = [client // 4 for client in range(20)] if chosen.setting == "sbm" else None
-    heads = ["method", "accuracy, %", "by seed"]
-    heads += ["edge precision", "edge recall", "l1", "l1 of rows"] if groups is not None else []
-    print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
-    common = [*(CIFAR if chosen.cifar else []), *chosen.overrides]
-    for name in chosen.methods:
-        found = [
-            run(SCENARIOS[chosen.setting], [*methods()[name], *common], seed, chosen.out, chosen.data_dir)
-            for seed in chosen.seeds
-        ]
-        print(line(name, found, groups), flush=True)
+    file: Path = chosen.out / "cells.jsonl"
+    known = {key(row) for row in rows_in(file)}
+    todo = [cell for cell in cells(chosen.seeds, chosen.overrides) if cell.mark in chosen.marks]
+    todo = [cell for cell in todo if cell.key not in known]
+    if chosen.only:
+        todo = [cell for cell in todo if any(part in cell.key for part in chosen.only)]
+    if todo and not chosen.show:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as stream:
+            for row in measure(todo, chosen):
+                print(json.dumps(row), file=stream, flush=True)
+                print(f"{key(row)}: {100 * row['accuracy']:.1f} % in {row['cpu_s']} s", flush=True)
+    for text in tables(rows_in(file)):
+        print(f"\n{text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -86,15 +86,26 @@ class Collaborators(LetterRounds):
         shares = self.posterior()
         return {name: shares[name] for name in models if shares.get(name, 0.0) >= NEGLIGIBLE}
 
+    @property
+    def steps(self) -> int:
+        """Training steps of a model."""
+        return self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
+
+    async def trained_alone(self) -> bool:
+        """Train the own model and no other, as at first; whether this is such an iteration."""
+        if self.iterations >= self.settings.alone_first:
+            return False
+        self.params = self.params + await self.weighted_update(self.name, self.params, 1.0)
+        return True
+
     async def weighted_update(self, name: str, model: Vector, share: float) -> Vector:
         """What a candidate's model should change by, for this client's data and by its weight (line 20).
 
         As w_ij times what local training changes, which for one step of SGD is -eta w_ij times the gradient.
         """
-        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
         if name == self.name:
             model = self.params  # with whatever has arrived since it was evaluated
-        return share * await self.train(steps, start=model, fresh_optimizer=True)
+        return share * await self.train(self.steps, start=model, fresh_optimizer=True)
 
     def hold(self, models: Mapping[str, Vector]) -> None:
         """Keep the last models of the M peers of the largest weights, for predictions."""

@@ -9,15 +9,22 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """Asynchronous form: the sender has chosen the receiver, and asks for its model."""
+    """Asynchronous form: the sender has chosen the receiver, and asks for its model.
+
+    It had done so many `iterations` at `time` (seconds).
+    """
+
+    iterations: int
+    time: float
 
 
 @dataclass(frozen=True)
 class RequestedModel:
-    """The sender's parameters at `time` (seconds)."""
+    """The sender's parameters at `time` (seconds), after so many of its `iterations`."""
 
     params: Vector
     time: float
+    iterations: int
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocols.federico.messages import RoundUpdate
+from protocols.federico.messages import RoundUpdate, WeightedUpdate
 from protocols.federico.rounds import UpdateRounds
 from protocols.federico.settings import FedericoSettings
 from protocols.federico.visits import Visits
@@ -21,6 +21,8 @@ class FedeRiCo(UpdateRounds, Visits):
 
     async def take_round(self) -> None:
         """One iteration of algorithm 1."""
+        if await self.trained_alone():
+            return
         self.announce()
         received = await self.gather(self.settings.patience)
         partners = {peer: model.params for peer, model in received.items() if model.partner}
@@ -46,15 +48,23 @@ class FedeRiCo(UpdateRounds, Visits):
 
     async def iterate(self) -> None:
         """Evaluate and train the models that have come, and return each update to its model's owner."""
+        if await self.trained_alone():
+            self.earn()
+            return
         self.fill_places()
         models = await self.evaluated_models()
         self.hold(models)
         for name, share in self.worth_training(models).items():
+            if name == self.name:
+                share = self.own_share(share)
+            elif not self.allowance.afford(self.steps):
+                continue
             update = await self.weighted_update(name, models[name], share)
             if name == self.name:
                 self.params = self.params + update
             elif self.is_peer(name):
-                self.spawn(self.return_update(name, update))
+                self.spawn(self.return_update(name, WeightedUpdate(update, self.model_time(name))))
+        self.earn()
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)

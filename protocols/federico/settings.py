@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from protocols.framework import learner
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, default
+from protocols.framework.settings import (
+    Count,
+    CountOrZero,
+    PositiveDuration,
+    PositiveWeight,
+    Weight,
+    default,
+)
 
 
 class FedericoSettings(learner.ProtocolSettings):
@@ -20,6 +27,9 @@ class FedericoSettings(learner.ProtocolSettings):
     own_model: Literal["always", "candidate"] = "always"
     """Whether the own model is evaluated and trained in every iteration, beside those of M peers, or is one
     of M candidates like any other."""
+    alone_first: CountOrZero = 1
+    """Iterations in which a client trains its own model only, as a whole. Models that have yet to learn fit
+    the data of any client by chance, and become that of whoever trains them; algorithm 1 has 0."""
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Share of these that are drawn at random, instead of those of the largest weights."""
     tracking: Literal["average", "sum"] = "average"
@@ -42,5 +52,8 @@ class FedericoSettings(learner.ProtocolSettings):
     predict: Literal["mixture", "own"] = "mixture"
     """What a client is judged by: the predictions of its candidates' models, averaged by their weights, or
     its own model, as always where there are no classes."""
+    gradients_when_behind: Weight = 1.0
+    """Asynchronous: gradients for others' models that a client which is s < 1 times as fast as its peers
+    (median) computes in an iteration at most: so many, times s/(1 - s), times what all M would take."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""

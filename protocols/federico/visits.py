@@ -11,6 +11,8 @@ from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUp
 from protocols.federico.settings import FedericoSettings
 from protocols.framework import learner
 from protocols.framework.vectors import Vector
+from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
+from protocols.shared.pace import Pace, relative_pace
 
 ATTEMPTS = 2
 """How often a model is asked for before it is given up, after three estimated round trips."""
@@ -33,16 +35,21 @@ class Visits(Collaborators):
         settings: FedericoSettings,
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
-        self.places: dict[str, Vector | None] = {}  # who is chosen, with its model if it has come
+        # Who is chosen, with its model if it has come.
+        self.places: dict[str, RequestedModel | None] = {}
         self.over: list[str] = []  # places that are free from the next iteration on
         self.news = asyncio.Event()
         self.heard_s: dict[str, float] = {}
-        self.began_s = 0.0
+        self.began_s, self.iterations_before = 0.0, 0
+        self.paces: dict[str, Pace] = {}
+        self.allowance = GradientAllowance(settings.gradients_when_behind)
 
     async def run(self) -> None:
         self.places.clear()  # of a former life, whose questions ended with it
         self.over.clear()
-        self.began_s = self.now
+        self.paces.clear()
+        self.began_s, self.iterations_before = self.now, self.iterations
+        self.allowance.earn(None, self.called_for)
         await super().run()
 
     def fill_places(self) -> None:
@@ -53,8 +60,11 @@ class Visits(Collaborators):
         others = [name for name in self.candidates if name not in self.places]
         if not self.own_competes:
             others.remove(self.name)
-        chosen = self.choose(others, self.settings.neighbours - len(self.places))
-        for name in chosen if self.own_competes else [self.name, *chosen]:
+        free = min(self.settings.neighbours - len(self.places), len(others))
+        chosen = self.choose(others, sum([self.allowance.afford(self.loss_cost) for _ in range(free)]))
+        if not (self.own_competes and (chosen or self.places)):
+            chosen = [self.name, *chosen]
+        for name in chosen:
             self.places[name] = None
             if name != self.name:
                 self.spawn(self.ask_for_model(name))
@@ -63,9 +73,11 @@ class Visits(Collaborators):
         """Have the model of a peer come, or free its place."""
         try:
             patience = self.settings.patience
-            answer: RequestedModel = await self.ask(peer, ModelRequest(), timeout=patience, attempts=ATTEMPTS)
+            request = ModelRequest(self.iterations, self.now)
+            answer: RequestedModel = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
             self.observe("staleness", self.now - answer.time)
-            self.places[peer] = answer.params
+            self.pace(peer).met(answer.time, answer.iterations)
+            self.places[peer] = answer
         except (PeerUnavailable, RemoteError):
             self.over.append(peer)
             if self.now - max(self.heard_s.get(peer, -math.inf), self.began_s) > patience:
@@ -82,14 +94,14 @@ class Visits(Collaborators):
         losses: dict[str, float] = {}
         while True:
             if self.name in self.places and self.name not in models:
-                self.places[self.name] = self.params
+                self.places[self.name] = RequestedModel(self.params, self.now, self.iterations)
             here = [name for name, model in self.places.items() if model is not None and name not in models]
             if here:
                 name = min(here, key=lambda name: (name != self.name, name))
-                model = self.places[name]
-                assert model is not None
-                losses[name] = await self.loss_of(model)
-                models[name] = model
+                place = self.places[name]
+                assert place is not None
+                losses[name] = await self.loss_of(place.params)
+                models[name] = place.params
             elif models or len(self.over) == len(self.places):
                 break
             else:
@@ -99,9 +111,14 @@ class Visits(Collaborators):
         self.table.note({name: loss for name, loss in losses.items() if name in self.table.records})
         return models
 
-    async def return_update(self, peer: str, update: Vector) -> None:
+    def model_time(self, name: str) -> float:
+        """When the model in a place was its owner's (seconds)."""
+        place = self.places[name]
+        assert place is not None
+        return place.time
+
+    async def return_update(self, peer: str, message: WeightedUpdate) -> None:
         """Send the owner of a model what it is to add; it does so once."""
-        message = WeightedUpdate(update, self.now)
         try:
             await self.ask(peer, message, timeout=self.settings.patience, attempts=ATTEMPTS_TO_RETURN)
         except (PeerUnavailable, RemoteError):
@@ -109,11 +126,48 @@ class Visits(Collaborators):
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
-            case ModelRequest():
-                return RequestedModel(self.params, self.now)
-            case WeightedUpdate(update):
+            case ModelRequest(iterations, time):
+                self.pace(sender).met(time, iterations)
+                return RequestedModel(self.params, self.now, self.iterations)
+            case WeightedUpdate(update, time):
+                self.observe("staleness", self.now - time)
                 self.params = self.params + update
         return None
+
+    # --- the time that it has for others --------------------------------------------------------------------
+
+    def pace(self, peer: str) -> Pace:
+        """How fast a peer is."""
+        return self.paces.setdefault(peer, Pace())
+
+    @property
+    def loss_cost(self) -> float:
+        """What it costs to evaluate a model, in gradients."""
+        return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
+
+    @property
+    def called_for(self) -> float:
+        """What all M models of others cost in an iteration, in gradients."""
+        return self.settings.neighbours * (self.loss_cost + self.steps)
+
+    def earn(self) -> None:
+        """An iteration is over, which allows for some work on others' models."""
+        self.allowance.earn(self.own_pace, self.called_for)
+
+    @property
+    def own_pace(self) -> float | None:
+        """How fast this client is beside its peers (median), with the iteration that ends now."""
+        done = self.iterations + 1 - self.iterations_before
+        paces = [self.pace(peer) for peer in self.peers]
+        return relative_pace(done, self.now - self.began_s, paces)
+
+    def own_share(self, weight: float) -> float:
+        """What a client trains its own model by, of which it has that weight.
+
+        One that is slow trains it by itself: the others do so for those of their own pace.
+        """
+        pace = self.own_pace
+        return weight if pace is None else max(weight, 1.0 - pace)
 
     def heard(self, message: object, sender: str) -> bool:
         self.heard_s[sender] = self.now

@@ -41,13 +41,15 @@ def concentration(own: Floats, alpha: Floats) -> Floats:
 def membership(
     gamma: Floats, others: Floats, outgoing: Floats, incoming: Floats, probabilities: Floats
 ) -> Floats:
-    """Omega_i [M] (eqs. 20, 21, 48). outgoing [n]: w_ij; incoming [n]: w_ji."""
+    """Omega_i [M] (eqs. 20, 21, 48). outgoing [n]: w_ij; incoming [n]: w_ji, nan where it is not known."""
     present, absent = np.log(probabilities), np.log1p(-probabilities)
+    known = ~np.isnan(incoming)
+    incoming, senders = incoming[known], others[known]
     log_masses = (
         present @ (outgoing @ others)
-        + present.T @ (incoming @ others)
+        + present.T @ (incoming @ senders)
         + absent @ ((1 - outgoing) @ others)
-        + absent.T @ ((1 - incoming) @ others)
+        + absent.T @ ((1 - incoming) @ senders)
     )
     return np.asarray(softmax(log_masses + expected_log(gamma)))
 

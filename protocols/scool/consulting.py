@@ -1,32 +1,38 @@
-"""Whom a client of SCooL asks, and what it answers to others, whatever messages are lost."""
+"""Whom a client of SCooL asks, what it answers to others, and whom it goes on talking to."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework import learner
 from protocols.framework.vectors import Vector
-from protocols.scool.acquaintances import Acquaintance, relative_pace
+from protocols.scool.acquaintances import Acquaintance
 from protocols.scool.attention import first_encoder, sketch
 from protocols.scool.messages import Beliefs, Consultation, Opinion
 from protocols.scool.priors import AttentionPrior, BlockPrior, MixedPrior, Prior
 from protocols.scool.settings import SCooLSettings
-from protocols.shared.allowance import GradientAllowance
+from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
+from protocols.shared.pace import relative_pace
 
-LOSS_SHARE = 1 / 3
-"""Of a gradient, that a loss costs on as many samples."""
 ATTEMPTS = 4
 """Asynchronous: how often a question is sent before it is given up; the next iteration has a newer one."""
+ASKED_SHARE, ASKED_LEAST = 0.05, 20
+"""By default so many peers are asked in an iteration as take this share of the time of its training, but at
+least so many (fewer if there are fewer)."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What a client answers with: its progress after so many `iterations`, and a sketch of its update."""
+    """What a client answers with: its progress after so many `iterations`, and a sketch of its update.
+
+    In rounds also what it believed, by peer, when that was made, and for how long (s) it had been `delayed`.
+    """
 
     progress: Vector | None
     iterations: int
@@ -34,6 +40,8 @@ class Publication:
     time: float
     degree: int
     sketch: Vector | None
+    told: Mapping[str, Beliefs] = field(default_factory=dict)
+    delayed: float = 0.0
 
 
 class Consulting(learner.Learner):
@@ -41,6 +49,8 @@ class Consulting(learner.Learner):
 
     settings: SCooLSettings
     round = 0
+    delayed = 0.0
+    """In rounds: for how long (s) the last one waited for those that were late."""
 
     def __init__(
         self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: SCooLSettings
@@ -105,7 +115,13 @@ class Consulting(learner.Learner):
         if isinstance(self.prior, AttentionPrior):
             change = (self.params if model is None else model) - self.compute.initial()
             drawn = self.apply(sketch, change, self.signs, width=self.settings.sketch)
-        latest = Publication(self.own_share(), iterations, number, self.now, len(self.peers), drawn)
+        told: dict[str, Beliefs] = {}
+        if self.settings.mode == "synchronous" and self.prior is not None:
+            told = self.prior.told_all(self.peers)  # what is learned from now on is of the next round
+        degree = len(self.peers)
+        latest = Publication(
+            self.own_share(), iterations, number, self.now, degree, drawn, told, self.delayed
+        )
         self.published = (*self.published[-1:], latest)
         self.news.set()
         self.news = asyncio.Event()
@@ -114,9 +130,7 @@ class Consulting(learner.Learner):
         match message:
             case Consultation():
                 self.listen(sender, message.beliefs)
-                self.acquaintance(sender).met(message.time, message.iterations)
-                if message.round > self.round + 1:
-                    self.round = message.round  # the others went on without this client
+                self.acquaintance(sender).pace.met(message.time, message.iterations)
                 return self.spawn(self.answer(message, sender))  # a loss holds up no other message
         return None
 
@@ -133,16 +147,14 @@ class Consulting(learner.Learner):
             self.prior.hear(peer, beliefs)
 
     async def answer(self, message: Consultation, sender: str) -> Opinion:
-        """Judge a model, and say how far this client has come; in rounds once it has come that far."""
-        if self.settings.mode == "synchronous":
-            while not self.finished and self.published[-1].round < message.round:
-                await self.news.wait()
-            fitting = [each for each in self.published if each.round == message.round]
-        else:
-            fitting = []
-        latest = (fitting or self.published)[-1]
-        if self.finished and not fitting:  # it takes part in any round, with what it has
-            latest = replace(latest, progress=self.own_share(), round=max(latest.round, message.round))
+        """Judge a model, and say how far this client has come."""
+        latest = self.published[-1]
+        if self.finished:  # with what has come since
+            latest = replace(latest, progress=self.own_share())
+        return await self.opinion(message, sender, latest)
+
+    async def opinion(self, message: Consultation, sender: str, latest: Publication) -> Opinion:
+        """Judge a model, and tell what was published."""
         loss = gradient = None
         if message.params is not None and (self.has_time or self.finished):
             self.allowance.spend(self.opinion_cost)
@@ -157,45 +169,67 @@ class Consulting(learner.Learner):
             latest.round,
             latest.degree,
             latest.time,
-            self.beliefs(sender, latest.sketch),
+            self.beliefs(sender, latest),
+            answers=message.round,
+            delayed=latest.delayed,
         )
 
-    def beliefs(self, peer: str, drawn: Vector | None) -> Beliefs:
+    def beliefs(self, peer: str, latest: Publication) -> Beliefs:
         """What `peer` needs to know of this client's part of the posterior."""
         if self.prior is None:
-            return Beliefs(0.0)
-        return replace(self.prior.told(peer), sketch=drawn)
+            return Beliefs(None)
+        told = latest.told.get(peer) or self.prior.told(peer)
+        return replace(told, sketch=latest.sketch)
 
     # --- what this client asks ------------------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Training steps of an iteration."""
+        return self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
 
     def targets(self) -> list[str]:
         """The peers that this client talks to: all, or those that it has kept and who are new."""
         return [peer for peer in self.peers if peer not in self.left]
 
+    @property
+    def asked_at_once(self) -> int:
+        """How many peers are asked in an iteration at most."""
+        if self.settings.consulted is not None:
+            return self.settings.consulted
+        # Each of as many asks this client in turn.
+        return max(ASKED_LEAST, int(ASKED_SHARE * self.steps / self.opinion_cost))
+
     def asked_now(self) -> list[str]:
-        """Those to ask in this iteration."""
+        """Those to ask in this iteration; of too many, those that were asked least often."""
         ready = []
         for peer in self.targets():
             known = self.acquaintance(peer)
             known.rests = max(0, known.rests - 1)
             if not (known.asking or known.rests):
                 ready.append(peer)
-        limit = self.settings.consulted
-        if limit is None or len(ready) <= limit:
-            return ready
-        return sorted([ready[k] for k in self.rng.permutation(len(ready))[:limit].tolist()])
+        limit = self.asked_at_once
+        if self.prior is not None and len(ready) > limit:
+            mixed = [ready[k] for k in self.rng.permutation(len(ready)).tolist()]
+            ready = sorted(sorted(mixed, key=lambda peer: self.known[peer].asked)[:limit])
+        return ready
 
-    async def consult(self, peer: str, model: Vector | None, attempts: int | None) -> None:
+    def question(self, peer: str, model: Vector | None) -> Consultation:
+        """What to ask a peer, after the iteration that ends now."""
+        known = self.acquaintance(peer)
+        known.asked += 1
+        if known.since is None:
+            known.since = self.iterations
+        beliefs = self.beliefs(peer, self.published[-1])
+        return Consultation(model, beliefs, self.round, self.iterations + 1, self.now)
+
+    async def consult(self, peer: str, question: Consultation) -> None:
         """Ask one peer."""
         known = self.acquaintance(peer)
         known.asking = True
-        beliefs = self.beliefs(peer, self.published[-1].sketch)
-        question = Consultation(model, beliefs, self.round, self.iterations + 1, self.now)
         try:
-            opinion = await self.ask(peer, question, timeout=self.settings.patience, attempts=attempts)
-            known.met(opinion.time, opinion.iterations)
-            known.answered(opinion)
-            self.listen(peer, opinion.beliefs)
+            opinion = await self.ask(peer, question, timeout=self.settings.patience, attempts=ATTEMPTS)
+            self.note(peer, opinion)
         except PeerUnavailable:
             if self.now - max(known.heard_s, self.began_s) >= self.settings.patience:
                 self.suspect(peer)
@@ -204,11 +238,26 @@ class Consulting(learner.Learner):
         finally:
             known.asking = False
 
+    def note(self, peer: str, opinion: Opinion) -> None:
+        """Remember an answer."""
+        known = self.acquaintance(peer)
+        known.pace.met(opinion.time, opinion.iterations)
+        known.answered(opinion)
+        self.listen(peer, opinion.beliefs)
+
     def choose(self, evidence: Mapping[str, float]) -> None:
-        """Keep those peers for which most speaks; take some back if there are too few."""
-        share = self.settings.keep
-        if share is None or self.prior is None or self.iterations < self.settings.keep_after:
+        """Keep those peers for which most speaks; take some back if there are too few.
+
+        Nothing speaks for one that was asked for as long, and has yet to judge this client.
+        """
+        share, after = self.settings.keep, self.settings.keep_after
+        asked = self.iterations + (self.settings.mode == "synchronous")  # so many times, if always all
+        if share is None or self.prior is None or asked < after:
             return
+        for peer in self.targets():
+            since = self.acquaintance(peer).since
+            if peer not in evidence and since is not None and self.iterations - since >= max(after, 1):
+                self.left[peer] = -math.inf
         wanted = max(1, round(share * len(self.peers)))
         ranked = sorted(evidence, key=lambda peer: (-evidence[peer], peer))
         for peer in ranked[wanted:]:
@@ -233,10 +282,7 @@ class Consulting(learner.Learner):
 
     def earn(self) -> None:
         """An iteration is over, which allows for some work for others."""
-        duration_s = self.now - self.began_s
-        pace = None
-        if duration_s:
-            done = self.iterations + 1 - self.iterations_before
-            rates = [self.acquaintance(peer).rate for peer in self.peers]
-            pace = relative_pace(done / duration_s, rates)
+        done = self.iterations + 1 - self.iterations_before
+        paces = [self.acquaintance(peer).pace for peer in self.peers]
+        pace = relative_pace(done, self.now - self.began_s, paces)
         self.allowance.earn(pace, self.opinion_cost * len(self.targets()))

@@ -13,11 +13,12 @@ from protocols.framework.vectors import Scalar, Vector
 class Beliefs:
     """What the sender's part of the posterior says, as far as the receiver's part depends on it.
 
-    weight: its w_ij for the receiver. membership [M]: its Omega_i, or the expected log of its pi_i. assigned
-    [M]: with mixed memberships, its phi_{i<-j} for the receiver j. sketch: with attention, of its update.
+    weight: its w_ij for the receiver; None before it has one. membership [M]: its Omega_i, or the expected
+    log of its pi_i. assigned [M]: with mixed memberships, its phi_{i<-j} for the receiver j. sketch: with
+    attention, of its update.
     """
 
-    weight: float
+    weight: float | None
     membership: np.ndarray | None = None
     assigned: np.ndarray | None = None
     sketch: Vector | None = None
@@ -27,7 +28,7 @@ class Beliefs:
 class Consultation:
     """Asks what the receiver makes of the sender's model `params` on its data; None if that does not count.
 
-    In `round` (synchronous), after so many `iterations`, at `time` (s).
+    In `round` (synchronous), after so many `iterations`, at `time` (s). `repeated`: sent again, being lost.
     """
 
     params: Vector | None
@@ -35,6 +36,7 @@ class Consultation:
     round: int
     iterations: int
     time: float
+    repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Opinion:
 
     No loss from one that has no time for it, or was not asked for any. `progress`: the sum of the sender's
     own updates so far, after so many `iterations`; with fixed weights its model, at `degree` peers; None with
-    exact gradients.
+    exact gradients. Synchronous: it is of the sender's `round`, and answers the question of the round
+    `answers`; `repeated`, `attempt` and `delayed` are those of a `RoundModel`.
     """
 
     loss: Scalar | None
@@ -54,6 +57,28 @@ class Opinion:
     degree: int
     time: float
     beliefs: Beliefs
+    answers: int = 0
+    repeated: bool = False
+    attempt: int = 0
+    delayed: float = 0.0
+
+
+@dataclass(frozen=True)
+class OpinionWanted:
+    """Synchronous: the sender waits for the answer to its question of `round`.
+
+    `attempt`: as of a `RoundModelWanted`.
+    """
+
+    round: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class ConsultationWanted:
+    """The answer to that of one that has missed the question."""
+
+    round: int
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from protocols.framework import learner
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.member import Requirement, common_start
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.scool.consulting import ATTEMPTS, Consulting
 from protocols.scool.messages import Opinion, Shared
 from protocols.scool.priors import AttentionPrior
+from protocols.scool.rounds import ConsultingRounds
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.push_sum import Mass
 
@@ -23,7 +23,7 @@ _STIFFNESS = 1e-3
 """Of the pull that stands for a gradient that stays the same."""
 
 
-class SCooL(Consulting):
+class SCooL(ConsultingRounds):
     """SCooL with any of its priors, synchronous and asynchronous."""
 
     Settings = SCooLSettings
@@ -59,21 +59,16 @@ class SCooL(Consulting):
         """Whether peers compute gradients of this client's model."""
         return self.settings.cross_gradients == "exact" and not self.fixed
 
-    @property
-    def steps(self) -> int:
-        """Training steps of an iteration."""
-        return self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
-
     async def take_round(self) -> None:
         """One iteration of algorithm 1."""
         if self.fixed or self.exact:
             self.publish(self.iterations, self.round)
-            await self.ask_all(self.params)
+            await self.ask_all(self.judged(self.params))
             await self.infer(self.params)
             await self.descend()
         else:
             update = await self.train_on()
-            await self.ask_all(self.params + update)
+            await self.ask_all(self.judged(self.params + update))
             await self.infer(self.params + update)
             self.params = self.combined(update)
         self.share()
@@ -92,7 +87,7 @@ class SCooL(Consulting):
             self.params = self.combined(update)
         self.earn()
         for peer in self.asked_now():
-            self.spawn(self.consult(peer, None if self.fixed else self.params, ATTEMPTS))
+            self.spawn(self.consult(peer, self.question(peer, self.judged(self.params))))
         self.share()
 
     async def train_on(self) -> Vector:
@@ -107,11 +102,9 @@ class SCooL(Consulting):
             return self.params
         return None if self.exact else self.progress_made
 
-    async def ask_all(self, model: Vector) -> None:
-        """Ask everybody whom this client talks to, and wait for all answers."""
-        asked = None if self.fixed else model
-        for task in [self.spawn(self.consult(peer, asked, None)) for peer in self.targets()]:
-            await task
+    def judged(self, model: Vector) -> Vector | None:
+        """What peers are asked to judge of a model."""
+        return None if self.fixed else model
 
     # --- E-step ---------------------------------------------------------------------------------------------
 

@@ -44,7 +44,11 @@ class Prior(ABC):
 
     def told(self, peer: str) -> Beliefs:
         """What `peer` needs to know of this client's part."""
-        return Beliefs(self.weights.get(peer, 0.0))
+        return self.told_all([peer])[peer]
+
+    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+        """What each of these needs to know."""
+        return {peer: Beliefs(self.weights.get(peer)) for peer in peers}
 
     @abstractmethod
     def hear(self, peer: str, beliefs: Beliefs) -> None:
@@ -76,13 +80,14 @@ class BlockPrior(Prior):
         self.known: dict[str, Floats] = {}
         self.incoming: dict[str, float] = {}
 
-    def told(self, peer: str) -> Beliefs:
-        return Beliefs(self.weights.get(peer, 0.0), self.membership)
+    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
+        return {peer: Beliefs(self.weights.get(peer), self.membership) for peer in peers}
 
     def hear(self, peer: str, beliefs: Beliefs) -> None:
         assert beliefs.membership is not None
         self.known[peer] = beliefs.membership
-        self.incoming[peer] = beliefs.weight
+        if beliefs.weight is not None:
+            self.incoming[peer] = beliefs.weight
 
     def forget(self, peer: str) -> None:
         super().forget(peer)
@@ -102,7 +107,7 @@ class BlockPrior(Prior):
             self.gamma = block_model.concentration(self.membership, self.alpha)
             pairs = list(self.weights)
             outgoing = np.array([self.weights[peer] for peer in pairs])
-            incoming = np.array([self.incoming[peer] for peer in pairs])
+            incoming = np.array([self.incoming.get(peer, np.nan) for peer in pairs])
             self.membership = block_model.membership(
                 self.gamma, self.rows(pairs), outgoing, incoming, self.probabilities
             )
@@ -140,9 +145,9 @@ class MixedPrior(BlockPrior):
         self.receiving: dict[str, Floats] = {}
         self.assigned: dict[str, Floats] = {}
 
-    def told(self, peer: str) -> Beliefs:
+    def told_all(self, peers: Sequence[str]) -> dict[str, Beliefs]:
         logs = dirichlet.expected_log(self.gamma)
-        return Beliefs(self.weights.get(peer, 0.0), logs, self.receiving.get(peer))
+        return {peer: Beliefs(self.weights.get(peer), logs, self.receiving.get(peer)) for peer in peers}
 
     def hear(self, peer: str, beliefs: Beliefs) -> None:
         super().hear(peer, beliefs)

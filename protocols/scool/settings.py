@@ -64,9 +64,10 @@ class SCooLSettings(learner.ProtocolSettings):
     """Share of the peers that a client goes on to talk to, those with the largest weights; by default a
     tenth."""
     keep_after: CountOrZero = 10
-    """Iterations of a client before it chooses them."""
+    """Iterations in which a client asks all (or `consulted`) before it chooses them."""
     consulted: Count | None = None
-    """Asynchronous: so many random ones of the peers are asked in an iteration, by default all."""
+    """So many of the peers are asked in an iteration, those that were asked least often; by default as many
+    as take a twentieth of the time of its training to answer, but at least twenty. With fixed weights all."""
     gradients_when_behind: Weight = 1.0
     """Asynchronous: what a client that is s < 1 times as fast as its peers (median) computes for them in an
     iteration at most: so many, times s/(1 - s), times what they would ask of one as fast as they are."""

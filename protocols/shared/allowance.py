@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+LOSS_SHARE = 1 / 3
+"""Of a gradient, that a loss costs on as many samples."""
 BURST = 2.0
 """What a client can save up at least."""
 
@@ -38,6 +40,13 @@ class GradientAllowance:
     def suffices(self) -> bool:
         """Whether there is time for one more gradient."""
         return self.left >= 1.0
+
+    def afford(self, gradients: float) -> bool:
+        """Whether there is time for so many, which are taken out then; the last ones may be on credit."""
+        if not self.suffices:
+            return False
+        self.spend(gradients)
+        return True
 
     def spend(self, gradients: float = 1.0) -> None:
         """Take gradients out, or put some back."""

@@ -83,6 +83,7 @@ def test_in_rounds_every_iteration_is_the_papers(tracking: str, losses: str, tem
     starts = np.random.default_rng(4).standard_normal((4, 3))
     options = (f"protocol.tracking={tracking}", f"protocol.losses={losses}", "protocol.neighbours=4")
     options += (f"protocol.temperature={temperature}", "protocol.local_steps=1", "data.clusters=2")
+    options += ("protocol.alone_first=0",)
     ends = ("run.iterations=7", "run.duration=10 min", "run.evaluate_every=10 min")
     with ran(
         QUADRATIC, *IN_ROUNDS, *options, *ends, prepare=lambda world: start_from(world, starts)
@@ -166,7 +167,8 @@ def test_owners_add_what_others_return_and_each_update_once() -> None:
 
         one.on_message, one.return_update = handled, given  # type: ignore[method-assign]
 
-    with ran(*WORLD, *LOSSY, "run.budget.steps=600", prepare=lambda world: each(world, noting)) as world:
+    longer = ("run.budget.steps=2000", "run.duration=24 s")
+    with ran(*WORLD, *LOSSY, *longer, prepare=lambda world: each(world, noting)) as world:
         assert world.network.counts.lost > 50
         assert 0.9 * len(returned) <= len(added) <= len(returned)  # some are on their way
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import expit
 
-from protocols.scool import SCooL
-from protocols.scool.acquaintances import Acquaintance, relative_pace
-from protocols.scool.messages import Beliefs, Opinion
+from actors.message import Envelope
+from protocols.framework.learner import Learner
+from protocols.scool import SCooL, consulting
+from protocols.scool.acquaintances import Acquaintance
+from protocols.scool.consulting import Publication
+from protocols.scool.messages import Beliefs, Consultation, Opinion
+from protocols.scool.priors import BlockPrior
+from protocols.shared.pace import Pace, relative_pace
 from sim.run.simulation import Simulation
 from tests.protocols.test_survival import LOSSY
 from tests.protocols.worlds import (
@@ -114,13 +122,13 @@ def test_rounds_are_algorithm_1(aggregation: str, gradients: str, loss: float) -
 
 def test_only_those_kept_are_talked_to() -> None:
     text = DIGITS.replace('duration = "8 s"', "iterations = 6").replace('"4 s"', '"6 iterations"')
-    with ran(text, *ROUNDS, "protocol.local_steps=2", "protocol.keep=0.4", "protocol.keep_after=3") as world:
+    with ran(text, *ROUNDS, "protocol.local_steps=2", *KEEPING) as world:
         asked = Counter((sender, peer) for _, sender, peer, _ in messages(world, "Consultation"))
         for client in world.clients:
             of = scool(world, client.index)
             assert len(of.weights() or {}) == 2 and len(of.left) == 3
-            for peer in of.peers:  # rounds 0 to 3, and, of those that are kept, 4 and 5
-                assert asked[client.name, peer] == (6 if peer in of.row else 4)
+            for peer in of.peers:  # in three rounds, and those that are kept in all
+                assert asked[client.name, peer] == (6 if peer in of.row else 3)
 
 
 def opinion(progress: float, iterations: int, time: float) -> Opinion:
@@ -152,8 +160,96 @@ def test_who_has_nothing_new_is_asked_more_and_more_rarely() -> None:
 
 
 def test_pace_is_that_beside_the_median_of_the_others() -> None:
-    assert relative_pace(1.0, [0.0, 0.0]) is None
-    assert relative_pace(1.0, [0.0, 2.0, 4.0, 100.0]) == 0.25
+    def doing(rate: float) -> Pace:
+        pace = Pace()
+        pace.met(1.0, 5)
+        pace.met(3.0, 5 + round(2 * rate))
+        return pace
+
+    assert relative_pace(3, 3.0, [doing(0.5)]) is None, "one more iteration tells nothing"
+    assert relative_pace(3, 0.0, [doing(2.0)]) is None
+    assert relative_pace(3, 3.0, [doing(0.0), doing(2.0), doing(4.0), doing(100.0)]) == 0.25
+
+
+def test_questions_say_how_many_iterations_have_ended() -> None:
+    """As answers do, or whoever hears both would take the sender for faster than it is."""
+    said: dict[tuple[str, float], tuple[int, int]] = {}  # by sender and time, the first of each
+
+    def noting(simulation: Simulation) -> None:
+        send = simulation.network.send
+
+        def noted(envelope: Envelope) -> None:
+            if isinstance(envelope.message, Consultation):
+                of = next(each.learner for each in simulation.clients if each.name == envelope.sender)
+                assert of is not None
+                found = (envelope.message.iterations, of.iterations)
+                said.setdefault((envelope.sender, envelope.message.time), found)
+            send(envelope)
+
+        simulation.network.send = noted  # type: ignore[method-assign]
+
+    with ran(DIGITS, *WITHOUT_ROUNDS, "protocol.local_steps=2", prepare=noting):
+        assert len(said) >= 18
+        assert all(iterations == ended for iterations, ended in said.values())
+
+
+def test_who_never_judges_this_client_is_dropped_like_one_for_which_nothing_speaks() -> None:
+    """Nobody has time for client 0, whose peers it would ask for ever."""
+    text = DIGITS.replace('duration = "8 s"', "iterations = 12").replace('"4 s"', '"12 iterations"')
+
+    def silent(simulation: Simulation) -> None:
+        for client in simulation.clients[1:]:
+            client.fresh = partial(without_time, client.fresh)
+
+    with ran(text, *WITHOUT_ROUNDS, *KEEPING, "protocol.local_steps=2", prepare=silent) as world:
+        assert len(scool(world, 0).targets()) == 2
+        asked = Counter(
+            peer for _, sender, peer, _ in messages(world, "Consultation") if sender == "client-0"
+        )
+        assert sorted(asked.values())[:3] == [3, 3, 3]
+
+
+KEEPING = ("protocol.keep=0.4", "protocol.keep_after=3")
+
+
+def without_time(fresh: Callable[[], Learner]) -> Learner:
+    made = fresh()
+    assert isinstance(made, SCooL)
+    opinion = made.opinion
+
+    async def without_loss(message: Consultation, sender: str, latest: Publication) -> Opinion:
+        return await opinion(replace(message, params=None), sender, latest)
+
+    made.opinion = without_loss  # type: ignore[method-assign]
+    return made
+
+
+def test_a_weight_that_is_not_known_is_not_told() -> None:
+    """0 would say that there is no edge, which parts blocks before anything speaks for it."""
+    with ran(DIGITS, *WITHOUT_ROUNDS, "protocol.local_steps=2", "protocol.keep=1.0") as world:
+        prior = scool(world, 0).prior
+        assert isinstance(prior, BlockPrior)
+        assert prior.told("client-1").weight == prior.weights["client-1"] > 0
+        prior.forget("client-1")
+        assert prior.told("client-1").weight is None
+        prior.hear("client-1", Beliefs(None, np.array([0.5, 0.5])))
+        assert "client-1" not in prior.incoming
+        prior.infer({"client-1": 1.0}, 0.0)
+        assert np.isfinite(prior.membership).all()
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+def test_an_e_step_costs_a_twentieth_of_the_training(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In gradients; that so few peers are asked shows here with twelve clients."""
+    monkeypatch.setattr(consulting, "ASKED_LEAST", 1)
+    text = FOUR_ROUNDS.replace("count = 4", "count = 12").replace("steps = 4", "steps = 180")
+    options = ("protocol.name=scool", f"protocol.mode={mode}", "protocol.local_steps=60")
+    with ran(text, *options) as world:
+        for client in world.clients:
+            of = scool(world, client.index)
+            assert of.asked_at_once == 9 and 9 * of.opinion_cost <= 0.05 * 60
+            asked = [of.acquaintance(peer).asked for peer in of.peers]
+            assert sum(asked) <= 3 * 9 and min(asked) >= 1, "in turn all are asked"
 
 
 PRIORS = ("sbm", "attention", "mmsbm", "dirac")
