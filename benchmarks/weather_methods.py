@@ -82,7 +82,14 @@ _MAPL = [
     "protocol.graph_learning_rate=1.0",
 ]
 _SCOOL = ["protocol.aggregation=shares", "protocol.judged_on=train", "protocol.keep=0.5", _STEPS]
-_L2C = ["protocol.rounds=400", "protocol.newcomer_rounds=100", "protocol.floor=0.3", "protocol.patience=10 s"]
+_L2C = [
+    "protocol.hidden=[8]",  # so that the broker has time for the rounds: each trains the hypernetwork
+    "protocol.rounds=100",
+    "protocol.newcomer_rounds=20",
+    "protocol.search_steps=10",
+    "protocol.floor=0.3",
+    "protocol.patience=10 s",
+]
 _HELD_BACK = "data.validation_share=0.2"  # by which some methods judge models
 _LOCAL_80 = "local, of 80 %"
 _GOSSIP = ["protocol.name=gossip", _STEPS, 'protocol.period="1.5 s"']
