@@ -1,17 +1,21 @@
 """Every method in bad weather: what is left of its accuracy when messages, speed or clients are lost.
 
-Run `python -m benchmarks.weather --data-dir DIR [--quick] [--write]`; more than an hour on one core.
+Run `python -m benchmarks.weather --data-dir DIR [--jobs 16] [--quick] [--write]`; hours on one core.
 The results of each run are kept under --out, and no run is repeated until its scenario or its method's source
 changes, so that a table can be measured in parts: --data, --methods, --weathers, --seeds. `--write` puts the
 tables below the reading in docs/weather.md, and the picture beside it.
 """
 
 import argparse
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.fidelity import Overrides, run
+from benchmarks.weather_methods import FAMILIES, Family, Method
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, outcome, page
 from sim.errors import UserError
@@ -30,32 +34,6 @@ DATA: dict[str, Overrides] = {
 
 
 @dataclass(frozen=True)
-class Method:
-    """What differs from the scenario.
-
-    control: the method without collaboration that it is held against; None for one that is such itself.
-    """
-
-    overrides: Overrides
-    has_server: bool = False
-    control: str | None = "local"
-
-
-@dataclass(frozen=True)
-class Family:
-    """Methods with the same model and labels, in runs of the same virtual time.
-
-    clusters: sizes of the clusters, which contradict each other.
-    """
-
-    title: str
-    seconds: float
-    clusters: Sequence[int]
-    overrides: Overrides
-    methods: dict[str, Method]
-
-
-@dataclass(frozen=True)
 class Weather:
     """What happens: the overrides, and to which clients' device or life it does.
 
@@ -69,98 +47,6 @@ class Weather:
     newcomers: int = 0
     halves: Sequence[Sequence[int]] = field(default=())
 
-
-# --- methods ------------------------------------------------------------------------------------------------
-
-
-def _both(name: str, *overrides: str, control: str = "local") -> dict[str, Method]:
-    """A method's two forms."""
-    return {
-        f"{name}, {mode}": Method(_form(name, mode, *overrides), control=control)
-        for mode in ("synchronous", "asynchronous")
-    }
-
-
-def _alone(name: str, *overrides: str) -> dict[str, Method]:
-    """Each client by itself, as it trains in this method."""
-    form = _form(name, "asynchronous", "protocol.alone=true", *overrides)
-    return {f"{name}, alone": Method(form, control=None)}
-
-
-def _form(name: str, mode: str, *overrides: str) -> Overrides:
-    return [f"protocol.name={name}", f"protocol.mode={mode}", *overrides]
-
-
-def _server(name: str, *overrides: str) -> dict[str, Method]:
-    return {name: Method([f"protocol.name={name}", _STEPS, *overrides], has_server=True)}
-
-
-_STEPS = "protocol.local_steps=10"  # between two exchanges of whoever makes them in rounds
-_COBO = [
-    "protocol.rho=0.2",
-    "protocol.gamma=0.1",
-    "protocol.sampling=mixed",
-    "protocol.constant_iterations=200",
-]
-_MAPL = [
-    "protocol.temperature=0.2",
-    "protocol.warm_up=10",
-    "protocol.similarity=per-class",
-    "protocol.confidence=none",
-    "protocol.degree_gradient=false",
-    "protocol.beta=1.2",
-    "protocol.graph_learning_rate=1.0",
-]
-_GOSSIP = ["protocol.name=gossip", _STEPS, 'protocol.period="1.5 s"']
-_MOMENTUM = ["training.momentum=0.9", "training.learning_rate=0.01"]
-FAMILIES = (
-    Family(
-        "Personal models",
-        100.0,
-        (5, 5),
-        [],
-        {
-            "local": Method(["protocol.name=local"], control=None),
-            **_server("oracle"),
-            **_both("cobo", *_COBO),
-        },
-    ),
-    Family(
-        "One model for all",
-        100.0,
-        (10,),
-        [],
-        {
-            "local": Method(["protocol.name=local"], control=None),
-            **_both("dpsgd", _STEPS),
-            **_alone("dfedavgm", _STEPS, *_MOMENTUM),
-            **_both("dfedavgm", _STEPS, *_MOMENTUM, control="dfedavgm, alone"),
-            "gossip, average": Method(_GOSSIP),
-            "gossip, by age": Method([*_GOSSIP, "protocol.merge=age"]),
-            **_server("fedavg"),
-        },
-    ),
-    Family(
-        "Decoupled models",
-        40.0,
-        (5, 5),
-        [
-            'model={name="decoupled",backbones=["deep-mlp"],features=64,projection_hidden=64}',
-            "training.optimizer=adam",
-            "training.learning_rate=0.002",
-        ],
-        {
-            "local": Method(["protocol.name=local", _STEPS], control=None),
-            **_alone("mapl", *_MAPL),
-            **_both("mapl", *_MAPL, control="mapl, alone"),
-            **_both("mapl-plus", *_MAPL, control="mapl, alone"),
-            **_server("fedsim"),
-            **_server("fedproto"),
-            **_server("fedclassavg", "protocol.temperature=0.2"),
-            **_server("pfedsim", "protocol.warm_up=10"),
-        },
-    ),
-)
 
 # --- weathers -----------------------------------------------------------------------------------------------
 
@@ -259,6 +145,35 @@ def view_of(choice: Choice, changes: Overrides, seed: int) -> RunView:
     return RunView(directory)
 
 
+def measure(choice: Choice, jobs: int) -> None:
+    """Make all runs that are missing, `jobs` at a time, each in a process of its own."""
+    every = {
+        (tuple(overrides(family, method, what, data)), seed): f"{data}: {name}, {weather}, seed {seed}"
+        for data in choice.data
+        for family in FAMILIES
+        for name, method in family.methods.items()
+        if name in choice.methods
+        for weather, what in weathers(family.seconds).items()
+        if weather == "calm" or weather in choice.weathers
+        for seed in choice.seeds
+    }  # by what is run: what would be lost of no message is the run of calm weather
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=20) as pool:
+        waiting = {
+            pool.submit(_run_alone, changes, seed, choice.out, choice.data_dir): label
+            for (changes, seed), label in every.items()
+        }
+        for number, done in enumerate(as_completed(waiting), 1):
+            seconds = done.result()
+            print(f"{number}/{len(waiting)} {waiting[done]}: {seconds:.0f} s", flush=True)
+
+
+def _run_alone(changes: Overrides, seed: int, out: Path, data_dir: Path | None) -> float:
+    """Make one run, in a process of a pool; its seconds of CPU time."""
+    before = time.process_time()
+    run(SCENARIO, changes, seed, out, data_dir)
+    return time.process_time() - before
+
+
 def cells(family: Family, data: str, choice: Choice) -> dict[tuple[str, str], Cell]:
     """(method, weather) -> what its runs came to. The calm weather is measured with any other."""
     found: dict[tuple[str, str], Cell] = {}
@@ -290,17 +205,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--methods", choices=names, nargs="+", default=names)
     parser.add_argument("--weathers", choices=list(weathers(1.0)), nargs="+", default=list(weathers(1.0)))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, a process each")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/weather"))
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and {PICTURE.name}")
     chosen = vars(parser.parse_args())
     if chosen.pop("quick"):
         chosen |= {"data": ["digits"], "seeds": [SEEDS[0]]}
-    write = chosen.pop("write")
+    write, jobs = chosen.pop("write"), chosen.pop("jobs")
     choice = Choice(**chosen)
     if write and not choice.is_all:
         parser.error("--write needs all data, methods and weathers")
     head = head_of(PAGE) if write else ""
+    if jobs > 1:
+        measure(choice, jobs)
     tables = {
         (data, family.title): cells(family, data, choice) for data in choice.data for family in FAMILIES
     }

@@ -11,11 +11,13 @@ import pytest
 
 from benchmarks import weather
 from benchmarks.fidelity import run
-from benchmarks.weather import FAMILIES, Choice, Family, Method, Weather, cells, overrides, weathers
+from benchmarks.weather import Choice, Weather, cells, overrides, weathers
+from benchmarks.weather_methods import FAMILIES, Family, Method
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, page
 from sim.errors import UserError
 from sim.results.view import RunView
+from sim.scenario.protocol_loader import list_protocols
 from sim.scenario.scenario import load_scenario
 
 BASE = Outcome(
@@ -28,6 +30,18 @@ BASE = Outcome(
     seconds=8.0,
     messages=100,
     finished=True,
+)
+
+
+SHORT = Family(
+    "Short",
+    2.5,
+    (5, 5),
+    ["data.test_samples=20", "model={name='logistic-regression'}"],
+    {
+        "local": Method(["protocol.name=local"], control=None),
+        "gossip": Method(["protocol.name=gossip", 'protocol.period="500 ms"']),
+    },
 )
 
 
@@ -86,18 +100,8 @@ def test_time_is_told_only_where_every_seed_came_there() -> None:
 
 
 def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = Family(
-        "Short",
-        2.5,
-        (5, 5),
-        ["data.test_samples=20", "model={name='logistic-regression'}"],
-        {
-            "local": Method(["protocol.name=local"], control=None),
-            "gossip": Method(["protocol.name=gossip", 'protocol.period="500 ms"']),
-        },
-    )
     choice = Choice(["digits"], [11], ["local", "gossip"], ["5 % lost", "one slow"], tmp_path)
-    found = cells(short, "digits", choice)
+    found = cells(SHORT, "digits", choice)
     assert list(found) == [(m, w) for m in ("local", "gossip") for w in ("calm", "5 % lost", "one slow")]
     assert found["local", "5 % lost"] == found["local", "calm"]
     assert found["gossip", "5 % lost"] != found["gossip", "calm"]
@@ -105,11 +109,11 @@ def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     # The same again by hand, from the runs that are there; none is repeated.
     monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
-    assert cells(short, "digits", choice) == found
+    assert cells(SHORT, "digits", choice) == found
     what = Weather([weather._slow([3])], [3])
     calm, slow = (
         RunView(
-            run(weather.SCENARIO, overrides(short, short.methods["gossip"], w, "digits"), 11, tmp_path, None)
+            run(weather.SCENARIO, overrides(SHORT, SHORT.methods["gossip"], w, "digits"), 11, tmp_path, None)
         )
         for w in (Weather(), what)
     )
@@ -158,3 +162,27 @@ def test_picture_shows_every_cell_once() -> None:
     assert rects == [("ground", None), ("lost", "0.36"), ("won", "0.12")]
     texts = [text.text for text in root.iter(f"{space}text")]
     assert texts[:-1] == ["Whole models, digits", "calm", "5 % lost", "slow", "cobo", "80.0", "-9.0", "+3.0"]
+
+
+def test_every_method_there_is_stands_in_a_table() -> None:
+    measured = {
+        change.removeprefix("protocol.name=")
+        for family in FAMILIES
+        for method in family.methods.values()
+        for change in method.overrides
+    }
+    assert set(list_protocols()) <= measured
+    assert any(name.endswith("docs/examples/divshare.py:DivShare") for name in measured)
+
+
+@pytest.mark.slow
+def test_runs_are_made_once_in_processes_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
+    choice = Choice(["digits"], [11], ["local"], ["5 % lost", "one slow"], tmp_path)
+    weather.measure(choice, 2)
+    assert len(list(tmp_path.iterdir())) == 2  # of three weathers: no message of local's can be lost
+    assert "2/2 digits: local, " in capsys.readouterr().out
+    monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
+    assert ("local", "one slow") in cells(SHORT, "digits", choice)

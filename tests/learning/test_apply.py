@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -99,6 +100,66 @@ def test_all_at_once_is_one_client_after_the_other(name: str, deferred: bool) ->
             torch.testing.assert_close(got.tensor(), wanted, rtol=1e-6, atol=1e-7)
     if deferred:
         assert engine.statistics.batches == 1 and engine.statistics.jobs == 15
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 650])
+def test_levels_and_what_becomes_of_them_are_bit_for_bit_those_of_one_client_after_the_other(
+    width: int,
+) -> None:
+    deferred, alone = new_engine(), new_engine(deferred=False)
+    found, expected = [], []
+    for engine, results in ((deferred, found), (alone, expected)):
+        for x in vectors(engine, 23, width):
+            levels, size = engine.apply(quantised, (x,), {})
+            results.append((levels, size, engine.apply(restored, (levels, size), {})))
+    for together, after_each_other, seed in zip(found, expected, range(23), strict=True):
+        plain = quantised(numbers(seed, width))
+        for got, wanted, by_hand in zip(together, after_each_other, (*plain, restored(*plain)), strict=True):
+            assert torch.equal(got.tensor(), wanted.tensor()) and torch.equal(got.tensor(), by_hand)
+    assert deferred.statistics.batches == 2
+
+
+def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
+    """Only its own trial; but what fails with made-up numbers is tried with its own."""
+    engine = new_engine()
+    x = engine.apply(torch.neg, (engine.vector(numbers(1)),), {})
+    y = engine.apply(torch.maximum, (x, 0.5), {})
+    z = engine.apply(largest, (y,), {"k": 2})
+    assert engine.statistics.jobs == 0
+    torch.testing.assert_close(z[0].tensor(), largest(torch.maximum(-numbers(1), torch.tensor(0.5)), 2)[0])
+    good = engine.apply(torch.neg, (engine.vector(-torch.eye(2).flatten()),), {})
+    assert torch.equal(engine.apply(inverse, (good,), {}).tensor(), torch.eye(2).flatten())  # of ones: none
+
+
+def test_a_call_is_bounded_by_its_results_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = new_engine()
+    monkeypatch.setattr("sim.learning.engine.applied._NUMBERS_AT_ONCE", 2100)
+    made = [engine.apply(wide, (n,), {"width": 1000}) for n in range(4)]
+    engine.flush()
+    assert engine.statistics.batches == 2  # 1 + 1,000 numbers each
+    assert [float(each.numpy()[-1]) for each in made] == [0, 1, 2, 3]
+
+
+def wide(x: Tensor, width: int) -> Tensor:
+    return x.expand(width)
+
+
+@pytest.mark.parametrize("number", [2**24 + 1, -(2**30), np.int64(2**40)])
+def test_whole_numbers_that_float32_does_not_hold_are_refused(number: Any) -> None:
+    engine = new_engine()
+    [x] = vectors(engine, 1)
+    with pytest.raises(ValueError, match=r"argument 1 of maximum\(\) is .*beyond 16,777,216 lose digits"):
+        engine.apply(torch.maximum, (x, number), {})
+    with pytest.raises(ValueError, match="beyond 16,777,216 lose digits"):
+        engine.apply(torch.maximum, (x, np.full(WIDTH, number)), {})
+    with pytest.raises(ValueError, match="beyond 16,777,216 lose digits"):
+        x.like(int(number))
+    assert float(engine.apply(torch.maximum, (x, 2**24), {}).numpy()[0]) == 2**24
+    assert x.like([True, False]).numpy().tolist() == [1, 0]
+
+
+def leaving(x: Tensor) -> Tensor:
+    sys.exit(3)
 
 
 def test_arguments_of_all_kinds() -> None:
@@ -293,6 +354,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         f"{LINE}: misshapen.. failed: RuntimeError: The size of tensor",
     ),
     "an error inside": (raising, ValueError, f"{LINE}: raising.. failed: KeyError: 'mine'"),
+    "leaving": (leaving, ValueError, f"{LINE}: leaving.. failed: SystemExit: 3"),
     "too many arguments": (
         lambda: 1,
         ValueError,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,9 @@ from torch import Tensor
 from actors.message import describe
 from sim.errors import Advice
 from sim.learning.engine.arena import Arena, to_device
-from sim.learning.engine.encoded import TYPES, Encoded, decoded_rows, encoded_rows, type_of
-from sim.learning.engine.handles import Scalar, Vector, known
+from sim.learning.engine.batched import vmapped
+from sim.learning.engine.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
+from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.nodes import Atom, Node
 from sim.learning.engine.operations import Operation, gather_inputs
@@ -41,22 +42,21 @@ class Shape(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Numbers of a row that holds it."""
-        return 1 if isinstance(self.width, str) else self.width
+        """Float32 columns of a row that holds it."""
+        return 1 if isinstance(self.width, str) else columns_of(self.width, self.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Apply(Operation):
-    """A function of the arguments of each node; payload: those of them that are plain numbers, in order."""
+    """A function of the arguments of each node; payload: those of them that are plain numbers, in order.
+
+    results: what comes of it; () before the first trial.
+    """
 
     function: PureFunction
     arguments: tuple[Shape, ...]
     device: torch.device
-
-    @cached_property
-    def _batched(self) -> Callable[..., Any]:
-        batched: Callable[..., Any] = torch.func.vmap(self.function.call)
-        return batched
+    results: tuple[Shape, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -64,34 +64,41 @@ class Apply(Operation):
         return f"{self.function} of {widths} numbers"
 
     def rows_at_once(self) -> int:
-        return max(1, _NUMBERS_AT_ONCE // sum(shape.columns for shape in self.arguments))
+        return max(1, _NUMBERS_AT_ONCE // sum(shape.columns for shape in self.arguments + self.results))
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        results, _ = self.results(nodes)
+        with self._explained(), torch.no_grad():
+            found = vmapped(self.function.call, self.inputs(nodes))
+        results = (found,) if isinstance(found, Tensor) else found
         return tuple([encoded_rows(values) for values in results])
 
-    def results(self, nodes: list[Node]) -> tuple[list[Tensor], bool]:
-        """What the function returns for these nodes, [N] or [N, width] each; and whether in a tuple.
+    def trial(self, inputs: list[Tensor]) -> tuple[tuple[Shape, ...], bool]:
+        """What the function returns for some rows, and whether in a tuple.
 
         ValueError where it fails, or returns what can be no handle.
         """
-        try:
-            with torch.no_grad():
-                found = self._batched(*self._inputs(nodes))
-        except Exception as error:
-            if isinstance(error, RuntimeError) and is_out_of_memory(error):
-                raise
-            why = describe(error).partition("\n")[0]
-            where = f"{self.function.line_of(error)}: {self.function.name}()"
-            raise ValueError(f"{where} failed: {why}; {_RULES}") from error
+        with self._explained(), torch.no_grad():
+            found = torch.func.vmap(self.function.call)(*inputs)
         results = list(found) if isinstance(found, tuple | list) else [found]
         for number, values in enumerate(results):
             if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
                 which = f"result {number}" if len(results) > 1 else "the result"
                 raise ValueError(f"{which} of {self.function} is {_described(values)}; {_ALLOWED}")
-        return results, not isinstance(found, Tensor)
+        return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
-    def _inputs(self, nodes: list[Node]) -> list[Tensor]:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What goes wrong in the function, as a ValueError that names its line."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if isinstance(error, RuntimeError) and is_out_of_memory(error):
+                raise
+            why = describe(error).partition("\n")[0]
+            where = f"{self.function.line_of(error)}: {self.function.name}()"
+            raise ValueError(f"{where} failed: {why}; {_RULES}") from error
+
+    def inputs(self, nodes: list[Node]) -> list[Tensor]:
         """The arguments, [N] or [N, width] each."""
         handles, numbers, inputs = 0, 0, []
         for shape in self.arguments:
@@ -100,10 +107,20 @@ class Apply(Operation):
                 inputs.append(to_device(column, self.device))
                 numbers += 1
             else:
-                values = gather_inputs(nodes, handles)
-                inputs.append(values[:, 0] if shape.width == SCALAR else decoded_rows(values, shape.dtype))
+                rows = gather_inputs(nodes, handles)
+                width = shape.width
+                inputs.append(rows[:, 0] if width == SCALAR else decoded_rows(rows, shape.dtype, int(width)))
                 handles += 1
         return inputs
+
+    def made_up(self) -> list[Tensor]:
+        """Arguments for one client, all ones."""
+        return [
+            torch.ones(1, device=self.device)
+            if isinstance(shape.width, str)
+            else torch.ones((1, shape.width), dtype=TYPES.get(shape.dtype), device=self.device)
+            for shape in self.arguments
+        ]
 
 
 _ALLOWED = (
@@ -158,20 +175,21 @@ class Functions:
         atoms: list[Atom] = []
         numbers: list[float] = []
         for place, argument in enumerate(arguments):
-            if not isinstance(argument, Vector):
+            kind = type(argument)
+            if kind is not Vector and kind is not Scalar and kind is not Encoded:
                 if isinstance(argument, int | float | np.floating | np.integer):
                     signature.append(NUMBER)
-                    numbers.append(float(argument))
+                    numbers.append(_exact(argument, pure, place))
                     continue
                 argument = _array(engine, argument, pure, place)
+                kind = type(argument)
             elif argument.engine is not engine:
                 raise ValueError("this vector belongs to another engine")
-            kind = type(argument)
             if kind is Vector:
                 signature.append(argument.width)
             else:
                 signature.append(SCALAR if kind is Scalar else (argument.width, argument.dtype))
-            atoms.append(argument.stored())
+            atoms.append(argument._atom or argument.stored())
         key, inputs, payload = tuple(signature), tuple(atoms), tuple(numbers)
         prepared = by_signature.get(key)
         if prepared is None:
@@ -231,6 +249,16 @@ def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
+def _exact(number: Any, function: PureFunction, place: int) -> float:
+    """A plain number; ValueError for a whole number that float32 does not hold."""
+    if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
+        raise ValueError(
+            f"argument {place} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits as "
+            "float32; one that is the same for all clients goes by keyword, as it is"
+        )
+    return float(number)
+
+
 def _array(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
@@ -247,17 +275,20 @@ def _prepared(
     inputs: tuple[Atom, ...],
     numbers: tuple[float, ...],
 ) -> Prepared:
-    """Compute the first call at once: it tells the results' shapes, and mistakes show at the call."""
+    """Try the function: this tells the shapes of its results, and mistakes show where it is first applied."""
     if not shapes:
         raise TypeError(f"{function} is applied to nothing; it needs an argument at least")
     operation = Apply(function, shapes, engine.device)
-    if any(atom.node is not None for atom in inputs):
-        engine.flush()
-    results, is_tuple = operation.results([Node(operation, inputs, numbers)])
+    try:
+        results, is_tuple = operation.trial(operation.made_up())
+    except ValueError:  # perhaps by those numbers only
+        if any(atom.node is not None for atom in inputs):
+            engine.flush()
+        results, is_tuple = operation.trial(operation.inputs([Node(operation, inputs, numbers)]))
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
-    found = tuple([_shape_of_result(values) for values in results])
-    return Prepared(operation, found, is_tuple, tuple([engine.arena(shape.columns) for shape in found]))
+    arenas = tuple([engine.arena(shape.columns) for shape in results])
+    return Prepared(replace(operation, results=results), results, is_tuple, arenas)
 
 
 def _shape_of_result(values: Tensor) -> Shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sim.learning.engine.handles import Vector
@@ -27,22 +28,31 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()} | {
 }
 
 
+_PACKED = frozenset(TYPES.values())
+
+
 def type_of(values: Tensor) -> str | None:
     """The type as which numbers are kept; None for those that cannot be."""
     return _NAMES.get(values.dtype)
 
 
+def columns_of(width: int, name: str) -> int:
+    """How many float32 columns of an arena hold so many numbers of this type."""
+    return width if name == "float32" else -(-width * TYPES[name].itemsize // 4)
+
+
 def encoded_rows(values: Tensor) -> Tensor:
-    """Numbers [N] or [N, width] as float32 rows of an arena: as equal numbers, those of int32 bit by bit."""
+    """Numbers [N] or [N, width] as float32 rows of an arena: those of few bytes bit by bit, without gaps."""
     rows = values[:, None] if values.dim() == 1 else values
-    return rows.contiguous().view(torch.float32) if rows.dtype == torch.int32 else rows.to(torch.float32)
+    if rows.dtype == torch.float32 or rows.dtype not in _PACKED:
+        return rows.to(torch.float32)
+    gap = -rows.shape[1] % (4 // rows.dtype.itemsize)
+    return (F.pad(rows, (0, gap)) if gap else rows.contiguous()).view(torch.float32)
 
 
-def decoded_rows(rows: Tensor, name: str) -> Tensor:
-    """The numbers that `encoded_rows` made rows of."""
-    if name == "float32":
-        return rows
-    return rows.view(torch.int32) if name == "int32" else rows.to(TYPES[name])
+def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
+    """The numbers [N, width] that `encoded_rows` made rows of."""
+    return rows if name == "float32" else rows.view(TYPES[name])[..., :width]
 
 
 class Encoded(Vector):
@@ -77,7 +87,7 @@ class Encoded(Vector):
         return self._stored
 
     def tensor(self) -> Tensor:
-        return decoded_rows(self.engine.read(self._stored), self.dtype)
+        return decoded_rows(self.engine.read(self._stored), self.dtype, self.width)
 
     def __sub__(self, other: Any) -> Any:
         return self._combine(other, -1.0)

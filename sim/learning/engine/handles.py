@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from sim.learning.engine.engine import Engine
 
+WHOLE_MAX = 1 << 24
+"""Up to here float32 holds every whole number."""
 # A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
 _TERMS_MAX = 32
 
@@ -328,7 +330,10 @@ class Scalar(Vector):
 
 
 def known(engine: Engine, values: Any) -> Vector:
-    """A handle on known numbers; a Scalar, if they have no dimension. ValueError for more than one."""
+    """A handle on known numbers; a Scalar, if they have no dimension.
+
+    ValueError for more than one dimension, and for whole numbers that float32 does not hold.
+    """
     import torch
 
     tensor = torch.as_tensor(values).detach()
@@ -337,6 +342,11 @@ def known(engine: Engine, values: Any) -> Vector:
         raise ValueError(
             f"a vector is made of real numbers in one dimension, not of shape {shape} and type {dtype}; "
             "`flatten()` makes one of several"
+        )
+    if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:
+        raise ValueError(
+            f"whole numbers beyond {WHOLE_MAX:,} lose digits as float32, which vectors are made of; "
+            "`.astype(float)` takes them all the same"
         )
     return engine.vector(tensor) if tensor.dim() else engine.scalar(float(tensor))
 
