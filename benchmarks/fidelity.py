@@ -12,7 +12,9 @@ from sim.scenario.scenario import digest, load_scenario
 Overrides = Sequence[str]
 
 
-def run(path: Path, overrides: Overrides, seed: int, out: Path, data_dir: Path | None) -> RunDirectory:
+def run(
+    path: Path, overrides: Overrides, seed: int, out: Path, data_dir: Path | None, device: str = "auto"
+) -> RunDirectory:
     """The results of a scenario file, those of an earlier run where there is one under `out`.
 
     A run that got stuck has results, too, which say so. Raises KeyboardInterrupt where a signal ends one.
@@ -22,7 +24,8 @@ def run(path: Path, overrides: Overrides, seed: int, out: Path, data_dir: Path |
     there = out / f"{scenario.name}-{seed}-{digest(scenario)}"
     if (found := _finished(there)) is None:
         try:
-            interrupted = run_scenario(scenario, out=there, overwrite=True, data_dir=data_dir).interrupted
+            done = run_scenario(scenario, out=there, overwrite=True, data_dir=data_dir, device=device)
+            interrupted = done.interrupted
         except Deadlock:
             interrupted = False
         if interrupted:
