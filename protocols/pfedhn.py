@@ -8,9 +8,9 @@ algorithm 1, with the hypernetwork h, its parameters phi and client i's embeddin
                 phi <- phi - alpha mean_i (d theta_i / d phi)^T (theta_i - theta'_i)
                 v_i <- v_i - alpha (d theta_i / d v_i)^T (theta_i - theta'_i)
 
-Neither phi nor v_i ever travels: a client's update takes the place of its gradient in the chain rule, which
-`torch.func.vjp` applies. h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], linear at its end.
-A client's model, as it is evaluated, is the last theta_i that it was sent.
+Neither phi nor v_i ever travels: a client's update takes the place of its gradient in the chain rule
+(`protocols.shared.hypernetwork`). h is a perceptron: v [e] -> hidden layers with ReLU -> theta [P], linear
+at its end. A client's model, as it is evaluated, is the last theta_i that it was sent.
 
 Differences to the paper: it has one client in a round, as here with a `fraction` that leaves one; of several
 the mean is taken. Its experiments step by SGD with momentum and weight decay, here without. The biases of the
@@ -19,19 +19,15 @@ last layer begin as the initial model, so that all clients begin near it, where 
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
 from protocols.framework import learner
 from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
+from protocols.shared.hypernetwork import begun, generated, pulled_back
+from protocols.shared.hypernetwork import initial as first
 from protocols.shared.server_rounds import RoundTask
 
 
@@ -44,40 +40,6 @@ class PFedHNSettings(FedAvgSettings):
     """Widths of the hypernetwork's hidden layers; the last one times the model's parameters is its size."""
     outer_rate: PositiveWeight = 0.01
     """alpha: the learning rate of hypernetwork and embeddings."""
-
-
-def generated(phi: Tensor, embedding: Tensor, widths: tuple[int, ...]) -> Tensor:
-    """h(v; phi): parameters [P] of v [e]; in phi each layer's matrix [out, in], then its biases."""
-    values, start = embedding, 0
-    for number, (into, out) in enumerate(itertools.pairwise(widths)):
-        if number:
-            values = torch.relu(values)
-        matrix = phi[start : start + out * into].reshape(out, into)
-        values = matrix @ values + phi[start + out * into : start + out * (into + 1)]
-        start += out * (into + 1)
-    return values
-
-
-def pulled_back(
-    phi: Tensor, embedding: Tensor, change: Tensor, widths: tuple[int, ...]
-) -> tuple[Tensor, Tensor]:
-    """What a change [P] of the model is worth to phi and to the embedding: (d theta/d .)^T change."""
-
-    def model(phi: Tensor, embedding: Tensor) -> Tensor:
-        return generated(phi, embedding, widths)
-
-    pullback = torch.func.vjp(model, phi, embedding)[1]
-    of_phi, of_embedding = pullback(change)
-    return of_phi, of_embedding
-
-
-def initial_phi(widths: Sequence[int], start: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """phi to begin with: uniform within 1/sqrt(inputs of the layer), but for the last biases, `start` [P]."""
-    parts: list[np.ndarray] = []
-    for into, out in itertools.pairwise(widths):
-        bound = 1 / math.sqrt(into)
-        parts += [rng.uniform(-bound, bound, out * into), rng.uniform(-bound, bound, out)]
-    return np.concatenate([*parts[:-1], start])
 
 
 class PFedHNServer(FedAvgServer):
@@ -94,7 +56,7 @@ class PFedHNServer(FedAvgServer):
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
         self.widths = (self.settings.embedding, *self.settings.hidden, *initial.shape)
-        self.phi: Vector = self.vector(initial_phi(self.widths, initial.numpy(), self.rng))
+        self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), initial)
         self.embeddings: dict[str, Vector] = {}
         self.sent: dict[str, Vector] = {}
         """The model that each client of the round was sent."""
@@ -103,7 +65,7 @@ class PFedHNServer(FedAvgServer):
         """theta_i; a client that is new gets an embedding."""
         if client not in self.embeddings:
             self.embeddings[client] = self.vector(self.rng.standard_normal(self.settings.embedding))
-        found: Vector = self.apply(generated, self.phi, self.embeddings[client], widths=self.widths)
+        found: Vector = self.apply(generated, self.phi, self.embeddings[client], widths=self.widths, leak=0.0)
         return found
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -116,7 +78,7 @@ class PFedHNServer(FedAvgServer):
         for client, answer in received.items():
             change = self.sent[client] - answer.params
             of_phi, slope = self.apply(
-                pulled_back, self.phi, self.embeddings[client], change, widths=self.widths
+                pulled_back, self.phi, self.embeddings[client], change, widths=self.widths, leak=0.0
             )
             slopes.append(of_phi)
             self.embeddings[client] = self.embeddings[client] - rate * slope

@@ -4,31 +4,46 @@ Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes" (
 
     min_w 1/N sum_i F_i(w),    F_i(w) = min_theta f_i(theta) + lambda/2 ||theta - w||^2
 
-    each round: w_i <- w for the sampled clients i
+    each round: w_i <- w for all clients i
                 R times: theta_i <- an approximate minimiser of f_i(theta) + lambda/2 ||theta - w_i||^2
                          w_i     <- w_i - eta lambda (w_i - theta_i)    (lambda (w - theta) is F_i's gradient)
-                w <- (1 - beta) w + beta mean_i w_i
+                w <- (1 - beta) w + beta mean_i w_i, over the sampled clients i
 
 theta_i is client i's personal model, by which it is judged; w is measured, too. R is `local_steps` (or
 `local_epochs` times the batches of an epoch), and theta_i comes from K steps of SGD with the scenario's
 learning rate, in each round first from w_i, then from the last theta_i, as in the authors' code.
 
-The K steps of an iteration are on one batch. Clients that are not sampled do nothing in a
-round; in the paper, as we know it, they move their theta_i, too, and sampled is only whose w_i counts.
+The K steps of an iteration are on one batch. With `fraction` below 1 all clients train in a round, and those
+that are not sampled keep their w_i for themselves, and say only that they are done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
+from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
 from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
 from protocols.framework.vectors import Vector, mix
+from protocols.shared.server_rounds import RoundTask
+
+
+@dataclass(frozen=True)
+class OwnTask(RoundTask):
+    """Move the personal model from these parameters, and say when that is done."""
+
+    params: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """The personal model has moved."""
 
 
 class PFedMeSettings(FedAvgSettings):
@@ -57,10 +72,22 @@ class PFedMeServer(FedAvgServer):
     """Goes towards the average of its clients."""
 
     settings: PFedMeSettings
+    sampled: frozenset[str] = frozenset()
+    """Whose models count in this round."""
+
+    def sample(self) -> list[str]:
+        """Everybody: all move their personal models."""
+        self.sampled = frozenset(super().sample())
+        return list(self.peers)
+
+    def task(self, client: str, number: int) -> RoundTask:
+        return super().task(client, number) if client in self.sampled else OwnTask(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
-        beta, mean = self.settings.server_mixing, averaged(answers, self.settings.weights)
-        self.params = mix([(1 - beta, self.params), (beta, mean)])
+        found = {client: answer for client, answer in answers.items() if isinstance(answer, Contribution)}
+        if found:
+            beta, mean = self.settings.server_mixing, averaged(found, self.settings.weights)
+            self.params = mix([(1 - beta, self.params), (beta, mean)])
 
 
 class PFedMe(FedAvg):
@@ -75,6 +102,10 @@ class PFedMe(FedAvg):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return plain_sgd("finds personal models by SGD")
+
+    async def work(self, task: Any) -> object:
+        answer = await super().work(task)
+        return Done() if isinstance(task, OwnTask) else answer
 
     async def trained(self, start: Vector) -> Vector:
         """w_i after the R iterations of a round."""

@@ -52,6 +52,7 @@ class Broker(Searcher):
 
     async def preside(self) -> None:
         """Learn the front, settle everybody, and then whom an arrival or a departure affects."""
+        self.arrived.clear()  # of an earlier front of its own
         self.stages: list[Stage] = []
         self.places: dict[str, Place] = {}
         self.told: dict[str, Place] = {}
@@ -108,15 +109,17 @@ class Broker(Searcher):
         """Find what suits the members of these coalitions best in them, and what each would have alone."""
 
         async def place(client: str, coalition: tuple[str, ...]) -> None:
-            inside, alone = await self.search(client, coalition), await self.search(client, [client])
+            optimum = optima[client]
+            among_all = len(coalition) == len(optima)  # of those who remain: found already
+            inside = optimum if among_all else await self.search(client, coalition)
+            alone = await self.search(client, [client])
             if inside is None or alone is None:
                 return  # it is gone, which will be dealt with
-            optimum = optima[client]
             benefits = [(c, optimum.shares[c]) for c in sorted(optimum.collaborators) if c != client]
             losses = [("alone", alone.loss), ("equilibrium", inside.loss)]
             losses += [("full", full[client].loss)] if client in full else []
-            among_all = full[client].shares if client in full else None
-            self.places[client] = Place(coalition, tuple(benefits), tuple(losses), inside.shares, among_all)
+            shares = full[client].shares if client in full else None
+            self.places[client] = Place(coalition, tuple(benefits), tuple(losses), inside.shares, shares)
 
         await asyncio.gather(*[place(client, coalition) for coalition in stage for client in coalition])
 

@@ -1,4 +1,9 @@
-"""The Pareto front that a broker learns: the hypernetwork's numbers, and who has which of its inputs."""
+"""The Pareto front that a broker learns: the hypernetwork HN(d), and who has which of its inputs.
+
+"Learning to collaborate", section 4.2 and appendix B.1, after Navon et al., "Learning the Pareto front with
+hypernetworks" (2020). From weights d of the clients' losses HN makes the parameters of one model for them;
+trained on sum_i d_i l_i(HN(d)) for random d on the simplex, it holds the whole Pareto front of these losses.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from protocols.framework.vectors import Vector, mix
-from protocols.learn_to_collaborate.hypernetwork import (
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
+from protocols.shared.hypernetwork import (
     Floats,
+    begun,
     generated,
     initial,
     pulled_back,
@@ -17,10 +24,12 @@ from protocols.learn_to_collaborate.hypernetwork import (
     slope,
     widened,
 )
-from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 if TYPE_CHECKING:
     from protocols.framework.learner import Learner
+
+LEAK = 0.01
+"""Slope of LeakyReLU below 0."""
 
 
 class ParetoFront:
@@ -33,14 +42,15 @@ class ParetoFront:
         self._owner = owner
         self._settings = settings
         self.clients = list(clients)
-        start = owner.compute.initial().numpy()
-        self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, len(start))
-        self._weights: Vector = owner.vector(initial(self._widths, start, settings.spread, owner.rng))
+        start = owner.compute.initial()
+        self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
+        first = owner.vector(initial(self._widths, owner.rng, settings.spread))
+        self._weights: Vector = owner.apply(begun, first, start)
         self._velocity: Vector | None = None
 
     @property
     def _form(self) -> dict[str, Any]:
-        return {"widths": self._widths, "leaky": self._settings.activation == "leaky-relu"}
+        return {"widths": self._widths, "leak": LEAK if self._settings.activation == "leaky-relu" else None}
 
     @property
     def _flops(self) -> float:
@@ -49,7 +59,7 @@ class ParetoFront:
 
     def admit(self, client: str) -> None:
         """One more input. The optimizer forgets what it was about to do."""
-        self._weights = self._owner.vector(widened(self._weights.numpy(), self._widths))
+        self._weights = self._owner.apply(widened, self._weights, widths=self._widths)
         self._velocity = None
         self.clients.append(client)
         self._widths = (len(self.clients), *self._widths[1:])
@@ -74,13 +84,13 @@ class ParetoFront:
 
     async def learn(self, found: Iterable[tuple[Mapping[str, float], Vector]]) -> None:
         """One step of SGD with momentum: `found` are weights d, each with a gradient by the model HN(d)."""
-        gradients = [
-            await self._owner.apply(
-                pulled_back, self._weights, self._input(shares), gradient, flops=2 * self._flops, **self._form
+        terms: list[tuple[float, Vector]] = []
+        for shares, gradient in found:
+            d, flops = self._input(shares), 2 * self._flops
+            of_weights, _ = await self._owner.apply(
+                pulled_back, self._weights, d, gradient, flops=flops, **self._form
             )
-            for shares, gradient in found
-        ]
-        terms: list[tuple[float, Vector]] = [(1.0, gradient) for gradient in gradients]
+            terms.append((1.0, of_weights))
         if self._velocity is not None:
             terms.append((self._settings.hypernetwork_momentum, self._velocity))
         self._velocity = mix(terms)

@@ -11,9 +11,9 @@ import numpy as np
 from protocols.framework import learner
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.front import ParetoFront
-from protocols.learn_to_collaborate.hypernetwork import moved, necessary
 from protocols.learn_to_collaborate.messages import FromBroker, GradientFound, GradientWanted
 from protocols.learn_to_collaborate.office import Office
+from protocols.learn_to_collaborate.weighing import moved, necessary
 
 NEGLIGIBLE = 1e-3
 """A client of less weight in a round is not asked: its gradient would hardly count."""
@@ -44,7 +44,7 @@ class Searcher(Office):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
-        self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one
+        self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
 
     # --- gradients ------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Searcher(Office):
         shares = {client: share for client, share in zip(there, drawn, strict=True) if share >= NEGLIGIBLE}
         model = await self.front.model(shares)
         for client in shares:
-            if client not in self.at_work:
+            if client not in self.at_work or self.at_work[client].done():
                 self.at_work[client] = self.spawn(self.contribute(client, shares, model))
         await self.wait_for_gradients()
         arrived, self.arrived = self.arrived, []
@@ -100,22 +100,19 @@ class Searcher(Office):
     async def wait_for_gradients(self) -> None:
         """Until all that are under way have come, or time is up."""
         limit_s = None if self.settings.mode == "synchronous" else self.settings.time_limit
-        if self.at_work:
-            await asyncio.wait(list(self.at_work.values()), timeout=limit_s)
+        under_way = [task for task in self.at_work.values() if not task.done()]
+        if under_way:
+            await asyncio.wait(under_way, timeout=limit_s)
 
     async def contribute(self, client: str, shares: Shares, model: Vector) -> None:
         """One client's gradient of a round."""
-        try:
-            answer = await self.gradient_of(client, model, validation=False)
-            if answer is not None:
-                self.arrived.append((client, shares, answer.gradient))
-        finally:
-            self.at_work.pop(client, None)
+        answer = await self.gradient_of(client, model, validation=False)
+        if answer is not None:
+            self.arrived.append((client, shares, answer.gradient))
 
     def resign(self) -> None:
-        for task in list(self.at_work.values()):
+        for task in self.at_work.values():
             task.cancel()
-        self.arrived.clear()
         super().resign()
 
     # --- searching it ---------------------------------------------------------------------------------------

@@ -13,48 +13,41 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.learn_to_collaborate.hypernetwork import (
-    generated,
-    initial,
-    moved,
-    necessary,
-    pulled_back,
-    size,
-    slope,
-    widened,
-)
+from protocols.learn_to_collaborate.weighing import moved, necessary
+from protocols.shared.hypernetwork import begun, generated, initial, pulled_back, size, slope, widened
 
-FORMS = [((4, 5, 14), False), ((4, 5, 14), True), ((3, 6, 5, 14), True), ((4, 14), False)]
+FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 5, 14), 0.0), ((4, 14), None)]
 
 
 def numbers(widths: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor, np.random.Generator]:
     rng = np.random.default_rng(seed)
-    weights = torch.from_numpy(initial(widths, rng.standard_normal(widths[-1]), 1.0, rng))
+    start = torch.from_numpy(rng.standard_normal(widths[-1]))
+    weights = begun(torch.from_numpy(initial(widths, rng)), start)
     return weights, torch.from_numpy(rng.dirichlet(np.ones(widths[0]))), rng
 
 
-def by_torch(weights: Tensor, d: Tensor, widths: tuple[int, ...], leaky: bool) -> Tensor:
+def by_torch(weights: Tensor, d: Tensor, widths: tuple[int, ...], leak: float | None) -> Tensor:
     """With torch's own layers."""
     x, at = d, 0
     for number, (into, out) in enumerate(itertools.pairwise(widths)):
         matrix = weights[at : at + into * out].reshape(out, into)
         x = functional.linear(x, matrix, weights[at + into * out : at + into * out + out])
         at += into * out + out
-        if leaky and number < len(widths) - 2:
-            x = functional.leaky_relu(x)
+        if leak is not None and number < len(widths) - 2:
+            x = functional.leaky_relu(x, leak)
     return x
 
 
-@pytest.mark.parametrize(("widths", "leaky"), FORMS)
-def test_forward(widths: tuple[int, ...], leaky: bool) -> None:
+@pytest.mark.parametrize(("widths", "leak"), FORMS)
+def test_forward(widths: tuple[int, ...], leak: float | None) -> None:
     weights, d, _ = numbers(widths)
     assert weights.shape == (size(widths),)
-    torch.testing.assert_close(generated(weights, d, widths, leaky), by_torch(weights, d, widths, leaky))
+    torch.testing.assert_close(generated(weights, d, widths, leak), by_torch(weights, d, widths, leak))
 
 
-@pytest.mark.parametrize(("widths", "leaky"), FORMS)
+@pytest.mark.parametrize(("widths", "leak"), FORMS)
 def test_gradients_from_the_clients_gradients_alone_are_those_of_autograd_end_to_end(
-    widths: tuple[int, ...], leaky: bool
+    widths: tuple[int, ...], leak: float | None
 ) -> None:
     """sum_i d_i l_i(HN(d)), with l_i the cross-entropy of a linear model on data of client i."""
     weights, d, rng = numbers(widths)
@@ -68,44 +61,46 @@ def test_gradients_from_the_clients_gradients_alone_are_those_of_autograd_end_to
 
     weights.requires_grad_(), d.requires_grad_()
     shares = d.detach()
-    model = by_torch(weights, d, widths, leaky)
+    model = by_torch(weights, d, widths, leak)
     whole = sum([shares[i] * loss(model, i) for i in range(clients)], torch.tensor(0.0))
     of_weights, of_d = torch.autograd.grad(whole, (weights, d))
 
-    sent = generated(weights, d, widths, leaky).detach().requires_grad_()  # all that a client sees
+    sent = generated(weights, d, widths, leak).detach().requires_grad_()  # all that a client sees
     answers = [torch.autograd.grad(loss(sent, i), sent)[0] for i in range(clients)]
     combined = sum([shares[i] * answers[i] for i in range(clients)], torch.zeros(widths[-1]))
     fixed = weights.detach()
-    torch.testing.assert_close(pulled_back(fixed, shares, combined, widths, leaky), of_weights)
-    torch.testing.assert_close(slope(fixed, shares, combined, widths, leaky), of_d)
+    found = pulled_back(fixed, shares, combined, widths, leak)
+    torch.testing.assert_close(found[0], of_weights)
+    torch.testing.assert_close(found[1], of_d)
+    torch.testing.assert_close(slope(fixed, shares, combined, widths, leak), of_d)
 
 
 def test_without_activation_the_model_is_affine_in_d() -> None:
     widths = (4, 5, 14)
     weights, d, _ = numbers(widths)
-    corners = [generated(weights, corner, widths, False) for corner in torch.eye(4).double()]
+    corners = [generated(weights, corner, widths, None) for corner in torch.eye(4).double()]
     mixture = sum([d[i] * corners[i] for i in range(4)], torch.zeros(14))
-    torch.testing.assert_close(generated(weights, d, widths, False), mixture)
+    torch.testing.assert_close(generated(weights, d, widths, None), mixture)
 
 
 def test_it_begins_at_the_model_that_all_begin_with() -> None:
     widths, rng = (3, 4, 7), np.random.default_rng(1)
-    weights = torch.from_numpy(initial(widths, np.arange(7.0), 0.0, rng))
+    weights = begun(torch.from_numpy(initial(widths, rng, 0.0)), torch.arange(7.0).double())
     for d in torch.eye(3).double():
-        assert generated(weights, d, widths, True).tolist() == list(range(7))
+        assert generated(weights, d, widths, 0.01).tolist() == list(range(7))
 
 
-@pytest.mark.parametrize("leaky", [False, True])
-def test_a_newcomer_is_at_first_as_all_others_together(leaky: bool) -> None:
+@pytest.mark.parametrize("leak", [None, 0.01])
+def test_a_newcomer_is_at_first_as_all_others_together(leak: float | None) -> None:
     widths, wider = (3, 4, 7), (4, 4, 7)
     weights, d, _ = numbers(widths)
-    grown = torch.from_numpy(widened(weights, widths))
+    grown = widened(weights, widths)
     assert grown.shape == (size(wider),)
     absent = torch.cat([d, torch.zeros(1)])
-    torch.testing.assert_close(generated(grown, absent, wider, leaky), generated(weights, d, widths, leaky))
+    torch.testing.assert_close(generated(grown, absent, wider, leak), generated(weights, d, widths, leak))
     newcomer, even = torch.eye(4).double()[3], torch.full((3,), 1 / 3).double()
     torch.testing.assert_close(
-        generated(grown, newcomer, wider, leaky), generated(weights, even, widths, leaky)
+        generated(grown, newcomer, wider, leak), generated(weights, even, widths, leak)
     )
 
 

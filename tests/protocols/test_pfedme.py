@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
-from protocols.pfedme import PFedMe
+from protocols.pfedme import PFedMe, PFedMeServer
 from sim.errors import UserError
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, learner, make, optima, ran
@@ -40,6 +42,38 @@ def test_a_round_is_the_papers_algorithm_1(beta: float, steps: int) -> None:
             x = (1 - beta) * x + beta * w.mean(axis=0)
         np.testing.assert_allclose(models(world, "personal"), theta, atol=2e-5)
         np.testing.assert_allclose(models(world, "common"), np.tile(told, (4, 1)), atol=2e-5)
+
+
+def test_all_train_in_a_round_and_the_sampled_count() -> None:
+    """Each average is of the two sampled clients' w_i, and every theta_i comes of the last w."""
+    told: list[tuple[frozenset[str], np.ndarray]] = []
+    combine = PFedMeServer.combine
+
+    def noting(server: PFedMeServer, answers: Mapping[str, object], number: int) -> None:
+        combine(server, answers, number)
+        told.append((server.sampled, server.params.numpy()))
+
+    settings = ("protocol.strength=3", "protocol.outer_rate=0.1", "protocol.personal_steps=2")
+    options = ("protocol.fraction=0.5", "protocol.local_steps=1", "run.iterations=5")
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setattr(PFedMeServer, "combine", noting)
+        with ran(QUADRATIC, *MOREAU, *settings, *options) as world:
+            (a, mu), x = optima(world), np.zeros(3)
+            personal = models(world, "personal")
+    for sampled, average in told[:4]:
+        w, _ = moreau_step(a, mu, x)
+        x = w[[int(name.removeprefix("client-")) for name in sorted(sampled)]].mean(axis=0)
+        np.testing.assert_allclose(average, x, atol=2e-5)
+    np.testing.assert_allclose(personal, moreau_step(a, mu, x)[1], atol=2e-5)
+    assert {len(sampled) for sampled, _ in told} == {2} and len({sampled for sampled, _ in told}) > 1
+
+
+def moreau_step(a: np.ndarray, mu: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """w_i and theta_i of all clients after one iteration from x, as in the test above."""
+    theta = np.tile(x, (4, 1))
+    for _ in range(2):
+        theta = theta - 0.1 * (a * (theta - mu) + 3 * (theta - x))
+    return x - 0.1 * 3 * (x - theta), theta
 
 
 def test_it_ends_at_the_minimum_of_the_mean_moreau_envelope() -> None:

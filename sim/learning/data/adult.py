@@ -27,6 +27,7 @@ _CATEGORIES = {
     13: "native-country",
 }
 _EDUCATION, _INCOME, _COLUMNS = 3, 14, 15
+_UNKNOWN = "?"
 _INCOMES = ("<=50K", ">50K")
 OWNERS = ("non-PhD", "PhD")
 
@@ -42,6 +43,9 @@ class Adult(LabelledData):
 
     name: Literal["adult"]
     """The data set."""
+    features: Literal["all", "categories"] = "all"
+    """All that is known of a person, or only the 99 values of the categories, without numbers (Mohri et al.
+    2019, and whoever follows them)."""
 
     def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
         """From `adult/adult.data` and `adult/adult.test` in the data folder, as the UCI repository has them.
@@ -49,12 +53,13 @@ class Adult(LabelledData):
         Features are age, years of education, capital gain and loss and hours per week, scaled by mean and
         standard deviation of the training part (gain and loss: of log(1 + x)), then a 0 or 1 for each value
         of each category in the training part; an unknown value ("?") is one, too. The weight of a row in the
-        census (fnlwgt) is no feature. Downloads nothing.
+        census (fnlwgt) is no feature. With `features = "categories"` there are no numbers, and "?" is no
+        value: 99 features. Downloads nothing.
         """
         import torch
 
         train, test = [_rows(file) for file in _files(data_dir)]
-        found = _features(train, test)
+        found = _features(train, test, categories_only=self.features == "categories")
         labels = [np.array([_INCOMES.index(row[_INCOME]) for row in rows]) for rows in (train, test)]
         owners = [
             np.array([row[_EDUCATION] == "Doctorate" for row in rows], np.int64) for rows in (train, test)
@@ -105,10 +110,10 @@ def _rows(file: InputFile) -> list[list[str]]:
     return rows
 
 
-def _features(*parts: list[list[str]]) -> list[np.ndarray]:
+def _features(*parts: list[list[str]], categories_only: bool) -> list[np.ndarray]:
     """Features [n, d] of each part, by what is in the first."""
     columns: list[list[np.ndarray]] = [[] for _ in parts]
-    for column, name in _NUMBERS.items():
+    for column, name in () if categories_only else _NUMBERS.items():
         numbers = [np.array([float(row[column]) for row in rows]) for rows in parts]
         if name in _SKEWED:
             numbers = [np.log1p(values) for values in numbers]
@@ -116,7 +121,8 @@ def _features(*parts: list[list[str]]) -> list[np.ndarray]:
         for part, values in zip(columns, numbers, strict=True):
             part.append(((values - mean) / deviation)[:, None])
     for column in _CATEGORIES:
-        known = np.array(sorted({row[column] for row in parts[0]}))
+        values = {row[column] for row in parts[0]} - ({_UNKNOWN} if categories_only else set())
+        known = np.array(sorted(values))
         for part, rows in zip(columns, parts, strict=True):
             part.append((np.array([row[column] for row in rows])[:, None] == known).astype(float))
     return [np.concatenate(part, axis=1) for part in columns]

@@ -1,0 +1,50 @@
+"""The weights d of the clients' losses: a step down the validation loss, and whose weight counts at its end.
+
+"Learning to collaborate", section 4.2, eqs. 27 and 28, and appendix B.2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protocols.framework.mathematics import project_on_simplex
+from protocols.shared.hypernetwork import Floats
+
+
+def moved(d: ArrayLike, gradient: ArrayLike, rate: float, floor: float, how: str) -> Floats:
+    """d [n] after one step down the gradient, with entries from `floor` on that add up to 1.
+
+    how = "clip": clipped to [floor, 1] and divided by the sum (eqs. 27 and 28), after which an entry may be a
+    little below the floor. how = "simplex": the nearest point with entries of `floor` at least, the Euclidean
+    projection. ValueError for another, and for a floor that so many entries cannot have.
+    """
+    stepped = np.asarray(d, np.float64) - rate * np.asarray(gradient, np.float64)
+    count = stepped.size
+    if not 0 <= floor * count < 1:
+        raise ValueError(f"{count} weights that add up to 1 cannot all be {floor} or more")
+    if how == "clip":
+        clipped = np.clip(stepped, floor, 1.0)
+        if not clipped.sum() > 0:
+            return np.full(count, 1.0 / count)
+        return clipped / clipped.sum()
+    if how == "simplex":
+        return floor + project_on_simplex(stepped - floor, 1.0 - count * floor)
+    raise ValueError(f'unknown projection "{how}"; known: clip, simplex')
+
+
+def necessary(d: ArrayLike, target: int, rule: str, least: float) -> list[int]:
+    """The numbers of the optimal collaborators by the weights d [n] that suit a target best, itself included.
+
+    rule = "threshold": weights of more than `least` times the equal share 1/n (appendix B.2). rule =
+    "relative": of at least `least` times the target's own weight. ValueError for another rule.
+    """
+    weights = np.asarray(d, np.float64)
+    if rule == "threshold":
+        chosen = weights > least / weights.size
+    elif rule == "relative":
+        chosen = weights >= least * weights[target]
+    else:
+        raise ValueError(f'unknown rule "{rule}"; known: threshold, relative')
+    chosen[target] = True
+    return np.flatnonzero(chosen).tolist()
