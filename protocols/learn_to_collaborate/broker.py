@@ -77,41 +77,62 @@ class Broker(Searcher):
         if self.presides:
             self.changes.put_nowait(peer)
 
-    async def settle(self, pool: Sequence[str], limit_s: float | None = None) -> list[str]:
+    async def settle(
+        self, pool: Sequence[str], limit_s: float | None = None, beside: Sequence[str] = ()
+    ) -> list[str]:
         """Form coalitions among these clients, behind those that there are, and tell them.
 
-        Returns who of them needs longer than `limit_s` for its search and is left out.
+        beside: the members of coalitions that stay, of the last stage that there is: what these clients are
+        searched among at first, too, as if all were found anew. Returns who of the pool needs longer than
+        `limit_s` for its search and is left out.
         """
         rest, left_out = sorted(pool), list[str]()
         if not rest:
             return left_out
-        optima, late = await self.searched(rest, rest, limit_s)
+        among = sorted([*rest, *beside])
+        optima, late = await self.searched(rest, among, limit_s)
         if late and optima:  # who is left out can be nobody's collaborator yet
             left_out, rest = late, sorted(optima)
-            optima, _ = await self.searched(rest, rest)
+            among = sorted([*rest, *beside])
+            optima, _ = await self.searched(rest, among)
         full = {} if self.stages or left_out else optima  # else these are not all clients
         while optima:
             rest = sorted(optima)
-            benefits = KnownCollaborators({client: optima[client].collaborators for client in rest})
-            at_once = self.settings.equilibrium == "at-once"
-            stage = equilibrium_at_once(benefits, rest) if at_once else stable_coalitions(benefits, rest)
-            await self.conclude(stage, optima, full)
-            self.stages.append(stage)
+            stage = self.coalitions_of(optima, beside)
+            await self.conclude(stage, optima, among, full)
+            if beside:
+                self.stages[-1] = sorted([*self.stages[-1], *stage])
+            else:
+                self.stages.append(stage)
             settled = frozenset([client for coalition in stage for client in coalition])
-            rest = [client for client in rest if client not in settled]
+            among = rest = [client for client in rest if client not in settled]
+            beside = ()
             optima = (await self.searched(rest, rest))[0] if rest else {}
         await self.tell_all()
         return left_out
 
+    def coalitions_of(self, optima: Mapping[str, Optimum], beside: Sequence[str]) -> Stage:
+        """The next coalitions among those whose optima these are, with what is known of those beside them."""
+        known = {client: optimum.collaborators for client, optimum in optima.items()}
+        if self.settings.equilibrium == "at-once":
+            return equilibrium_at_once(KnownCollaborators(known), known)
+        for client in beside:
+            known[client] = frozenset([client, *[helper for helper, _ in self.places[client].benefits]])
+        found = stable_coalitions(KnownCollaborators(known), known)
+        return [coalition for coalition in found if coalition[0] in optima]
+
     async def conclude(
-        self, stage: Stage, optima: Mapping[str, Optimum], full: Mapping[str, Optimum]
+        self, stage: Stage, optima: Mapping[str, Optimum], among: Sequence[str], full: Mapping[str, Optimum]
     ) -> None:
-        """Find what suits the members of these coalitions best in them, and what each would have alone."""
+        """Find what suits the members of these coalitions best in them, and what each would have alone.
+
+        among: the clients that the optima were found among.
+        """
 
         async def place(client: str, coalition: tuple[str, ...]) -> None:
             optimum = optima[client]
-            among_all = len(coalition) == len(optima)  # of those who remain: found already
-            inside = optimum if among_all else await self.search(client, coalition)
+            is_found = len(coalition) == len(among)
+            inside = optimum if is_found else await self.search(client, coalition)
             alone = await self.search(client, [client])
             if inside is None or alone is None:
                 return  # it is gone, which will be dealt with
@@ -126,9 +147,18 @@ class Broker(Searcher):
     async def let_go(self, client: str) -> None:
         """After a departure: settle those whom it affects anew."""
         pool = left_by(self.stages, client)
+        beside = self.beside([client])
         self.stages = kept(self.stages, [client, *pool])
         self.told.pop(client, None)
-        await self.settle([other for other in pool if other in self.up()])
+        await self.settle([other for other in pool if other in self.up()], beside=beside)
+
+    def beside(self, affected: Sequence[str]) -> list[str]:
+        """Whose coalitions stay of the first stage in which there are some of these clients."""
+        for stage in self.stages:
+            staying = [coalition for coalition in stage if not set(affected) & set(coalition)]
+            if len(staying) < len(stage):
+                return [client for coalition in staying for client in coalition]
+        return []
 
     async def let_in(self, client: str) -> None:
         """After an arrival: find out who would have the newcomer for a collaborator, and settle those."""
@@ -143,8 +173,9 @@ class Broker(Searcher):
             if pool:
                 break
             rest = [other for other in rest if other not in members]
+        beside = self.beside(pool)
         self.stages = kept(self.stages, pool)
-        await self.settle([other for other in [client, *pool] if other in self.up()])
+        await self.settle([other for other in [client, *pool] if other in self.up()], beside=beside)
 
     async def tell_all(self) -> None:
         """Tell each client where it belongs, unless it knows."""

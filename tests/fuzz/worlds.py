@@ -49,6 +49,14 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     | {"training.batch_size": 4},
     "gossip": _SECONDS | {"clients.count": 12},
     "l2c_adult": _SECONDS | _L2C,
+    "l2c_churn": _SECONDS
+    | _L2C
+    | {"churn.0.at": "300 ms", "churn.1.at": "700 ms", "churn.2.at": "1 s", "churn.3.at": "1.5 s"}
+    | {"data.samples": 40, "data.test_samples": 10},
+    "l2c_cifar10": _SECONDS
+    | _L2C
+    | {"data.partition.samples_per_client": 20, "data.test_samples": 10, "model.channels": [2]}
+    | {"model.hidden": [8], "training.batch_size": 10},
     "l2c_fashion_mnist": _SECONDS | _L2C | {"data.test_samples": 10},
     "l2c_synthetic": _SECONDS | _L2C | {"data.samples": 40, "data.test_samples": 10},
     "mapl": _MAPL,

@@ -84,6 +84,16 @@ def test_adult_by_hand(tmp_path: Path) -> None:
     assert loaded.test_x[2, 6:8].tolist() == [0, 0], "a value that nobody in the training part has"
 
 
+def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path) -> None:
+    train = [row(), row("Doctorate", 100), row().replace("Cuba", "?")]
+    folder = adult(tmp_path, train, [row(), row("Doctorate")])
+    loaded = section(name="adult", partition="natural", features="categories").load(
+        2, 1, folder, download=False
+    )
+    # 7 categories of one value and education with two of them: workclass, then Bachelors and Doctorate.
+    assert loaded.train_x.tolist() == [[1, 1, 0, *[1] * 6], [1, 0, 1, *[1] * 6], [1, 1, 0, *[1] * 5, 0]]
+
+
 @pytest.mark.parametrize(
     ("spoiled", "problem"),
     [
@@ -114,3 +124,5 @@ def test_the_real_adult_has_the_numbers_of_its_page() -> None:
     assert (len(loaded.test_y), int(loaded.test_y.sum())) == (16_281, 3_846)
     partition, _ = data.share_out(loaded, 2, 1)
     assert [len(rows) for rows in partition.train] == [32_148, 413]
+    of_categories = section(name="adult", partition="natural", features="categories")
+    assert of_categories.load(2, 1, None, download=False).input_shape == (99,), "as in the papers"

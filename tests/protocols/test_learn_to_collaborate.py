@@ -172,6 +172,27 @@ def test_an_arrival_is_let_in_where_it_is_wanted(tmp_path: Path) -> None:
         assert [row["coalition"] for row in of_client_2] == [2, 2] and np.isnan(rows["full"][-1].as_py())
 
 
+def test_a_broker_that_has_resigned_asks_everybody_when_it_is_in_office_again(tmp_path: Path) -> None:
+    """It resigns in the moment in which its questions begin, so that none of them has begun."""
+    file = tmp_path / "world.toml"
+    file.write_text(WORLD, encoding="utf-8")
+    with closing(build(load_scenario(file), device="cpu")) as simulation:
+        resigned: list[set[str]] = []
+        wait = LearnToCollaborate.wait_for_gradients
+
+        async def waiting(broker: LearnToCollaborate) -> None:
+            if not resigned:
+                resigned.append(set(broker.at_work))
+                broker.resign()
+                broker.take_office()
+            await wait(broker)
+
+        with pytest.MonkeyPatch.context() as monkey:
+            monkey.setattr(LearnToCollaborate, "wait_for_gradients", waiting)
+            simulation.run()
+        assert resigned[0] and coalitions(simulation) == HALVES
+
+
 @pytest.mark.parametrize("loss", [0.05, 0.3])
 def test_lost_messages_change_nothing(tmp_path: Path, loss: float) -> None:
     overrides = (

@@ -59,6 +59,24 @@ SHORT = {
     "l2c_synthetic": [*_L2C, "run.duration=8 s", "data.samples=60", "data.test_samples=10"],
     "l2c_adult": [*_L2C, "run.duration=6 s", "data.test_samples=100"],
     "l2c_fashion_mnist": [*_L2C, "run.duration=8 s", "data.test_samples=10"],
+    "l2c_cifar10": [
+        *_L2C,
+        "run.duration=8 s",
+        "data.partition.samples_per_client=20",
+        "data.test_samples=10",
+        "model.channels=[2]",
+        "model.hidden=[8]",
+    ],
+    "l2c_churn": [
+        *_L2C,
+        "run.duration=8 s",
+        "data.samples=60",
+        "data.test_samples=10",
+        "churn.0.at=7 s",
+        "churn.1.at=7.2 s",
+        "churn.2.at=7.4 s",
+        "churn.3.at=7.6 s",
+    ],
     "mapl": [
         "run.iterations=2",
         'run.evaluate_every="2 iterations"',
@@ -158,13 +176,20 @@ ALL_KEPT = {
 """By method: the messages by which they are shared, and what keeps all neighbours."""
 # Likewise, of a method whose broker searches until a computed number stands still: how many clients there are
 # to tell of their coalition.
-SETTLED: dict[str, int] = {"l2c_synthetic": 6, "l2c_adult": 2, "l2c_fashion_mnist": 10}
+SETTLED: dict[str, int] = {
+    "l2c_synthetic": 6,
+    "l2c_adult": 2,
+    "l2c_fashion_mnist": 10,
+    "l2c_cifar10": 10,
+    "l2c_churn": 5,
+}
 NEEDS_DATA = {
     "personalized": "fashion-mnist",
     "federico": "fashion-mnist",
     "federico_full": "cifar-10",
     "l2c_adult": "adult",
     "l2c_fashion_mnist": "fashion-mnist",
+    "l2c_cifar10": "cifar-10",
     "mapl": "cifar-10",
     "mapl_few": "fashion-mnist",
     "mapl_full": "cifar-10",
