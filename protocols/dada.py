@@ -44,7 +44,7 @@ from protocols.framework.member import Requirement, common_start
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
 
-_ATTEMPTS = 4
+_ATTEMPTS = 2  # a question is given up after three estimated round trips
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,12 @@ from typing import Any
 
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
-from protocols.shared.several_models import SeveralModels, SeveralModelsServer, SeveralModelsSettings
+from protocols.shared.several_models import (
+    LatestModels,
+    SeveralModels,
+    SeveralModelsServer,
+    SeveralModelsSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,13 @@ class IFCA(RoundClient):
         await self.choose(task)
         return ClusterMember(self.cluster, await self.trained(self.params), self.samples)
 
-    async def choose(self, received: SeveralModels) -> None:
+    async def choose(self, received: SeveralModels | LatestModels) -> None:
         """Take the model of the least loss."""
         losses = [float(await self.loss(model, on="train")) for model in received.models]
         self.cluster = losses.index(min(losses))
         self.params = received.models[self.cluster]
 
-    def learn(self, news: SeveralModels) -> None:
+    def learn(self, news: LatestModels) -> None:
         if self.sampled:
             self.params = news.models[self.cluster]
         else:

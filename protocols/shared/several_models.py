@@ -14,10 +14,17 @@ from protocols.shared.server_rounds import RoundServer, RoundSettings, RoundTask
 
 @dataclass(frozen=True)
 class SeveralModels(RoundTask):
-    """Work with these models; `round`: which it is, or the one after which they are told to all."""
+    """Work with these models."""
 
     models: tuple[Vector, ...]
     round: int
+
+
+@dataclass(frozen=True)
+class LatestModels:
+    """What a round has made of the models, for clients that have nothing to do with them."""
+
+    models: tuple[Vector, ...]
 
 
 class SeveralModelsSettings(RoundSettings):
@@ -48,7 +55,6 @@ class SeveralModelsServer(RoundServer):
 
     def begin(self) -> None:
         self.models = tuple([self.start() for _ in range(self.settings.models)])
-        self.rounds = 0
 
     def start(self) -> Vector:
         """A start of its own."""
@@ -57,8 +63,7 @@ class SeveralModelsServer(RoundServer):
         return found
 
     def task(self, client: str, number: int) -> RoundTask:
-        self.rounds = number
         return SeveralModels(self.models, number)
 
     def news(self, client: str) -> object | None:
-        return SeveralModels(self.models, self.rounds)
+        return LatestModels(self.models)
