@@ -14,6 +14,8 @@ that was not in that round, or comes later, gets the model from before the first
 next, and goes each time where the update is that is most like its own. So it finds its place in as many
 rounds as there are partings.
 
+A client whose budget is spent changes nothing: with one a cluster is not parted any more.
+
 eps1 and eps2 are shares of the largest norm of an average update of that cluster so far, as the paper's rule
 of thumb has it, so that they fit any model. A client is judged by the last model of its cluster that it
 received.
@@ -30,7 +32,6 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
 from protocols.framework.settings import Count, Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundTask
@@ -97,15 +98,8 @@ class ClusteredFLServer(FedAvgServer):
 
     settings: ClusteredFLSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, surroundings, settings, initial)
-        self.first = Cluster(initial)
+    def begin(self) -> None:
+        self.first = Cluster(self.params)
         self.place: dict[str, Cluster] = {}
 
     def cluster_of(self, client: str) -> Cluster:
@@ -124,7 +118,8 @@ class ClusteredFLServer(FedAvgServer):
             updates = [answer.params - cluster.params for answer in contributions]
             if cluster.parts:
                 for client, update in zip(clients, updates, strict=True):
-                    self.place[client] = cluster.next_for(update.numpy())
+                    if client not in self.done:
+                        self.place[client] = cluster.next_for(update.numpy())
             else:
                 self.advance(cluster, clients, updates, [answer.samples for answer in contributions])
 
@@ -137,7 +132,9 @@ class ClusteredFLServer(FedAvgServer):
         trained = [update.norm() for update in updates]
         length = float(average.norm())
         cluster.longest = max(cluster.longest, length)
-        at_rest = length < self.settings.stationary * cluster.longest
+        # Who has spent its budget pulls nowhere: that nothing moves any more says nothing of the others.
+        all_train = self.done.isdisjoint(clients)
+        at_rest = all_train and length < self.settings.stationary * cluster.longest
         pulling = max([float(norm) for norm in trained]) > self.settings.progress * cluster.longest
         if at_rest and pulling and len(clients) >= self.settings.smallest:
             self.divide(cluster, clients, np.stack([update.numpy() for update in updates]))

@@ -29,6 +29,7 @@ name), so that a lost message is made up for by the next one.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -43,7 +44,7 @@ from protocols.framework.member import Requirement, common_start
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
 
-_ATTEMPTS = 4
+_ATTEMPTS = 2  # a question is given up after three estimated round trips
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class DadaSettings(learner.ProtocolSettings):
     delta: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """What keeps the logarithm of a degree of 0 finite; steps of the graph grow with its square."""
     patience: PositiveDuration = default("10 s")
-    """How long a peer that was asked is waited for at most, and asked again whenever it is overdue."""
+    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
 
 class Dada(learner.Learner):
@@ -163,6 +164,12 @@ class Dada(learner.Learner):
         self.edges: dict[str, Edge] = {}
         self.models: dict[str, NeighbourModel] = {}
         self.most_samples = self.samples
+        self.heard_s: dict[str, float] = {}
+        self.began_s = 0.0
+
+    async def run(self) -> None:
+        self.began_s = self.now
+        await super().run()
 
     # --- the iteration --------------------------------------------------------------------------------------
 
@@ -207,7 +214,11 @@ class Dada(learner.Learner):
             answer: GraphAnswer = await self.ask(
                 peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
             )
-        except (PeerUnavailable, RemoteError):
+        except PeerUnavailable:
+            if self.now - max(self.heard_s.get(peer, -math.inf), self.began_s) >= self.settings.patience:
+                self.suspect(peer)
+            return None
+        except RemoteError:
             self.suspect(peer)
             return None
         self.adopt(peer, answer.edge)
@@ -260,6 +271,10 @@ class Dada(learner.Learner):
     def adopt(self, peer: str, edge: Edge) -> None:
         """Take over the other end's view of the weight, if it is later."""
         self.edges[peer] = self.edge(peer).later(edge)
+
+    def heard(self, message: object, sender: str) -> bool:
+        self.heard_s[sender] = self.now
+        return super().heard(message, sender)
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:

@@ -26,7 +26,12 @@ from torch import Tensor
 from protocols.framework import learner
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
-from protocols.shared.several_models import SeveralModels, SeveralModelsServer, SeveralModelsSettings
+from protocols.shared.several_models import (
+    LatestModels,
+    SeveralModels,
+    SeveralModelsServer,
+    SeveralModelsSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class FedEM(RoundClient):
         self.models: tuple[Vector, ...] = ()
 
     async def work(self, task: SeveralModels) -> TrainedComponents:
-        self.learn(task)
+        self.models = task.models
         losses = [await self.loss(model, on="train", reduction="none") for model in task.models]
         self.shares, *parts = self.apply(responsibilities, self.shares, *losses)
         steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
@@ -91,7 +96,7 @@ class FedEM(RoundClient):
             trained.append(model + update)
         return TrainedComponents(tuple(trained), self.samples)
 
-    def learn(self, news: SeveralModels) -> None:
+    def learn(self, news: LatestModels) -> None:
         self.models = news.models
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:

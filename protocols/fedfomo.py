@@ -76,14 +76,7 @@ class FedFomoServer(RoundServer):
 
     settings: FedFomoSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+    def begin(self) -> None:
         self.latest: dict[str, Vector] = {}
         self.affinities: dict[str, dict[str, float]] = {}
 

@@ -66,14 +66,7 @@ class FedProtoServer(RoundServer):
 
     settings: FedProtoSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+    def begin(self) -> None:
         self.prototypes: dict[int, Vector] = {}
 
     def task(self, client: str, number: int) -> RoundTask:

@@ -9,7 +9,7 @@ Ghosh, Chung, Yin and Ramchandran, "An efficient framework for clustered federat
                 theta_j <- average of the x_i with j_i = j            a model nobody has chosen stays as it is
 
 The K models start apart (`protocols.shared.several_models`). A client is judged by the last model of its
-cluster that it received.
+cluster that it received; one that was never sampled, and is told all (`broadcast`), finds its own as above.
 
 Differences to the paper: averages are weighed by samples; its restarts from other random models are runs with
 other seeds here. All K models travel to each sampled client, as in the paper.
@@ -23,7 +23,12 @@ from typing import Any
 
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
-from protocols.shared.several_models import SeveralModels, SeveralModelsServer, SeveralModelsSettings
+from protocols.shared.several_models import (
+    LatestModels,
+    SeveralModels,
+    SeveralModelsServer,
+    SeveralModelsSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -61,12 +66,22 @@ class IFCA(RoundClient):
     server = IFCAServer
     cluster = 0
     """Which model fits it best."""
+    sampled = False
+    """Whether it was, in this life or one whose state it has kept."""
 
     async def work(self, task: SeveralModels) -> ClusterMember:
-        losses = [float(await self.loss(model, on="train")) for model in task.models]
-        self.cluster = losses.index(min(losses))
-        self.params = task.models[self.cluster]
+        self.sampled = True
+        await self.choose(task)
         return ClusterMember(self.cluster, await self.trained(self.params), self.samples)
 
-    def learn(self, news: SeveralModels) -> None:
-        self.params = news.models[self.cluster]
+    async def choose(self, received: SeveralModels | LatestModels) -> None:
+        """Take the model of the least loss."""
+        losses = [float(await self.loss(model, on="train")) for model in received.models]
+        self.cluster = losses.index(min(losses))
+        self.params = received.models[self.cluster]
+
+    def learn(self, news: LatestModels) -> None:
+        if self.sampled:
+            self.params = news.models[self.cluster]
+        else:
+            self.spawn(self.choose(news))

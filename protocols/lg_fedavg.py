@@ -45,6 +45,11 @@ class FirstLocalTask(RoundTask):
     round: int
 
 
+@dataclass(frozen=True)
+class NotBegun:
+    """The answer of a client that has no backbone of its own: in a life before this one it had."""
+
+
 class LGFedAvgSettings(AveragedPartSettings):
     """A server averages the heads of its clients, after a warm-up with whole models."""
 
@@ -57,14 +62,7 @@ class LGFedAvgServer(AveragedPartServer):
 
     settings: LGFedAvgSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+    def begin(self) -> None:
         self.begun: set[str] = set()  # clients with a backbone of their own; never iterated over
 
     def task(self, client: str, number: int) -> RoundTask:
@@ -77,9 +75,11 @@ class LGFedAvgServer(AveragedPartServer):
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         if number < self.settings.warm_up:
             self.params = averaged(answers, self.settings.weights)
-        else:
-            self.begun |= answers.keys()
-            super().combine(answers, number)
+            return
+        begun = {name: answer for name, answer in answers.items() if not isinstance(answer, NotBegun)}
+        self.begun = (self.begun - answers.keys()) | begun.keys()
+        if begun:
+            super().combine(begun, number)
 
     def news(self, client: str) -> object | None:
         """The last average of the warm-up until there is one of heads."""
@@ -92,6 +92,7 @@ class LGFedAvg(AveragedPartClient):
     """A client that shares its head, after a warm-up in which it shares all."""
 
     Settings = LGFedAvgSettings
+    settings: LGFedAvgSettings
     server = LGFedAvgServer
     shared = "head"
     local = False
@@ -109,10 +110,13 @@ class LGFedAvg(AveragedPartClient):
         if isinstance(task, Assignment):
             self.params = task.params
             return Contribution(await self.trained(task.params), self.samples)
-        self.local = True
         if isinstance(task, FirstLocalTask):
-            self.params = task.params
+            if not self.local:  # else its first answer did not get there
+                self.params = task.params
+            self.local = True
             task = PartTask(None, task.round)
+        if self.settings.warm_up and not self.local:
+            return NotBegun()
         return await super().work(task)
 
     def learn(self, news: Any) -> None:

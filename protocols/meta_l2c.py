@@ -165,6 +165,10 @@ class MetaL2C(RoundLearner):
         found: Vector = self.apply(joined, update, self.phi)
         return found
 
+    async def run(self) -> None:
+        self.arrived.clear()  # in a life before: it would be mixed in as if it were new
+        await super().run()
+
     async def step(self) -> None:
         settings = self.settings
         steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch

@@ -38,6 +38,7 @@ class Visits(Collaborators):
         # Who is chosen, with its model if it has come.
         self.places: dict[str, RequestedModel | None] = {}
         self.over: list[str] = []  # places that are free from the next iteration on
+        self.judges_itself = False  # whether the own model is evaluated in this iteration
         self.news = asyncio.Event()
         self.heard_s: dict[str, float] = {}
         self.began_s, self.iterations_before = 0.0, 0
@@ -61,7 +62,10 @@ class Visits(Collaborators):
         if not self.own_competes:
             others.remove(self.name)
         free = min(self.settings.neighbours - len(self.places), len(others))
+        own_first = not self.judges_itself  # by turns, if there is not time for all
+        self.judges_itself = own_first and self.allowance.afford(self.loss_cost)
         chosen = self.choose(others, sum([self.allowance.afford(self.loss_cost) for _ in range(free)]))
+        self.judges_itself = self.judges_itself or (not own_first and self.allowance.afford(self.loss_cost))
         if not (self.own_competes and (chosen or self.places)):
             chosen = [self.name, *chosen]
         for name in chosen:
@@ -100,7 +104,8 @@ class Visits(Collaborators):
                 name = min(here, key=lambda name: (name != self.name, name))
                 place = self.places[name]
                 assert place is not None
-                losses[name] = await self.loss_of(place.params)
+                if name != self.name or self.judges_itself or self.own_competes:
+                    losses[name] = await self.loss_of(place.params)
                 models[name] = place.params
             elif models or len(self.over) == len(self.places):
                 break
@@ -147,8 +152,8 @@ class Visits(Collaborators):
 
     @property
     def called_for(self) -> float:
-        """What all M models of others cost in an iteration, in gradients."""
-        return self.settings.neighbours * (self.loss_cost + self.steps)
+        """What all M models of others cost in an iteration, and to evaluate the own one, in gradients."""
+        return self.settings.neighbours * (self.loss_cost + self.steps) + self.loss_cost
 
     def earn(self) -> None:
         """An iteration is over, which allows for some work on others' models."""

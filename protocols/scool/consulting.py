@@ -20,8 +20,9 @@ from protocols.scool.settings import SCooLSettings
 from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
 from protocols.shared.pace import relative_pace
 
-ATTEMPTS = 4
-"""Asynchronous: how often a question is sent before it is given up; the next iteration has a newer one."""
+ATTEMPTS = 2
+"""Asynchronous: how often a question is sent before it is given up, after three estimated round trips; the
+next iteration has a newer one."""
 ASKED_SHARE, ASKED_LEAST = 0.05, 20
 """By default so many peers are asked in an iteration as take this share of the time of its training, but at
 least so many (fewer if there are fewer)."""

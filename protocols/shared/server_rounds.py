@@ -87,6 +87,10 @@ class RoundServer(learner.Server):
     ) -> None:
         super().__init__(name, surroundings, settings, initial)
         self.done: set[str] = set()  # clients whose budgets are spent; never iterated over
+        self.begin()
+
+    def begin(self) -> None:
+        """Set up what the method's server keeps."""
 
     def task(self, client: str, number: int) -> RoundTask:
         """What `client` has to do in round `number`."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocols.framework import learner
+import torch
+from torch import Tensor
+
 from protocols.framework.settings import Count
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundServer, RoundSettings, RoundTask
@@ -12,10 +14,17 @@ from protocols.shared.server_rounds import RoundServer, RoundSettings, RoundTask
 
 @dataclass(frozen=True)
 class SeveralModels(RoundTask):
-    """Work with these models; `round`: which it is, or the one after which they are told to all."""
+    """Work with these models."""
 
     models: tuple[Vector, ...]
     round: int
+
+
+@dataclass(frozen=True)
+class LatestModels:
+    """What a round has made of the models, for clients that have nothing to do with them."""
+
+    models: tuple[Vector, ...]
 
 
 class SeveralModelsSettings(RoundSettings):
@@ -25,33 +34,36 @@ class SeveralModelsSettings(RoundSettings):
     """Number of models (K in IFCA, M in FedEM)."""
 
 
+def with_signs(initial: Tensor, signs: Tensor) -> Tensor:
+    """Initial numbers [P] times `signs` [P], but for those that were not drawn: they equal one beside them.
+
+    Such are the variances of batch norms, which are no variances with the other sign, and their weights.
+    """
+    alike = initial[1:] == initial[:-1]
+    none = torch.zeros(1, dtype=torch.bool, device=initial.device)
+    constant = torch.cat([alike, none]) | torch.cat([none, alike])
+    return torch.where(constant, initial, initial * signs)
+
+
 class SeveralModelsServer(RoundServer):
-    """Keeps models that start apart: as the initial one, each number with a random sign.
+    """Keeps models that start apart: as the initial one, each random number with a random sign.
 
     Initial weights are as likely with the other sign.
     """
 
     settings: SeveralModelsSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
-        initial: Vector,
-    ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+    def begin(self) -> None:
         self.models = tuple([self.start() for _ in range(self.settings.models)])
-        self.rounds = 0
 
     def start(self) -> Vector:
         """A start of its own."""
         signs: Vector = self.vector(self.rng.choice([-1.0, 1.0], size=self.params.shape))
-        return self.params * signs
+        found: Vector = self.apply(with_signs, self.params, signs)
+        return found
 
     def task(self, client: str, number: int) -> RoundTask:
-        self.rounds = number
         return SeveralModels(self.models, number)
 
     def news(self, client: str) -> object | None:
-        return SeveralModels(self.models, self.rounds)
+        return LatestModels(self.models)

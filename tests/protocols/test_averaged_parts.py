@@ -61,6 +61,16 @@ def test_lg_fedavg_may_begin_with_federated_averaging() -> None:
         assert set(sent) == {"Assignment", "Contribution", "FirstLocalTask", "PartTask", "TrainedPart"}
 
 
+@pytest.mark.parametrize("state", ["keep", "fresh"])
+def test_lg_fedavg_begins_anew_with_a_client_that_has_lost_its_backbone(state: str) -> None:
+    """Although nobody noticed that it was gone."""
+    away = churn("crash", 5, "9.1 s") + churn("rejoin", 5, "9.4 s", state)
+    with ran(DECOUPLED + away, *LG, "protocol.warm_up=2", "run.duration=20 s") as world:
+        assert learner(world, 5).local  # type: ignore[attr-defined]
+        assert world.network.counts.by_type["FirstLocalTask"][0] >= (7 if state == "fresh" else 6)
+        assert world.network.counts.by_type.get("NotBegun", (0,))[0] == (1 if state == "fresh" else 0)
+
+
 @pytest.mark.parametrize(("method", "shared"), [(FEDPER, "backbone"), (LG, "head")])
 def test_only_that_part_travels(method: tuple[str, ...], shared: str) -> None:
     with ran(DECOUPLED, *method, "run.iterations=5", 'protocol.broadcast="all"') as world:

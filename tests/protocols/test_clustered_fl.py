@@ -93,3 +93,18 @@ def test_a_newcomer_finds_its_cluster_by_the_partings_before_it_came() -> None:
         assert found[5] is not server(world).first
         tasks = [row[0] for row in messages(world, "Assignment") if row[2] == "client-5"]
         assert len(tasks) > 4
+
+
+def test_clients_without_a_budget_part_nobody() -> None:
+    """That the average hardly moves is due to them; those that train do not pull apart."""
+    with ran(QUADRATIC, *CFL, "data.clusters=1") as world:
+        of, names = server(world), [client.name for client in world.clients]
+        update, none = of.vector(np.array([1.0, 0.0, 0.0])), of.vector(np.zeros(3))
+        fresh = Cluster(of.params)
+        of.advance(fresh, names, [update] * 6, [1] * 6)
+        of.done = set(names[1:])
+        of.advance(fresh, names, [update, *[none] * 5], [1] * 6)
+        assert not fresh.parts
+        of.done = set()
+        of.advance(fresh, names, [update, *[none] * 5], [1] * 6)
+        assert len(fresh.parts) == 2

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.dada import Dada, Edge, graph_step
+from actors.message import Envelope
+from protocols.dada import Dada, Edge, GraphQuestion, graph_step
+from protocols.framework.learner import Learner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran
 
@@ -181,3 +186,29 @@ def test_who_goes_is_forgotten_and_who_comes_finds_its_place() -> None:
         assert world.clusters is not None
         friends = [f"client-{k}" for k in range(1, 6) if k != 4 and world.clusters[k] == world.clusters[4]]
         assert {name for name, weight in newcomer.items() if float(weight) > 0} == set(friends)
+
+
+def test_who_misses_questions_but_is_heard_of_is_not_suspected() -> None:
+    """Of client 0's questions to client 1 none gets there; what that has to say does."""
+    suspected: list[str] = []
+
+    def losing(simulation: Simulation) -> None:
+        send = simulation.network.send
+
+        def lossy(envelope: Envelope) -> None:
+            ends = (envelope.sender, envelope.receiver)
+            if not (isinstance(envelope.message, GraphQuestion) and ends == ("client-0", "client-1")):
+                send(envelope)
+
+        simulation.network.send = lossy  # type: ignore[method-assign]
+        for client in simulation.clients:
+            client.fresh = partial(noted, client.fresh)
+
+    def noted(fresh: Callable[[], Learner]) -> Learner:
+        made = fresh()
+        made.suspect = suspected.append  # type: ignore[method-assign]
+        return made
+
+    with ran(QUADRATIC, *DADA, *LONG, "clients.count=3", "protocol.graph_every=2", prepare=losing) as world:
+        assert len(messages(world, "GraphQuestion")) > 20
+        assert suspected == []

@@ -105,3 +105,16 @@ def test_clusters_mix_in_their_own_ways() -> None:
         means = [first[clusters == k].mean() for k in (0, 1)]
         print(first)
         assert abs(means[0] - means[1]) > 0.5
+
+
+def test_after_a_round_all_may_be_told() -> None:
+    few = (
+        "protocol.name=fedem",
+        "protocol.local_steps=1",
+        "protocol.fraction=0.17",
+        'protocol.broadcast="all"',
+    )
+    with ran(DIGITS, "protocol.name=fedem", "protocol.local_steps=1", *told) as world:
+        learners = [learner(world, i) for i in range(6)]
+        assert min(one.iterations for one in learners) == 0
+        assert all(len(one.models) == 2 for one in learners)  # type: ignore[attr-defined]

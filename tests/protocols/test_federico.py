@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from protocols.federico import FedeRiCo
+from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.learner import Learner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
@@ -177,11 +178,48 @@ QUICK = ("network.latency=31.25 ms", "run.duration=2 min", "run.evaluate_every=2
 STEPS = 400
 
 
-def test_four_planted_clusters_have_most_of_the_weight_by_half_of_the_run() -> None:
-    """Of a run of twice as many steps."""
-    with ran(*WORLD, *QUICK, f"run.budget.steps={STEPS}") as world:
-        print(inside(world))
-        assert inside(world).min() > 0.5 and inside(world).mean() > 0.7
+@pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_four_planted_clusters_have_most_of_the_weight_by_half_of_the_run(mode: str, seed: int) -> None:
+    """Of a run of twice as many steps. In rounds, too: models stay with their owners."""
+    options = (f"protocol.mode={mode}", f"run.seed={seed}", f"run.budget.steps={STEPS}")
+    with ran(*WORLD, *QUICK, *options) as world:
+        assert inside(world).min() > 0.5 and inside(world).mean() > 0.8
+
+
+def test_a_slow_client_is_not_far_below_training_alone() -> None:
+    """In the time of five passes of its own; it keeps most of its device for its own model."""
+    slow = ("devices.override=[{clients=[2], slowdown=20}]", "run.duration=24 s", "run.evaluate_every=24 s")
+    found: dict[str, list[float]] = {"alone": [], "together": []}
+    for seed in (1, 2, 3):
+        for name, options in {"alone": ("protocol.alone=true",), "together": ()}.items():
+            with ran(*WORLD, *QUICK, *slow, *options, f"run.seed={seed}") as world:
+                found[name].append(world.observer.metrics.latest("accuracy")["client-2"])
+                assert world.clients[2].iterations >= 3
+    assert np.mean(found["together"]) > np.mean(found["alone"]) - 0.03
+
+
+def test_an_update_says_of_which_time_its_model_was() -> None:
+    sent: set[tuple[str, float]] = set()
+    returned: set[tuple[str, float]] = set()
+
+    def noting(one: FedeRiCo) -> None:
+        handle, give = one.on_message, one.return_update
+
+        async def handled(message: object, sender: str) -> object:
+            answer = await handle(message, sender)
+            if isinstance(answer, RequestedModel):
+                sent.add((one.name, answer.time))
+            return answer
+
+        async def given(peer: str, message: WeightedUpdate) -> None:
+            returned.add((peer, message.time))
+            await give(peer, message)
+
+        one.on_message, one.return_update = handled, given  # type: ignore[method-assign]
+
+    with ran(*WORLD, prepare=lambda world: each(world, noting)):
+        assert len(returned) > 20 and returned <= sent
 
 
 # --- who comes and goes -------------------------------------------------------------------------------------

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from protocols.shared.several_models import with_signs
+from sim.learning.models.batch_norm import BatchNorm
 from sim.run.simulation import Simulation
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.worlds import DIGITS, at, churn, learner, params, ran
@@ -67,3 +70,31 @@ def test_clusters_and_newcomers_find_their_models() -> None:
         learners: list[Any] = [learner(world, i) for i in range(6)]
         pairs = set(zip(world.clusters, [each.cluster for each in learners], strict=True))
         assert len(pairs) == 2 and len({model for _, model in pairs}) == 2
+
+
+def test_who_was_never_sampled_is_judged_by_the_model_that_fits_it_best() -> None:
+    few = ("protocol.fraction=0.17", 'protocol.broadcast="all"', "run.duration=12 s")
+    with ran(*WORLD, *few, "training.learning_rate=0.5", "protocol.local_steps=10") as world:
+        others: list[Any] = [each for each in (learner(world, i) for i in range(6)) if not each.sampled]  # type: ignore[attr-defined]
+        models = [model.numpy().astype(np.float64) for model in server(world).models]
+        assert len(others) >= 2
+        for one in others:
+            images, labels = world.engine.data.train.gather(np.array([int(one.name[-1])]), np.arange(8)[None])
+            losses = [loss(images[0].flatten(1).numpy(), labels[0].numpy(), model) for model in models]
+            assert one.cluster == int(np.argmin(losses))
+        assert {one.cluster for one in others} != {0}
+
+
+def test_only_random_numbers_get_another_sign() -> None:
+    """Variances of batch norms must not, nor weights that are all the same."""
+    initial = torch.tensor([0.3, -0.2, 1.0, 1.0, 1.0, 0.0, 0.0, 0.7])
+    found = with_signs(initial, -torch.ones(8))
+    torch.testing.assert_close(found, torch.tensor([-0.3, 0.2, 1.0, 1.0, 1.0, 0.0, 0.0, -0.7]))
+
+
+def test_a_batch_norm_keeps_its_variances_and_weights() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(4, 3), BatchNorm(3))
+    initial = torch.cat([each.detach().flatten() for each in network.parameters()])
+    found = with_signs(initial, -torch.ones_like(initial))
+    torch.testing.assert_close(found[:15], -initial[:15])
+    torch.testing.assert_close(found[15:], initial[15:])

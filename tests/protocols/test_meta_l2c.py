@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from protocols.framework.learner import Learner
 from protocols.framework.vectors import Vector
 from protocols.meta_l2c import MetaL2C, attention, encoder_slope, sketched
 from sim.errors import UserError
@@ -173,3 +176,36 @@ def test_all_begin_with_the_same_encoder() -> None:
         np.testing.assert_array_equal(np.abs(made[0].signs.numpy()), 1.0)
     finally:
         world.close()
+
+
+def test_what_arrived_in_a_life_before_is_forgotten() -> None:
+    """Client 0 is away from 3.1 s to 6.1 s, and comes back with its state."""
+    mixed: list[tuple[float, float]] = []  # when, and of what time
+
+    def noting(simulation: Simulation) -> None:
+        client = simulation.clients[0]
+        client.fresh = partial(noted, client.fresh)
+
+    def noted(fresh: Callable[[], Learner]) -> Learner:
+        made = fresh()
+        assert isinstance(made, MetaL2C)
+        aggregate, train = made.aggregate, made.train
+        arrived: dict[str, float] = {}
+
+        async def trained(*arguments: Any, **named: Any) -> Vector:
+            update = await train(*arguments, **named)
+            arrived.update({peer: each.time for peer, each in made.arrived.items()})
+            return update
+
+        async def aggregated(received: Mapping[str, Vector]) -> None:
+            mixed.extend([(made.now, arrived[peer]) for peer in received])
+            await aggregate(received)
+
+        made.train, made.aggregate = trained, aggregated  # type: ignore[method-assign]
+        return made
+
+    text = DIGITS + churn("crash", 0, "3.1 s") + churn("rejoin", 0, "6.1 s")
+    slow = ("devices.override=[{clients=[0], slowdown=2}]", "protocol.mode=asynchronous", "run.duration=16 s")
+    with ran(text, *L2C, *slow, prepare=noting):
+        after = [time for now, time in mixed if now > 6.1]
+        assert after and min(after) > 5.0
