@@ -144,8 +144,8 @@ class _Freezer:
             return self.frozen(value)
         raise TypeError(
             f"apply: {self.name}() uses {where}, a {type(value).__name__}, which may be another by the time "
-            "it is computed; hand over numbers, arrays and vectors as arguments, and what is the same for all "
-            "clients by keyword, as a number, a text or a tuple of them"
+            "it is computed; hand over numbers, arrays and vectors as arguments, and what is the same for "
+            "all clients by keyword, as a number, a text or a tuple of them"
         )
 
 
