@@ -213,7 +213,7 @@ class Supervisor:
         self._note(successor.name, "restarted")
 
     def record(
-        self, actor: Actor, where: str, error: Exception, action: Action, place: str | None = None
+        self, actor: Actor, where: str, error: BaseException, action: Action, place: str | None = None
     ) -> None:
         """Note a failure of an actor's code, and what follows from it; nothing else happens.
 

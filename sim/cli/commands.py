@@ -68,7 +68,11 @@ Unset = Annotated[
     ),
 ]
 NoCode = Annotated[
-    bool, typer.Option("--no-code", help="Refuse a protocol whose Python does not come with coterie.")
+    bool,
+    typer.Option(
+        "--no-code",
+        help="Execute no Python that does not come with coterie: no protocol, model, data, ... of a file.",
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
 
@@ -125,7 +129,8 @@ def run(
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
 
-    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
+    --no-code refuses it.
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
@@ -160,7 +165,8 @@ def check(
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and say what it comes to.
 
-    A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it.
+    What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
+    --no-code refuses it.
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
@@ -207,13 +213,14 @@ def schema(
     scenario: Annotated[
         Path | None, typer.Argument(help="With the keys of your own code that this scenario names.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors
     from sim.scenario.protocol_loader import find_protocol, list_protocols
     from sim.scenario.schema import scenario_schema
 
-    users = () if scenario is None else _load(scenario, None, None, None, False).users_code
+    users = () if scenario is None else _load(scenario, None, None, None, no_code).users_code
     with _endings():
         from sim.scenario.own_sections import own_tables
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sim.files.input_file import LIMIT_BYTES, InputFile, shown
 
-CELLS_MAX = 2 * 10**8
-"""No table may have more values."""
+CELLS_MAX = LIMIT_BYTES // 8
+"""No table may have more values: numbers take 8 bytes each, once they are read."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,20 @@ def _parquet(file: InputFile, content: bytes) -> pa.Table:
     size = sum(described.row_group(group).total_byte_size for group in range(described.num_row_groups))
     if size > LIMIT_BYTES:
         raise file.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
-    table = parquet.read()
+    # Texts as places in a list of different ones, as most files have them: written out they may be any size.
+    texts = [column.name for column in parquet.schema if column.physical_type == "BYTE_ARRAY"]
+    table = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts).read()
+    if sum(map(_text_bytes, table.columns)) > LIMIT_BYTES:
+        raise file.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
     return pa.table({name: _plain(file, name, table[name]) for name in table.column_names})
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Bytes of a column of texts, written out; 0 of any other."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    lengths = [pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
+    return sum(pc.sum(each).as_py() or 0 for each in lengths)
 
 
 def _plain(file: InputFile, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -217,9 +217,12 @@ class VirtualTask(asyncio.Future[T]):
                 super().set_result(end.value)
         except asyncio.CancelledError as cancelled:
             super().cancel(*cancelled.args[:1])
+        except SystemExit as leaving:  # of a method's own: it ends who called it, as any error does
+            called = RuntimeError(f"sys.exit({leaving.code!r}) was called; a run ends as its scenario says")
+            super().set_exception(called.with_traceback(leaving.__traceback__))
         except BaseException as failure:
             super().set_exception(failure)
-            if isinstance(failure, KeyboardInterrupt | SystemExit):
+            if isinstance(failure, KeyboardInterrupt):
                 raise
         else:
             if type(awaited) is not float:

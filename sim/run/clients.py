@@ -16,6 +16,7 @@ from sim.learning.engine import Scalar, Vector
 from sim.run.budget import Work
 from sim.run.compute import DeviceCompute
 from sim.scenario.protocol_checks import defined
+from sim.settings.own import FAILURES
 from sim.world.churn import State
 from sim.world.devices import Device
 
@@ -153,7 +154,7 @@ def weights_of(
         return {}
     try:
         return _require_weights(learner.weights(), clients)
-    except Exception as error:
+    except FAILURES as error:
         client.mute = True
         place = own_line(type(learner), of_error(error)) or defined(type(learner).weights)
         supervisor.record(learner, "weights", error, "go on", place)
@@ -176,7 +177,7 @@ def coalition_of(client: Client, clients: Container[str], supervisor: Supervisor
         if strangers or (found is not None and client.name not in found.members):
             raise ValueError(f"coalition() of {client.name} must name clients, itself among them")
         return found
-    except Exception as error:
+    except FAILURES as error:
         client.shows_no_coalition = True
         place = own_line(type(learner), of_error(error)) or defined(type(learner).coalition)
         supervisor.record(learner, "coalition", error, "go on", place)

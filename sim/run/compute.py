@@ -173,14 +173,12 @@ class DeviceCompute(learner.Compute):
         steps = operator.index(steps)
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
+        stated = None if learning_rate is None else _learning_rate(learning_rate)
         start = cast(Vector, start)
         # From now on: it must cancel in the update, whatever is merged meanwhile.
         start.shortened(START_TERMS_MAX)
-        strengths: tuple[Factor, ...] = ()
-        anchors: list[Vector] = []
-        if pulls:
-            strengths = tuple([_factor(strength) for strength, _ in pulls])
-            anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        strengths = tuple([_factor(strength) for strength, _ in pulls])
+        anchors = [cast(Vector, anchor) for _, anchor in pulls]
         operation, of_samples = self._train, None
         if weights is not None or on != "batch":
             operation, of_samples = self._training(on, weights)
@@ -188,18 +186,8 @@ class DeviceCompute(learner.Compute):
         if fresh_optimizer:
             self.forget()
         first = self._draws.advance("train", steps)
-        rate: float | tuple[float, ...]
-        if learning_rate is not None:
-            rate = float(learning_rate)
-        elif (schedule := self.settings.schedule) is None:
-            rate = self.settings.learning_rate
-        else:
-            rate = self._scheduled(schedule, first, steps)
-        last = self._taken.last
-        if self._steps_done and rate == last.learning_rate and type(rate) is float:
-            last.steps += steps
-        else:
-            self._taken.add(steps, rate, self._steps_done == 0)
+        rate = self._rate(first, steps) if stated is None else stated
+        self._take(steps, rate)
         if isinstance(on, Batch):
             return self._train_on(on, operation, start, steps, rate, strengths, anchors, of_samples)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
@@ -212,6 +200,14 @@ class DeviceCompute(learner.Compute):
         )
         self._steps_done += steps
         return trained
+
+    def _take(self, steps: int, rate: float | tuple[float, ...]) -> None:
+        """Remember these steps, which may be taken again alone."""
+        last = self._taken.last
+        if self._steps_done and rate == last.learning_rate and type(rate) is float:
+            last.steps += steps
+        else:
+            self._taken.add(steps, rate, self._steps_done == 0)
 
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
         """What trains on certain samples, and their weights. ValueError for samples that it cannot be."""
@@ -353,9 +349,11 @@ class DeviceCompute(learner.Compute):
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
-    def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
-        """The learning rate of the steps from number `first` on: of all, or of each."""
-        rate = self.settings.learning_rate
+    def _rate(self, first: int, steps: int) -> float | tuple[float, ...]:
+        """The scenario's learning rate of the steps from number `first` on: of all, or of each."""
+        rate, schedule = self.settings.learning_rate, self.settings.schedule
+        if schedule is None:
+            return rate
         if schedule.by_time:
             return rate * schedule.factor(self.device.now_s)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
@@ -382,6 +380,13 @@ def _positive(name: str, cost: float) -> float:
     if not 0 < cost < math.inf:
         raise ValueError(f"{name} must be above 0 and finite, not {cost!r}")
     return cost
+
+
+def _learning_rate(stated: object) -> float:
+    is_number = isinstance(stated, int | float | np.floating | np.integer) and not isinstance(stated, bool)
+    if not is_number or not 0 <= stated < math.inf:  # type: ignore[operator]
+        raise ValueError(f"learning_rate must be a number, 0 or more and finite, not {stated!r:.60}")
+    return float(stated)  # type: ignore[arg-type]
 
 
 def _factor(strength: float | vectors.Scalar) -> Factor:

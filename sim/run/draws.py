@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from protocols.framework.compute import Batch, Samples
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Vector
@@ -79,6 +81,18 @@ class Draws:
         """A batch that none was before."""
         return Batch(self.client, self.advance("batch", 1), self.batch_size)
 
+    def _known_weights(self, given: Any) -> Vector:
+        """Weights that are stated in numbers. ValueError."""
+        try:
+            numbers = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"weights are numbers, a handle or an array of them, not {given!r:.60}"
+            ) from None
+        if bad := [float(number) for number in numbers.ravel() if not 0 <= number < np.inf]:
+            raise ValueError(f"weights must be 0 or more and finite, not {bad[0]}")
+        return known(self.engine, numbers)
+
     def weights(self, given: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
         """The weights of samples as a handle, and how they belong to them. ValueError for another number.
 
@@ -86,7 +100,7 @@ class Draws:
         """
         if given is None:
             return None, None
-        vector = given if isinstance(given, Vector) else known(self.engine, given)
+        vector = given if isinstance(given, Vector) else self._known_weights(given)
         count = self.samples if on == "batch" else sampler.batch_size
         if vector.shape != (count,):
             what = "a number" if not vector.shape else f"{vector.width}"

@@ -16,6 +16,7 @@ from sim.learning.engine import Engine, Vector
 from sim.results.metrics import ALONE
 from sim.run.clients import Client
 from sim.scenario.protocol_checks import defined
+from sim.settings.own import FAILURES
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""
@@ -28,34 +29,39 @@ def metric_of(metric: str, model: str) -> str:
 
 
 def evaluated_models(
-    clients: Sequence[Client], supervisor: Supervisor
+    clients: Sequence[Client], supervisor: Supervisor, *, predict: bool
 ) -> list[Mapping[str, Ensemble]] | None:
     """What of each client is measured, the first before all; None if it is the one model of each.
 
+    predict: whether models predict anything that can be averaged, as points of quadratic data do not.
     It is, too, if its `evaluated()` fails. Such a failure is recorded, and the client is not asked again; it
     goes on, since only the observer wants to know.
     """
-    named = {client.index: models for client in clients if (models := _named(client, supervisor)) is not None}
+    named = {
+        client.index: models
+        for client in clients
+        if (models := _named(client, supervisor, predict)) is not None
+    }
     if not named:
         return None
     return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
 
 
-def _named(client: Client, supervisor: Supervisor) -> Mapping[str, Ensemble] | None:
+def _named(client: Client, supervisor: Supervisor, predict: bool) -> Mapping[str, Ensemble] | None:
     learner = client.learner
     assert learner is not None
     if type(learner).evaluated is Learner.evaluated or client.shows_only_its_model:
         return None
     try:
-        return _checked(learner.evaluated(), client.params)
-    except Exception as error:
+        return _checked(learner.evaluated(), client.params, predict)
+    except FAILURES as error:
         client.shows_only_its_model = True
         place = own_line(type(learner), of_error(error)) or defined(type(learner).evaluated)
         supervisor.record(learner, "evaluated", error, "go on", place)
         return None
 
 
-def _checked(models: object, params: Vector) -> dict[str, Ensemble]:
+def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensemble]:
     if not isinstance(models, Mapping) or not models:
         what = "an empty one" if isinstance(models, Mapping) else type(models).__name__
         raise TypeError(f"evaluated() must return a mapping of names to models, not {what}")
@@ -64,6 +70,11 @@ def _checked(models: object, params: Vector) -> dict[str, Ensemble]:
         if not isinstance(name, str) or not name.isidentifier() or name == ALONE.strip("_"):
             raise ValueError(f"evaluated(): the name {name!r:.60} must be letters and digits, and not alone")
         checked[name] = _ensemble(name, model, params)
+        if len(checked[name]) > 1 and not predict:
+            raise ValueError(
+                f"evaluated(): {name} has {len(checked[name])} models, whose predictions would be averaged; "
+                "with quadratic data a model is a point and predicts nothing: name one, such as their mean"
+            )
     return checked
 
 

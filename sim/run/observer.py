@@ -75,7 +75,7 @@ class Observer:
             if name == "iterations":
                 if reported is not None:
                     reported(value)
-            elif name in _OWN_NAMES:
+            elif name in _OWN_NAMES or ("_of_" in str(name) and name.partition("_of_")[0] in _OWN_NAMES):
                 raise ValueError(
                     f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
                     f"my_{name}"
@@ -139,7 +139,7 @@ class Observer:
             for client, value in zip(clients, checksums(rows).tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
-            shown = evaluated_models(clients, self._supervisor)
+            shown = evaluated_models(clients, self._supervisor, predict=self.measure != "distance")
             if shown is None:
                 measured = self._measured(clients, rows)
             else:

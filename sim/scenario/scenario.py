@@ -6,7 +6,7 @@ A scenario is TOML. Refused input raises UserError, whose lines name file, key, 
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,8 @@ _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
 _SAMPLES = ("data.file", "data.test_file", "data.partition.path")
 """Files of samples, and of whose they are."""
+_FILES = {"file", "test_file", "path"}
+"""Keys that name files which a run reads."""
 _Model = TypeVar("_Model", bound=Settings)
 
 
@@ -193,12 +195,21 @@ def digest(scenario: Scenario) -> str:
         contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
     for user in scenario.users_code:
         put(contents, user.key, user.within(""))
-    for place in _SAMPLES:
-        if isinstance(file := value_at(contents, place), str) and os.path.isabs(file):
-            put(contents, place, _content(Path(file)))
+    for table in _tables(contents):
+        for key in _FILES & table.keys():
+            if isinstance(file := table[key], str) and os.path.isabs(file):
+                table[key] = _content(Path(file))
     code = [protocol.sources, *[user.sources for user in scenario.users_code]]
     text = "\0".join([tomli_w.dumps(contents), *map(digest_of, code)])
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _tables(value: Any) -> Iterator[dict[str, Any]]:
+    """All tables of a scenario, however deep."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _tables(inner)
 
 
 def _content(path: Path) -> str:

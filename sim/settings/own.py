@@ -11,6 +11,8 @@ from actors.place import of_error, written
 from protocols.framework.settings import Settings
 from sim.errors import UserError
 
+FAILURES = (Exception, SystemExit)
+"""What the user's code may raise and is said to have failed with: sys.exit() is no end of a run."""
 USERS_CODE = r"^.+:[A-Za-z_]\w*$"
 """What the user's code is called, as a regular expression."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, WithJsonSchema
 
 from sim.kernel.random import stream
-from sim.settings.own import USERS_CODE, OwnSection, in_short
+from sim.settings.own import FAILURES, USERS_CODE, OwnSection, in_short
 from sim.world.participants import Participants
 
 Who = int | str
@@ -35,14 +35,14 @@ class OwnKind(OwnSection):
         """What the function returns; `about` says of whom, for the refusal if it fails. UserError."""
         try:
             return self.call(**provided)
-        except Exception as error:
+        except FAILURES as error:
             raise self.refusal(f"failed {about()}: {in_short(error)}", error) from error
 
     def items(self, found: Any, about: Callable[[], str]) -> Iterator[Any]:
         """What the function gives one after the other: `found` is a list, or a generator. UserError."""
         try:
             yield from found
-        except Exception as error:
+        except FAILURES as error:
             if not isinstance(found, Iterable):
                 what = f"gave a {type(found).__name__} {about()}; must be a list, or a generator that yields"
                 raise self.refusal(what) from None

@@ -54,7 +54,12 @@ class OwnTopology(OwnKind, TopologyKind):
         if isinstance(found, np.ndarray):
             self._add_array(links, found, n)
             return links
-        for item in self.items(found, _nowhere):
+        most = 2 * n * n  # each link in either direction, and each of them twice
+        for place, item in enumerate(self.items(found, _nowhere)):
+            if place == most:
+                raise self.refusal(
+                    f"gave more than {most:,} links for {n} clients; must be fewer (do they end?)"
+                )
             values = self.row(item, _LINK, _nowhere, (2, 3))
             i, j = [self._client(value, item, n) for value in values[:2]]
             if i == j:

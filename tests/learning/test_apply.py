@@ -469,3 +469,57 @@ def test_slices_that_are_none_are_refused() -> None:
             x[columns]  # type: ignore[index]
     with pytest.raises(ValueError, match=r"slice \[4:4\] of a vector of 6 numbers is empty"):
         x[4:4]
+
+
+RATE, TABLE, CONSTANT = 2.0, [1.0], torch.ones(WIDTH)
+
+
+def doubled(x: Tensor) -> Tensor:
+    return x * RATE
+
+
+def by_helper(x: Tensor) -> Tensor:
+    return doubled(x) + torch.nn.functional.relu(x)
+
+
+def halved(x: Tensor, times: int) -> Tensor:
+    return x if times == 0 else halved(x / 2, times - 1)
+
+
+@pytest.mark.parametrize("function", [doubled, by_helper])
+def test_globals_are_those_of_the_call(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they are by the time it is computed."""
+    engine = new_engine()
+    made, wanted = [], []
+    for client, x in enumerate(vectors(engine, 6)):
+        monkeypatch.setattr(sys.modules[__name__], "RATE", 2.0 if client % 2 else 3.0)
+        made.append(engine.apply(function, (x,), {}))
+        wanted.append(function(numbers(client)))
+    monkeypatch.setattr(sys.modules[__name__], "RATE", 100.0)
+    for got, expected in zip(made, wanted, strict=True):
+        torch.testing.assert_close(got.tensor(), expected)
+    assert engine.statistics.batches == 2
+
+
+def test_a_function_may_call_itself() -> None:
+    engine = new_engine()
+    [x] = vectors(engine, 1)
+    torch.testing.assert_close(engine.apply(halved, (x,), {"times": 3}).tensor(), numbers(0) / 8)
+
+
+def test_globals_that_may_change_are_refused() -> None:
+    engine = new_engine()
+    [x] = vectors(engine, 1)
+
+    def counting(x: Tensor) -> Tensor:
+        global RATE
+        RATE += 1
+        return x
+
+    for function, message in [
+        (lambda x: x * TABLE[0], f"uses TABLE, a list, {OUTSIDE}"),
+        (lambda x: next(x + CONSTANT for _ in "a"), f"uses CONSTANT, a Tensor, {OUTSIDE}"),
+        (counting, "changes RATE, which is not its own; what it finds is returned"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            engine.apply(function, (x,), {})

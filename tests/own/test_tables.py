@@ -338,3 +338,65 @@ def test_results_are_of_the_files_content(tmp_path: Path) -> None:
     assert digest(load(tmp_path / "elsewhere", keys)) == before
     arrays(tmp_path, x=X + 1, y=Y)
     assert digest(load_scenario(tmp_path / "world.toml")) != before
+
+
+def test_clients_are_texts_where_one_is_not_the_number_that_it_looks_like(tmp_path: Path) -> None:
+    """ "007" and "7" are two people; without them "10" comes after "9"."""
+    ids = ["007", "7", "10", "9", "7", "007"]
+    text = "x,paid,id\n" + "".join(f"{n},{'yes' if n % 2 else 'no'},{who}\n" for n, who in enumerate(ids))
+    tests = "x,paid,id\n1,yes,7\n"
+    write(tmp_path, tests, "t.csv")
+    keys = {"client": "id", "partition": "natural", "test_file": str(tmp_path / "t.csv")}
+    data = table(tmp_path, text, **keys)
+    assert data.owners is not None and data.owners.names == ("007", "10", "7", "9")
+    data = table(tmp_path, text.replace("007", "8"), **keys)
+    assert data.owners is not None and data.owners.names == ("7", "8", "9", "10")
+
+
+def test_gaps_are_filled_with_what_training_rows_have(tmp_path: Path) -> None:
+    """The mean of the rows that were not taken for tests: with them it would be another."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=40)
+    gaps = rng.random(40) < 0.3
+    rows = [
+        f"{'' if gap else value},{n % 2}" for n, (value, gap) in enumerate(zip(values, gaps, strict=True))
+    ]
+    data = table(
+        tmp_path, "x,paid\n" + "\n".join(rows) + "\n", missing="fill", test_file=None, standardise=False
+    )
+    for part in (data.train_x, data.test_x):
+        filled = ~np.isin(part.numpy()[:, 0], values.astype(np.float32))
+        known = data.train_x.numpy()[:, 0]
+        known = known[np.isin(known, values.astype(np.float32))]
+        assert filled.any()
+        np.testing.assert_allclose(part.numpy()[filled, 0], known.mean(), rtol=1e-5)
+
+
+def test_parquet_that_is_small_and_unpacks_to_much_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 100_000
+    pl.DataFrame({"x": np.zeros(rows), "paid": ["y" * 10_000] * rows}).write_parquet(
+        tmp_path / "small.parquet"
+    )
+    assert (tmp_path / "small.parquet").stat().st_size < 200_000
+    with pytest.raises(UserError, match="has more than 512 MiB, unpacked; must have less"):
+        table(tmp_path, file=str(tmp_path / "small.parquet"))
+    pl.DataFrame({f"x{n}": np.zeros(700_000, np.int8) for n in range(100)}).write_parquet(
+        tmp_path / "wide.parquet"
+    )
+    assert (tmp_path / "wide.parquet").stat().st_size < 200_000
+    with pytest.raises(UserError, match="700,000 rows of 100 columns; must have 67,108,864 values at most"):
+        table(tmp_path, file=str(tmp_path / "wide.parquet"))
+
+
+def test_results_are_of_the_content_of_traces_and_graphs_too(tmp_path: Path) -> None:
+    from tests.simulation.worlds import QUADRATIC
+
+    edges = write(tmp_path, "0 1\n1 2\n2 3\n3 4\n4 5\n", "edges.txt")
+    options = ['clients.topology={kind="edge-list",file="edges.txt"}']
+    scenario = load_scenario(write(tmp_path, QUADRATIC), options)
+    before = digest(scenario)
+    assert digest(load_scenario(write(tmp_path, QUADRATIC), options)) == before
+    edges.write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 0\n")
+    assert digest(load_scenario(write(tmp_path, QUADRATIC), options)) != before

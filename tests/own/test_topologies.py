@@ -100,3 +100,16 @@ def test_a_client_knows_its_senders_its_receivers_and_its_weights(tmp_path: Path
         assert not one.is_peer("client-0")
         zero = learners[0]
         assert zero is not None and zero.mixing_weights == {} and zero.senders == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("while True:\n        yield 0, 1", "gave more than 72 links for 6 clients; must be fewer"),
+        ("import sys\n    sys.exit(3)\n    yield", r"own.py:\d+: mine failed as the topology: SystemExit: 3"),
+    ],
+)
+def test_links_without_end_and_none_at_all(tmp_path: Path, text: str, message: str) -> None:
+    path = scenario_with(tmp_path, TOPOLOGY, f"def mine(clients):\n    {text}\n")
+    with pytest.raises(UserError, match=message):
+        load_scenario(path).clients.topology.adjacency(6, 1)

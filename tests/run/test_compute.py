@@ -424,3 +424,22 @@ def test_a_client_without_samples_is_refused(sampling: str) -> None:
             new_compute(new_engine(client_data([3, 0, 3])), 1, sampling=sampling)
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([float("nan")] * 10, "weights must be 0 or more and finite, not nan"),
+        ([1.0] * 9 + [-1.0], "weights must be 0 or more and finite, not -1.0"),
+        ("heavy", "weights are numbers, a handle or an array of them, not 'heavy'"),
+        ([1.0] * 9, "weights are one for each of the 10 training samples of the client, not 9"),
+    ],
+)
+def test_weights_that_are_none_are_refused_before_any_time_passes(weights: Any, message: str) -> None:
+    async def scenario() -> None:
+        compute = new_compute()
+        with pytest.raises(ValueError, match=message):
+            await compute.train(compute.initial(), 1, (), None, False, "batch", weights)
+        assert now() == 0.0
+
+    run_virtual(scenario())

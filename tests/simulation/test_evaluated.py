@@ -117,9 +117,11 @@ def test_what_is_no_model_is_said_once_and_the_run_goes_on(tmp_path: Path, name:
         assert all(client.iterations > 5 for client in built.clients)
 
 
-def test_an_ensemble_without_classes_is_refused(tmp_path: Path) -> None:
-    with (
-        simulation(tmp_path, QUADRATIC, own(tmp_path, MIXED)) as built,
-        pytest.raises(ValueError, match="averages probabilities of classes"),
-    ):
-        built.run()
+def test_points_of_quadratic_data_are_not_averaged(tmp_path: Path) -> None:
+    """They predict nothing; what is measured is the one model, and the file's line says why."""
+    result = run(tmp_path, QUADRATIC, own(tmp_path, MIXED))
+    assert result.directory is not None
+    summary = RunDirectory.load(result.directory).summary()
+    [failure] = [line for line in summary["failures"] if "evaluated" in line]
+    assert "mixture has 2 models" in failure and "a point and predicts nothing" in failure
+    assert summary["distance"] is not None

@@ -33,7 +33,6 @@ class Column:
 
     name: str
     categories: tuple[str, ...] | None
-    fill: float
 
     @property
     def width(self) -> int:
@@ -102,7 +101,7 @@ def learned(part: TablePart, name: str, categorical: bool) -> Column:
         raise part.file.refusal(f"column {shown(name)} has no value at all; name it in data.leave_out")
     is_text = known.dtype == pl.String and known.cast(pl.Float64, strict=False).null_count() == len(known)
     if not (categorical or is_text):
-        return Column(name, None, float(numbers(part, name).drop_nulls().mean()))  # type: ignore[arg-type]
+        return Column(name, None)
     values = sorted_texts(as_text(known).unique())
     if len(values) > _CATEGORIES_MAX:
         raise part.file.refusal(
@@ -110,11 +109,14 @@ def learned(part: TablePart, name: str, categorical: bool) -> Column:
             "name it in data.leave_out"
         )
     categories = (*values, "") if column.null_count() else values  # what is missing is one, too
-    return Column(name, tuple(categories), 0.0)
+    return Column(name, tuple(categories))
 
 
-def encoded(part: TablePart, columns: Sequence[Column]) -> np.ndarray:
-    """The features [rows, numbers], float32. A category that training did not have is all zeros."""
+def encoded(part: TablePart, columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
+    """The features [rows, numbers], float32, and which of them are missing: these are 0 for now.
+
+    A category that training did not have is all zeros.
+    """
     rows, width = len(part.frame), sum(column.width for column in columns)
     if rows * width > _NUMBERS_MAX:
         widest = max(columns, key=lambda column: column.width)
@@ -122,15 +124,17 @@ def encoded(part: TablePart, columns: Sequence[Column]) -> np.ndarray:
             f"comes to {rows:,} rows of {width:,} numbers; must be {_NUMBERS_MAX:,} at most "
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
-    found = np.zeros((rows, width), dtype=np.float32)
+    found, missing = np.zeros((rows, width), dtype=np.float32), np.zeros((rows, width), dtype=bool)
     for place, column in _places(columns):
         if column.categories is None:
-            found[:, place] = numbers(part, column.name).fill_null(column.fill).to_numpy()
+            values = numbers(part, column.name)
+            found[:, place] = values.fill_null(0.0).to_numpy()
+            missing[:, place] = values.is_null().to_numpy()
             continue
         which = places_of(part, column.name, column.categories)
         known = np.flatnonzero(which >= 0)
         found[known, place + which[known]] = 1.0
-    return found
+    return found, missing
 
 
 def _places(columns: Sequence[Column]) -> Iterator[tuple[int, Column]]:

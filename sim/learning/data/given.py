@@ -26,13 +26,15 @@ Refuse = Callable[[str], UserError]
 class GivenPart:
     """Inputs, labels and clients as they were given, and what their owner calls them.
 
-    x may be a tuple: several inputs of each sample.
+    x may be a tuple: several inputs of each sample. missing: which numbers of x become the mean of the known
+    ones in training.
     """
 
     x: Any
     y: Any
     clients: Any = None
     names: tuple[str, str, str] = ("x", "y", "clients")
+    missing: np.ndarray | None = None
 
     @staticmethod
     def of(values: Sequence[Any], names: tuple[str, str, str]) -> GivenPart:
@@ -63,10 +65,12 @@ class _Checked:
     y: np.ndarray
     clients: np.ndarray | None
     shapes: tuple[tuple[int, ...], ...] | None
+    missing: np.ndarray | None = None
 
     def rows(self, rows: np.ndarray) -> _Checked:
         clients = None if self.clients is None else self.clients[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], clients=clients)
+        missing = None if self.missing is None else self.missing[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], clients=clients, missing=missing)
 
 
 def dataset_of(given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse) -> Dataset:
@@ -86,7 +90,7 @@ def dataset_of(given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse) -
         parts |= {"train": parts["train"].rows(train), "test": parts["train"].rows(test)}
         if places:
             places |= {"train": places["train"][train], "test": places["train"][test]}
-    return _dataset(parts, wanted, classes, owners, places)
+    return _dataset(_filled(parts), wanted, classes, owners, places)
 
 
 # --- what is checked ------------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ def _checked(part: GivenPart, wanted: Wanted, refuse: Refuse) -> _Checked:
     x, shapes = _all_inputs(part.x, of_x, refuse)
     y = _array(part.y, of_y, refuse)
     y = _numbers(y, of_y, len(x), refuse) if wanted.regression else _classes(y, of_y, len(x), refuse)
-    return _Checked(x, y, _clients(part.clients, of_clients, len(x), refuse), shapes)
+    return _Checked(x, y, _clients(part.clients, of_clients, len(x), refuse), shapes, part.missing)
 
 
 def _all_inputs(x: Any, name: str, refuse: Refuse) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
@@ -257,6 +261,21 @@ def _split(part: _Checked, places: np.ndarray | None, wanted: Wanted) -> tuple[n
         count = min(max(1, round(wanted.test_share * len(rows))), len(rows) - 1)
         test[rng.permutation(rows)[: max(0, count)]] = True
     return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _filled(parts: Mapping[str, _Checked]) -> Mapping[str, _Checked]:
+    """Instead of missing numbers the mean of the known ones in training; 0 where none is known there."""
+    train = parts["train"]
+    if all(part.missing is None or not part.missing.any() for part in parts.values()):
+        return parts
+    known = np.ones(train.x.shape, bool) if train.missing is None else ~train.missing
+    means = (train.x * known).sum(axis=0, dtype=np.float64) / np.maximum(known.sum(axis=0), 1)
+    return {
+        name: part
+        if part.missing is None
+        else replace(part, x=np.where(part.missing, means, part.x).astype(np.float32))
+        for name, part in parts.items()
+    }
 
 
 def _dataset(

@@ -14,7 +14,7 @@ from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
 from sim.learning.data.given_section import GivenArrays
-from sim.settings.own import OwnSection, in_short
+from sim.settings.own import FAILURES, OwnSection, in_short
 
 PROVIDED = ("rng", "clients", "folder")
 """Arguments that the function is given, as far as it takes them; all others are keys of `[data]`."""
@@ -36,7 +36,7 @@ class OwnData(OwnSection, GivenArrays):
             parts = dict(self._parts(found))
         except UserError:
             raise
-        except Exception as error:  # reading a data set calls the user's code as well
+        except FAILURES as error:  # reading a data set calls the user's code as well
             raise self.refusal(f"failed: {in_short(error)}", error) from error
         return dataset_of(parts, self.wanted, self._refuse)
 

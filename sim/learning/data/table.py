@@ -52,7 +52,7 @@ class TableData(GivenData):
     """Columns of numbers that are names of categories: postal codes, say."""
     missing: Literal["refuse", "drop", "fill"] = "refuse"
     """What is done where a value is missing: the table is refused, or the row left out, or numbers become the
-    mean of their column, and for texts it is a category of its own."""
+    mean of their column in training, and for texts it is a category of its own."""
     missing_values: _Names = ("", "?", "NA", "NaN", "nan", "null")
     """Texts that stand for a missing value."""
     standardise: bool = True
@@ -103,9 +103,9 @@ class TableData(GivenData):
         parts = {}
         for name, table in tables.items():
             kept, whose = owners.of(table)
-            parts[name] = GivenPart(
-                encoded(table, columns)[kept], labels.of(table)[kept], whose, ("x", "y", "client")
-            )
+            x, missing = encoded(table, columns)
+            names_of = ("x", "y", "client")
+            parts[name] = GivenPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
         scaled = np.concatenate(
             [np.full(column.width, self.standardise and column.categories is None) for column in columns]
         )
@@ -191,7 +191,15 @@ class _Owners:
         from sim.learning.data.columns import as_text, sorted_texts
 
         self._client, self._groups = section.client, section.groups
-        if self._client is None or self._groups is None:
+        if self._client is None:
+            return
+        texts = [as_text(table.frame[self._client]) for table in tables]
+        # "007" is a name, and another one than "7".
+        again = [each.cast(int, strict=False).cast(str) for each in texts]
+        self._numbered = all(
+            [bool((a == b).fill_null(False).all()) for a, b in zip(again, texts, strict=True)]
+        )
+        if self._groups is None:
             return
         values = {
             value for table in tables for value in as_text(table.frame[self._client]).unique().to_list()
@@ -214,8 +222,7 @@ class _Owners:
             return rows, None
         if self._groups is None:
             texts = as_text(table.frame[self._client])
-            numbers = texts.cast(int, strict=False)
-            return rows, (texts if numbers.null_count() else numbers).to_numpy()
+            return rows, (texts.cast(int) if self._numbered else texts).to_numpy()
         of_value = {str(value): place for place, group in enumerate(self._groups) for value in group}
         others = of_value.pop(_OTHERS, -1)
         found = places_of(table, self._client, list(of_value))

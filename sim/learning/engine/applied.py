@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,8 +66,12 @@ class Apply(Operation):
         return max(1, _NUMBERS_AT_ONCE // sum(shape.columns for shape in self.arguments + self.results))
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
-        with self._explained(), torch.no_grad():
-            found = vmapped(self.function.call, self.inputs(nodes))
+        inputs = self.inputs(nodes)
+        try:
+            with torch.no_grad():
+                found = vmapped(self.function.call, inputs)
+        except (Exception, SystemExit) as error:
+            raise self._explained(error) from error
         results = (found,) if isinstance(found, Tensor) else found
         return tuple([encoded_rows(values) for values in results])
 
@@ -77,8 +80,11 @@ class Apply(Operation):
 
         ValueError where it fails, or returns what can be no handle.
         """
-        with self._explained(), torch.no_grad():
-            found = torch.func.vmap(self.function.call)(*inputs)
+        try:
+            with torch.no_grad():
+                found = torch.func.vmap(self.function.call)(*inputs)
+        except (Exception, SystemExit) as error:
+            raise self._explained(error) from error
         results = list(found) if isinstance(found, tuple | list) else [found]
         for number, values in enumerate(results):
             if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
@@ -86,17 +92,13 @@ class Apply(Operation):
                 raise ValueError(f"{which} of {self.function} is {_described(values)}; {_ALLOWED}")
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What goes wrong in the function, as a ValueError that names its line."""
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            if isinstance(error, RuntimeError) and is_out_of_memory(error):
-                raise
-            why = describe(error).partition("\n")[0]
-            where = f"{self.function.line_of(error)}: {self.function.name}()"
-            raise ValueError(f"{where} failed: {why}; {_RULES}") from error
+    def _explained(self, error: BaseException) -> BaseException:
+        """What went wrong in the function, as a ValueError that names its line."""
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            return error
+        why = describe(error).partition("\n")[0]
+        where = f"{self.function.line_of(error)}: {self.function.name}()"
+        return ValueError(f"{where} failed: {why}; {_RULES}")
 
     def inputs(self, nodes: list[Node]) -> list[Tensor]:
         """The arguments, [N] or [N, width] each."""
@@ -170,33 +172,39 @@ class Functions:
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What `function` makes of the arguments, pending; see `Member.apply`. TypeError, ValueError."""
-        pure, by_signature = self._pure(function, static)
+        known = None if static or not callable(function) else self._known.get(function)
+        if known is None or (known[0].watched and known[0].is_outdated):
+            known = self._pure(function, static)
+        pure, by_signature = known
         signature: list[Any] = []
         atoms: list[Atom] = []
         numbers: list[float] = []
-        for place, argument in enumerate(arguments):
+        for argument in arguments:
             kind = type(argument)
-            if kind is not Vector and kind is not Scalar and kind is not Encoded:
-                if isinstance(argument, int | float | np.floating | np.integer):
-                    signature.append(NUMBER)
-                    numbers.append(_exact(argument, pure, place))
-                    continue
-                argument = _array(engine, argument, pure, place)
-                kind = type(argument)
-            elif argument.engine is not engine:
-                raise ValueError("this vector belongs to another engine")
             if kind is Vector:
                 signature.append(argument.width)
+            elif kind is Scalar:
+                signature.append(SCALAR)
+            elif kind is Encoded:
+                signature.append((argument.width, argument.dtype))
+            elif isinstance(argument, int | float | np.floating | np.integer):
+                signature.append(NUMBER)
+                numbers.append(_exact(argument, pure, len(signature) - 1))
+                continue
             else:
-                signature.append(SCALAR if kind is Scalar else (argument.width, argument.dtype))
+                argument = _array(engine, argument, pure, len(signature))
+                signature.append(argument.width if type(argument) is Vector else SCALAR)
+            if argument.engine is not engine:
+                raise ValueError("this vector belongs to another engine")
             atoms.append(argument._atom or argument.stored())
         key, inputs, payload = tuple(signature), tuple(atoms), tuple(numbers)
         prepared = by_signature.get(key)
         if prepared is None:
             prepared = by_signature[key] = _prepared(engine, pure, _shapes(key), inputs, payload)
         outputs = engine.submit(prepared.operation, inputs, payload, prepared.arenas)
-        made = [_made(engine, shape, atom) for shape, atom in zip(prepared.results, outputs, strict=True)]
-        return tuple(made) if prepared.is_tuple else made[0]
+        if not prepared.is_tuple:
+            return _made(engine, prepared.results[0], outputs[0])
+        return tuple([_made(engine, *pair) for pair in zip(prepared.results, outputs, strict=True)])
 
     def _pure(
         self, function: Function, static: Mapping[str, Any]
@@ -219,7 +227,7 @@ class Functions:
                 ],
             )
         known = self._known.get(identity)
-        if known is None:
+        if known is None or known[0].is_outdated:
             if len(self._known) >= _FUNCTIONS_MAX:
                 self._known.clear()
             known = self._known[identity] = self._table(PureFunction(function, static))

@@ -48,7 +48,10 @@ class Arena:
     def store(self, values: Tensor) -> list[int]:
         """Take a row for each of `values` [n, width], write it, return the row numbers."""
         rows = self.take(values.shape[0])
-        self.data.index_copy_(0, index_tensor(rows, self.device), values)
+        if self.device.type == "cpu":  # numpy takes a third of the time for it
+            self.data.numpy()[rows] = values.detach().numpy()
+        else:
+            self.data.index_copy_(0, index_tensor(rows, self.device), values)
         return rows
 
     def _grow(self, needed: int) -> None:

@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from sim.learning.models.model import ModelSection
-from sim.settings.own import OwnSection, in_short
+from sim.settings.own import FAILURES, OwnSection, in_short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +48,7 @@ class OwnModel(OwnSection, ModelSection):
                     )
             made = replace_dropouts(replace_batch_norms(made))
             return made if inputs is None else SeveralInputs(made, inputs)
-        except Exception as error:
+        except FAILURES as error:
             raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
 
     def architecture(
@@ -95,11 +95,15 @@ class OwnModel(OwnSection, ModelSection):
                 raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} {what}")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
-            kernel.gradients(flat, x, y)
+            gradients = [kernel.gradients(flat, x, y).nan_to_num() for _ in range(2)]
+            if not torch.equal(*gradients):
+                raise ValueError(
+                    "a training pass on the same samples gives another gradient when it is repeated"
+                )
             for name, value in before.items():
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
-        except Exception as error:
+        except FAILURES as error:
             raise self.refusal(
                 f"cannot be computed for two clients at once: {in_short(error)}", error
             ) from error

@@ -7,7 +7,7 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.lists import partition_of
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.settings.own import OwnSection, in_short
+from sim.settings.own import FAILURES, OwnSection, in_short
 
 PROVIDED = ("rng", "labels", "test_labels", "clients")
 """Arguments that the function is given, as far as it takes them; all others are keys of the partition."""
@@ -31,7 +31,7 @@ class OwnPartition(OwnSection, PartitionSection):
                 test_labels=labels.test.copy(),
                 clients=clients,
             )
-        except Exception as error:
+        except FAILURES as error:
             raise self.refusal(f"failed: {in_short(error)}", error) from error
         return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
 
