@@ -27,6 +27,7 @@ from sim.results.blocks import (
 )
 from sim.results.client_table import clients, help_table
 from sim.results.coalitions import benefit_graph, changes_table, losses_table
+from sim.results.drawing import LEAST_SHARE, MOST_LINES, drawn_graph
 from sim.results.figures import (
     MOST_MOVE_LINES,
     clients_up,
@@ -46,6 +47,7 @@ from sim.results.view import RunView
 MOST_FAILURES = 200
 _LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
 _LEAST_TIMELINE_PX = 560
+_LEAST_GRAPH_PX = 480
 _NOTHING = Cell(text.NOTHING, None)
 _UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 
@@ -174,7 +176,8 @@ def _graph(view: RunView) -> Section:
     if view.clusters is not None:
         lead += " Clients are ordered by their true cluster"
         lead += ", which the outlines mark." if figure.layout.shapes else "."
-    blocks: list[Block] = [Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
+    blocks: list[Block] = _drawn(view)
+    blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
     over_time = weights_over_time(view)
     if over_time is not None:
         blocks += [
@@ -182,6 +185,19 @@ def _graph(view: RunView) -> Section:
             Picture("weights-over-time", over_time),
         ]
     return Section(title, blocks)
+
+
+def _drawn(view: RunView) -> list[Block]:
+    if (figure := drawn_graph(view)) is None:
+        return []
+    lead = (
+        "The wider and deeper a line, the larger the mean of the weights that two clients give each other; "
+        f"less than {text.share(LEAST_SHARE)} of the largest is not drawn, nor are more than {MOST_LINES:,}."
+    )
+    if view.clusters is not None:
+        lead += " Clients stand together in their true clusters, which give them their colours."
+    lead += " Hollow: not up at that time."
+    return [Paragraph(lead), Picture("graph", figure, _LEAST_GRAPH_PX)]
 
 
 def _coalitions(view: RunView) -> Section | None:

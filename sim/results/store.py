@@ -7,7 +7,7 @@ runs/<scenario>-<seed>-<short hash>/
     metrics.parquet    time (s), actor, name, value
     coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
-    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
+    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
     report.html        written by sim.results.report from the other files

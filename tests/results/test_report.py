@@ -39,6 +39,7 @@ def test_full_report(tmp_path):
         "progress-over-time",
         "progress-over-bytes",
         "gains",
+        "graph",
         "learned-graph",
         "weights-over-time",
         "timeline",
