@@ -39,7 +39,7 @@ def drawn_graph(view: RunView) -> go.Figure | None:
     members = true_groups(view)
     place = places(members)
     where = np.array([place[client] for client in range(count)])
-    figure = blank(620)
+    figure = blank(640)
     steps: list[list[int]] = []
     for weight in weights:
         first = len(figure.data)
@@ -56,7 +56,7 @@ def drawn_graph(view: RunView) -> go.Figure | None:
     frame(figure, where)
     figure.update_layout(
         showlegend=view.clusters is not None and len(members) <= _MOST_IN_LEGEND,
-        sliders=[slider(times, steps, "weights at ")] if len(times) > 1 else [],
+        sliders=[slider(times, steps, "weights at ") | {"pad": {"t": 16, "b": 8}}] if len(times) > 1 else [],
     )
     return figure
 

@@ -1,6 +1,5 @@
 """report.html: one self-contained page about a run, built from nothing but its result directory."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from sim.results.bars import SLOW, bytes_by_type, gains, least_px, work_done
 from sim.results.blocks import (
     Block,
     Cell,
+    Choice,
     Code,
     Heading,
     Legend,
@@ -22,11 +22,13 @@ from sim.results.blocks import (
     Section,
     SideBySide,
     Table,
+    reached,
     seconds,
     share,
 )
 from sim.results.client_table import clients, help_table
 from sim.results.coalitions import benefit_graph, changes_table, losses_table
+from sim.results.departures import MOST_HURT, hurt_table
 from sim.results.drawing import LEAST_SHARE, MOST_LINES, drawn_graph
 from sim.results.figures import (
     MOST_MOVE_LINES,
@@ -38,6 +40,7 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
+from sim.results.one_client import course, waited_for
 from sim.results.page import document
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.store import RunDirectory
@@ -216,6 +219,28 @@ def _coalitions(view: RunView) -> Section | None:
     return Section("Coalitions", blocks)
 
 
+def _one_client(view: RunView) -> Section | None:
+    """How one client fared, which the reader chooses; None in a run of one."""
+    curve, waits = course(view), waited_for(view)
+    if curve is None:
+        return None
+    shown = [view.clients[client] for client in sorted(clients_shown(view))]
+    lead = "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
+    if waits is None:
+        lead += "Whom it waited for is not known: this run has kept no messages, or nobody waited."
+    else:
+        lead += (
+            "A wait is counted for whose message came at the very instant at which the device went on to "
+            "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
+            "or the end, is left out."
+        )
+    columns: list[list[Block]] = [[Picture("course", curve)]]
+    if waits is not None:
+        columns.append([Picture("waited-for", waits)])
+    choice = Choice(shown, view.clients[view.worst_first[0]])
+    return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+
+
 def _timeline(view: RunView) -> Section:
     title, figure = "Timeline", timeline(view)
     if figure is None:
@@ -259,22 +284,34 @@ def _moves(view: RunView) -> Section | None:
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
+        blocks += _hurt(view)
     return Section("Arrivals and departures", blocks)
+
+
+def _hurt(view: RunView) -> list[Block]:
+    """Who was hurt by which departure, by the clients' own curves."""
+    table = hurt_table(view)
+    if table is None:
+        return []
+    lead = (
+        f"Those that fell farthest after each departure, up to {MOST_HURT}: by how much until they were back "
+        "at their last value before. Relative weight: what they had given the one that went, of the most "
+        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between two "
+        "evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
+        "cannot be told apart."
+    )
+    return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
 
 
 def _newcomer(population: Population, move: LifecycleEvent) -> list[Cell]:
     if not (move.is_newcomer and population.has_incumbents(move)):
         return [_NOTHING] * 3
-    return [_reached(population.catch_up(move)), _NOTHING, _NOTHING]
+    return [reached(population.catch_up(move)), _NOTHING, _NOTHING]
 
 
 def _survivors(population: Population, move: LifecycleEvent) -> list[Cell]:
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), _reached(dip.seconds)]
-
-
-def _reached(after_s: float | None) -> Cell:
-    return Cell("not reached", math.inf) if after_s is None else seconds(after_s)
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:
@@ -356,6 +393,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _help,
     _graph,
     _coalitions,
+    _one_client,
     _timeline,
     _moves,
     _traffic,

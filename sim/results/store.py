@@ -159,7 +159,7 @@ class RunDirectory:
 
     def write_report(self, page: str) -> Path:
         """The report, in one step: a reader sees the old one or the new one. Returns its path."""
-        with self._whole(f".{REPORT}.new") as file:
+        with self.whole(f".{REPORT}.new") as file:
             file.write_text(page, encoding="utf-8")
             return file.replace(self.path / REPORT)
 
@@ -245,18 +245,18 @@ class RunDirectory:
             raise UserError(f"{file} cannot be read: {error}") from error
 
     def _write_text(self, name: str, text: str) -> None:
-        with self._whole(name) as file:
+        with self.whole(name) as file:
             # An argument of the command line need not be UTF-8; in JSON this writes it as an escape.
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _write(self, table: str, content: pa.Table) -> None:
         if self._trace_hash is not None:
             content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
-        with self._whole(f"{table}.parquet") as file:
+        with self.whole(f"{table}.parquet") as file:
             pq.write_table(content, file, compression="zstd", write_page_checksum=True)
 
     @contextmanager
-    def _whole(self, name: str) -> Iterator[Path]:
+    def whole(self, name: str) -> Iterator[Path]:
         """The path of a file that is written whole, or else removed."""
         file = self.path / name
         try:

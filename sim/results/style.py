@@ -8,7 +8,7 @@ take them in turn: they have places of their own as well.
 Pictures name a colour by its CSS variable. The page's script puts in its value in light or dark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -37,7 +37,6 @@ LIGHT = {
     "full-weight": "#003f66",
     "unknown": "#93908b",
     "band": "rgba(0,114,178,0.15)",
-    "thin": "rgba(98,104,111,0.55)",
 }
 DARK = {
     "page": "#16191d",
@@ -60,7 +59,6 @@ DARK = {
     "full-weight": "#a8dafc",
     "unknown": "#716e6a",
     "band": "rgba(86,180,233,0.2)",
-    "thin": "rgba(162,169,177,0.5)",
 }
 
 
@@ -129,7 +127,7 @@ def line(
     )
 
 
-def slider(times_s: Sequence[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:
+def slider(times_s: Iterable[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:
     """Shows the traces of one time, of those that are named for any; the last one's to begin with."""
     traces = sorted(trace for step in steps for trace in step)
     return {

@@ -28,6 +28,38 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => pict
 // The first pictures were drawn before the page had its final widths.
 addEventListener("load", () => resize(pictures));
 
+// --- one client: the one that is chosen from the list, or by a click on its name in a table or a picture ---
+
+const chooser = document.querySelector(".choice select");
+const names = new Set(chooser ? [...chooser.options].map(option => option.value) : []);
+
+function show(name) {
+  chooser.value = name;
+  for (const div of pictures.filter(div => div.data.some(trace => trace.meta))) {
+    Plotly.restyle(div, { visible: div.data.map(trace => !trace.meta || trace.meta === name) });
+  }
+}
+
+function showFrom(name, section) {
+  show(name);
+  if (section !== chooser.closest("section")) chooser.scrollIntoView({ block: "center" });
+}
+
+if (chooser) {
+  chooser.addEventListener("change", () => show(chooser.value));
+  for (const div of pictures) {
+    div.on("plotly_click", ({ points: [point] }) => {
+      const name = [point.id, point.y, ...[point.customdata].flat()].find(word => names.has(word));
+      if (name) showFrom(name, div.closest("section"));
+    });
+  }
+  for (const cell of document.querySelectorAll("table.sortable td")) {
+    if (!names.has(cell.textContent)) continue;
+    cell.className = "client";
+    cell.addEventListener("click", () => showFrom(cell.textContent, cell.closest("section")));
+  }
+}
+
 // --- tables: sorted by a click on a column's head, searched by any of their words ---
 
 const valueIn = (row, column) => {
