@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from sim.cli.console import ProgressLine, results_table
+from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
 from sim.errors import NotVerified, UserError, errors_about
 from sim.results.outcome import why_failed
 from sim.run.interrupts import answering, exit_code, raise_interrupted
@@ -122,6 +123,8 @@ def run(
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_code: NoCode = False,
+    trace: Trace = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
 
@@ -129,6 +132,7 @@ def run(
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
+        require_packages(tensorboard)
         from sim.run import running as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
@@ -142,6 +146,9 @@ def run(
                 **settings,
             )
     _show(result)
+    if result.directory is not None and not result.unwritten:
+        with _endings(file):
+            write_exports(result.directory, trace, tensorboard)
     _stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
@@ -176,9 +183,12 @@ def check(
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    trace: Trace = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
     with _endings():
+        require_packages(tensorboard)
         from sim.results.checks import fitting_together, load_checked
         from sim.results.report import write_report
 
@@ -190,6 +200,7 @@ def report(
             except OSError as error:
                 _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
+        write_exports(directory, trace, tensorboard)
 
 
 @app.command("list")

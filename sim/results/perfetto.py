@@ -1,8 +1,8 @@
 """A run as a trace file for Perfetto (ui.perfetto.dev) or chrome://tracing, from its result directory alone.
 
 The format is Google's "Trace Event Format": times in microseconds, here of virtual time. Each actor is a
-process of two tracks: what its device did, and its messages. An arrow (a flow) goes from each message's sending
-to its arrival; one that got lost has a mark at its sender, with the reason, where it ended.
+process of two tracks: what its device did, and its messages. An arrow (a flow) goes from each message's
+sending to its arrival; one that got lost has a mark at its sender, with the reason, where it ended.
 """
 
 import json

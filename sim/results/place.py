@@ -27,6 +27,8 @@ REPORT = "report.html"
 """Written last: where it is, the results are complete."""
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
+_FILES |= {"trace.json"}
+_EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 _HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
@@ -234,7 +236,7 @@ def _clear_away(folder: Path, place: Path) -> None:
     with suppress(FileNotFoundError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):
-                if entry.name in _FILES and not entry.is_dir():
+                if (entry.name in _FILES or _EVENTS.fullmatch(entry.name)) and not entry.is_dir():
                     entry.unlink()
                 elif _is_protocol(entry):
                     shutil.rmtree(entry)

@@ -296,8 +296,8 @@ def _hurt(view: RunView) -> list[Block]:
     lead = (
         f"Those that fell farthest after each departure, up to {MOST_HURT}: by how much until they were back "
         "at their last value before. Relative weight: what they had given the one that went, of the most "
-        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between two "
-        "evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
+        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between "
+        "two evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
         "cannot be told apart."
     )
     return [Heading("Who was hurt by which departure"), Paragraph(lead), table]

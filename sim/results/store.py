@@ -10,6 +10,7 @@ runs/<scenario>-<seed>-<short hash>/
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
+    trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
     report.html        written by sim.results.report from the other files
 """
 
@@ -257,7 +258,7 @@ class RunDirectory:
 
     @contextmanager
     def whole(self, name: str) -> Iterator[Path]:
-        """The path of a file that is written whole, or else removed."""
+        """The path of a file of this directory that is written whole, or else removed."""
         file = self.path / name
         try:
             yield file

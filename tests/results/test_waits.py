@@ -12,7 +12,8 @@ from tests.results.synthetic import write_run
 
 END_S = 600.0
 # Client 0 works until 10 s, from 14, from 30, and after a crash from 110. It got models at 12, at 14 from
-# clients 2 and then 1, at 29 and, while it worked, at 35; client 1 waits for a clock until 5 s, and works to the end.
+# clients 2 and then 1, at 29 and, while it worked, at 35. Client 1 waits for a clock
+# until 5 s, and works to the end.
 BUSY = [
     ("client-0", 0.0, 10.0),
     ("client-0", 14.0, 20.0),
