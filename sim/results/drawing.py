@@ -18,6 +18,7 @@ MOST_LINES = 1_500  # at one time, the heaviest
 _MOST_LINES_IN_ALL = 60_000  # bounds the size of the report
 _MOST_TIMES = 60
 _MOST_LABELS = 60
+SMALL_PX = 13
 _MOST_IN_LEGEND = 12
 LEAST_SHARE = 1 / 8
 """Of the heaviest weight of the run; what is less is not drawn."""
@@ -111,8 +112,8 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
     one, other, width = one[kept], other[kept], np.ceil(4 * found[kept]).astype(int) - 1
     return [
         go.Scatter(
-            x=_ways(where[one[width == number], 0], where[other[width == number], 0]),
-            y=_ways(where[one[width == number], 1], where[other[width == number], 1]),
+            x=ways(where[one[width == number], 0], where[other[width == number], 0]),
+            y=ways(where[one[width == number], 1], where[other[width == number], 1]),
             mode="lines",
             line={"color": BLUE, "width": _WIDTHS[number]},
             opacity=_STRENGTHS[number],
@@ -124,7 +125,7 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
     ]
 
 
-def _ways(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
+def ways(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
     """One coordinate of lines, with a gap behind each."""
     gaps = np.full(len(starts), np.nan)
     return np.column_stack([starts, ends, gaps]).ravel().astype(np.float32)
@@ -143,7 +144,7 @@ def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float
         textposition="middle center",
         textfont={"color": colour("page"), "size": 12},
         marker={
-            "size": 13 if small else 26,
+            "size": SMALL_PX if small else 26,
             "color": HUES[number % len(HUES)],
             "symbol": SYMBOLS[number // len(HUES) % len(SYMBOLS)],
             "line": {"color": colour("page"), "width": 1},
@@ -171,7 +172,7 @@ def _absent(where: NDArray[np.float64], *, small: bool) -> go.Scatter:
         y=where[:, 1].round(4),
         mode="markers",
         name="not up",
-        marker={"size": 13 if small else 26, "color": colour("page"), "line": ring},
+        marker={"size": SMALL_PX if small else 26, "color": colour("page"), "line": ring},
         hoverinfo="skip",
         showlegend=False,
     )

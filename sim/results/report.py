@@ -29,6 +29,7 @@ from sim.results.blocks import (
 from sim.results.client_table import clients, help_table
 from sim.results.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.departures import MOST_HURT, hurt_table
+from sim.results.distributions import latencies, staleness_spread, time_to_accuracy, times_table
 from sim.results.drawing import LEAST_SHARE, MOST_LINES, drawn_graph
 from sim.results.figures import (
     MOST_MOVE_LINES,
@@ -40,6 +41,7 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
+from sim.results.network_map import MOST_WAYS, network_map
 from sim.results.one_client import course, waited_for
 from sim.results.page import document
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
@@ -51,6 +53,7 @@ MOST_FAILURES = 200
 _LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
 _LEAST_TIMELINE_PX = 560
 _LEAST_GRAPH_PX = 480
+_REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
 _NOTHING = Cell(text.NOTHING, None)
 _UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 
@@ -141,7 +144,14 @@ def _progress(view: RunView) -> Section:
         "models-over-time": models_over_time(view),
     }
     pictures = [[Picture(name, figure)] for name, figure in figures.items() if figure is not None]
-    return Section(measure.label.capitalize(), [Paragraph(lead), SideBySide(pictures)])
+    blocks: list[Block] = [Paragraph(lead), SideBySide(pictures)]
+    if (reached := time_to_accuracy(view)) is not None:
+        columns: list[list[Block]] = [
+            [Picture("time-to-accuracy", reached)],
+            [Paragraph(_REACHED), times_table(view)],
+        ]
+        blocks += [Heading("Time to accuracy"), SideBySide(columns)]
+    return Section(measure.label.capitalize(), blocks)
 
 
 def _help(view: RunView) -> Section | None:
@@ -321,7 +331,24 @@ def _traffic(view: RunView) -> Section:
         _titled("Bytes by message type", "bytes-by-type", by_type, "No message was sent."),
         _titled("Staleness of the models used", "staleness", ages, nothing),
     ]
+    for title, name, figure in (
+        ("Latency of messages", "latencies", latencies(view)),
+        ("Distribution of staleness", "staleness-spread", staleness_spread(view)),
+    ):
+        columns += [_titled(title, name, figure, "")] if figure is not None else []
     return Section("Communication", [SideBySide(columns)])
+
+
+def _map(view: RunView) -> Section | None:
+    """Where clients are on the globe, if they are anywhere."""
+    if (figure := network_map(view)) is None:
+        return None
+    lead = (
+        "Those at one place stand around it. A line is as wide as the number of messages that two sent each "
+        f"other, for the {MOST_WAYS} pairs with the most; there is none where messages were not kept. The "
+        "names are those of some large cities, for orientation."
+    )
+    return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
 
 
 def _titled(title: str, name: str, figure: go.Figure | None, otherwise: str) -> list[Block]:
@@ -397,6 +424,7 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _timeline,
     _moves,
     _traffic,
+    _map,
     _clients,
     _details,
     _scenario,

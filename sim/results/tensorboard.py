@@ -4,6 +4,7 @@ A step is a millisecond of virtual time, and so is TensorBoard's clock: its "rel
 """
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -17,7 +18,7 @@ def write_tensorboard(directory: RunDirectory) -> Path:
     Of each metric `<name>/mean`, `/min` and `/max` over the clients that were measured;
     totals are `all/<name>`.
     """
-    from torch.utils.tensorboard import SummaryWriter
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     for earlier in directory.path.glob("events.out.tfevents.*"):
         earlier.unlink()
@@ -31,15 +32,21 @@ def write_tensorboard(directory: RunDirectory) -> Path:
         .collect()
     )
     totals = finite.filter(pl.col("actor") == ALL).sort("time", "name").collect()
-    with SummaryWriter(directory.path) as writer:
-        writer.add_text("scenario", f"```toml\n{directory.scenario_text()}\n```", walltime=0.0)
+    writer = EventFileWriter(str(directory.path))
+    try:
         for row in of_clients.iter_rows(named=True):
             for of in ("mean", "min", "max"):
-                writer.add_scalar(f"{row['name']}/{of}", row[of], *_at(row["time"]))
+                writer.add_event(_scalar(f"{row['name']}/{of}", row["time"], row[of]))
         for row in totals.iter_rows(named=True):
-            writer.add_scalar(f"all/{row['name']}", row["value"], *_at(row["time"]))
+            writer.add_event(_scalar(f"all/{row['name']}", row["time"], row["value"]))
+    finally:
+        writer.close()
     return directory.path
 
 
-def _at(time_s: float) -> tuple[int, float]:
-    return round(time_s * 1000), time_s
+def _scalar(tag: str, time_s: float, value: float) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+    return Event(wall_time=time_s, step=round(time_s * 1000), summary=summary)

@@ -230,6 +230,25 @@ class RunView:
         rows = self._directory.scan("events").filter(pl.col("event") == "delivered")
         return not rows.head(1).collect().is_empty()
 
+    @cached_property
+    def latencies_s(self) -> dict[str, NDArray[np.float64]]:
+        """Seconds from messages' sending to their arrival, by type; none where they have no numbers."""
+        events = self._directory.scan("events")
+        if "message" not in events.collect_schema().names():  # results of earlier versions
+            return {}
+        sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
+        arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
+        took = arrived.join(sent, on="message").select("type", took=pl.col("time") - pl.col("sent")).collect()
+        parts = took.partition_by("type", as_dict=True)
+        return {kind: part["took"].to_numpy() for (kind,), part in parts.items()}
+
+    def messages_between(self) -> dict[tuple[str, str], int]:
+        """How many messages any two actors sent each other, the names in order, the most first."""
+        ends = {"one": pl.min_horizontal("actor", "peer"), "other": pl.max_horizontal("actor", "peer")}
+        sent = self._directory.scan("events").filter(pl.col("event") == "sent").select(**ends)
+        counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
+        return {(one, other): count for one, other, count in counts.collect().iter_rows()}
+
     def arrivals(self, clients: Sequence[int]) -> list[pl.DataFrame]:
         """For each of `clients` what it got from others, in order: time, actor (the sender), type."""
         names = [self.clients[client] for client in clients]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -96,6 +96,11 @@ class SimulatedNetwork(Transport):
 
     def __repr__(self) -> str:
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
+
+    @property
+    def places(self) -> Mapping[str, tuple[float, float]] | None:
+        """Each actor's latitude and longitude in degrees, where latencies are by places on the globe."""
+        return getattr(self._model.link.latency, "places", None)
 
     sleep = staticmethod(sleep)
     bell = Bell

@@ -38,6 +38,7 @@ def test_full_report(tmp_path):
     assert pictures(page) == [
         "progress-over-time",
         "progress-over-bytes",
+        "time-to-accuracy",
         "gains",
         "graph",
         "learned-graph",
@@ -48,6 +49,7 @@ def test_full_report(tmp_path):
         "clients-up",
         "bytes-by-type",
         "staleness",
+        "staleness-spread",
     ]
     text = words(page)
     assert "Does the &lt;method&gt; find who shares its labels" in text
