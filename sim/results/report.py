@@ -256,6 +256,7 @@ def _timeline(view: RunView) -> Section:
     if figure is None:
         return Section(title, [Paragraph("No device was used in this run.")])
     lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
+    lead += " Drag over a stretch to see it closer, and click twice to see all again."
     shown = len(clients_shown(view))
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
