@@ -8,7 +8,7 @@ Modules that import torch are imported inside the commands that need them, so th
 import json
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -201,6 +201,20 @@ def report(
                 _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
         write_exports(directory, trace, tensorboard)
+
+
+@app.command()
+def watch(
+    directory: Annotated[Path, typer.Argument(help="Folder with results.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
+) -> None:
+    """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
+    with _endings():
+        from sim.cli.watch import server_of
+
+        with server_of(directory, port) as server, suppress(KeyboardInterrupt):
+            typer.echo(f"http://{server.server_address[0]!s}:{server.server_port}/")
+            server.serve_forever()
 
 
 @app.command("list")

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
-from sim.results.place import REPORT, HiddenFolder, free_place, require_place, sweep
+from sim.results.place import PROGRESS, REPORT, HiddenFolder, free_place, require_place, sweep
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -182,6 +182,7 @@ class RunDirectory:
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
         if self._hidden is not None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
             self.path = self._hidden.settle(replace)
             self._hidden = None
         return self.path
