@@ -118,6 +118,7 @@ COLUMNS = {
         "type": "a message's class",
         "bytes": "a message's simulated size",
         "detail": "why a message was lost, with what a client came back, or a model's checksum",
+        "message": "its number: the same from its sending to its end",
     },
     "intervals": {
         "actor": "the client",

@@ -8,7 +8,7 @@ Modules that import torch are imported inside the commands that need them, so th
 import json
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from sim.cli.console import ProgressLine, results_table
+from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
 from sim.errors import NotVerified, UserError, errors_about
 from sim.results.outcome import why_failed
 from sim.run.interrupts import answering, exit_code, raise_interrupted
@@ -126,6 +127,8 @@ def run(
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_code: NoCode = False,
+    trace: Trace = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
 
@@ -134,6 +137,7 @@ def run(
     """
     scenario = _load(file, overrides, seed, unset, no_code)
     with _endings(file):
+        require_packages(tensorboard)
         from sim.run import running as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
@@ -147,6 +151,9 @@ def run(
                 **settings,
             )
     _show(result)
+    if result.directory is not None and not result.unwritten:
+        with _endings(file):
+            write_exports(result.directory, trace, tensorboard)
     _stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
@@ -182,9 +189,12 @@ def check(
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    trace: Trace = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
     with _endings():
+        require_packages(tensorboard)
         from sim.results.checks import fitting_together, load_checked
         from sim.results.report import write_report
 
@@ -196,6 +206,21 @@ def report(
             except OSError as error:
                 _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
+        write_exports(directory, trace, tensorboard)
+
+
+@app.command()
+def watch(
+    directory: Annotated[Path, typer.Argument(help="Folder with results.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
+) -> None:
+    """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
+    with _endings():
+        from sim.cli.watch import server_of
+
+        with server_of(directory, port) as server, suppress(KeyboardInterrupt):
+            typer.echo(f"http://{server.server_address[0]!s}:{server.server_port}/")
+            server.serve_forever()
 
 
 @app.command("list")

@@ -1,5 +1,6 @@
 """What the report consists of, without its looks: `templates/blocks.html` has those of each block."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,14 @@ class Legend(Block):
     """The legend of a figure that scrolls, outside of it: on a small screen it takes the place of its own."""
 
     figure: go.Figure
+
+
+@dataclass(frozen=True)
+class Choice(Block):
+    """Which of `names` the pictures are about whose traces bear one as `meta`; so does a click on a name."""
+
+    names: Sequence[str]
+    chosen: str
 
 
 @dataclass(frozen=True)
@@ -146,3 +155,8 @@ def points(value: float | None) -> Cell:
 def seconds(value: float | None) -> Cell:
     """A stretch of virtual time."""
     return Cell(text.duration(value), value)
+
+
+def reached(after_s: float | None) -> Cell:
+    """How long it took until something was reached; None if it never was."""
+    return Cell("not reached", math.inf) if after_s is None else seconds(after_s)

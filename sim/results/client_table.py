@@ -10,6 +10,7 @@ from sim.results.blocks import Cell, Table
 from sim.results.metrics import ALONE
 from sim.results.population import LifecycleEvent
 from sim.results.view import RunView
+from sim.results.waits import kept_waiting_s
 
 Column = tuple[str, Sequence[str | Cell]]
 
@@ -88,6 +89,9 @@ def _work(view: RunView) -> list[Column]:
     if busy_s is not None:
         columns.append(("up", [blocks.seconds(value) for value in up_s.tolist()]))
         columns.append(("training", [blocks.share(value) for value in _ratio(busy_s, up_s)]))
+    if (kept_s := kept_waiting_s(view)) is not None:
+        waited_s = [kept_s.get(name, 0.0) for name in view.clients]
+        columns.append(("others waited for it", [blocks.seconds(value) for value in waited_s]))
     return columns
 
 

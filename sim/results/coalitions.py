@@ -6,17 +6,16 @@ import math
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 
 from sim.results import blocks, text
 from sim.results.blocks import Cell, Table
-from sim.results.style import BLUE, EDGE, GREEN, INK, ORANGE, blank, colour
+from sim.results.drawing import frame, places
+from sim.results.style import EDGE, HUES, INK, blank, colour
 from sim.results.view import RunView
 
 MOST_CLIENTS = 60  # drawn
-_HUES = (BLUE, GREEN, ORANGE, colour("half-weight"), colour("training"))
 _ALONE = EDGE
 _ARROW_LEFT_OUT = 0.13  # of the unit of the picture, around a node
 LOSSES = ("alone", "full", "equilibrium")
@@ -60,7 +59,7 @@ def benefit_graph(view: RunView) -> go.Figure | None:
     if not found or not len(times) or len(found) > MOST_CLIENTS:
         return None
     coalitions = groups(found)
-    place = _places(coalitions)
+    place = places(coalitions)
     snapshot = view.snapshot(times[-1])
     helped = zip(snapshot.target.tolist(), snapshot.source.tolist(), snapshot.weight.tolist(), strict=True)
     figure = blank(560)
@@ -69,26 +68,9 @@ def benefit_graph(view: RunView) -> go.Figure | None:
             figure.add_annotation(**_arrow(place[helper], place[client]))
     for number, members in enumerate(coalitions):
         figure.add_trace(_nodes(view, members, number, place, found))
-    extent = 1.25 + max(abs(coordinate) for point in place.values() for coordinate in point)
-    axis: dict[str, Any] = {"visible": False, "range": [-extent, extent]}
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis, scaleanchor="x")
+    frame(figure, np.array(list(place.values())))
     figure.update_layout(showlegend=True)
     return figure
-
-
-def _places(coalitions: list[list[int]]) -> dict[int, np.ndarray]:
-    """Coalitions on a circle, the members of each on a smaller one."""
-    radius = [0.0 if len(members) == 1 else 0.4 + 0.12 * len(members) for members in coalitions]
-    around = 0.0 if len(coalitions) == 1 else (sum(radius) + 0.6 * len(coalitions)) / math.pi
-    centres = nx.circular_layout(range(len(coalitions)), scale=max(around, 1.0) if around else 1.0)
-    place = {}
-    for number, members in enumerate(coalitions):
-        inner = nx.circular_layout(members, scale=radius[number] or 1.0)
-        centre = centres[number] if around else np.zeros(2)
-        for client in members:
-            place[client] = centre + (inner[client] if len(members) > 1 else 0.0)
-    return place
 
 
 def _arrow(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
@@ -133,7 +115,7 @@ def _nodes(
         textfont={"color": INK if alone else colour("page"), "size": 12},
         marker={
             "size": 26,
-            "color": colour("panel") if alone else _HUES[number % len(_HUES)],
+            "color": colour("panel") if alone else HUES[number % len(HUES)],
             "line": {"color": _ALONE, "width": 1},
         },
         customdata=hints,

@@ -14,7 +14,6 @@ from sim.results.view import Measure, RunView, evenly
 
 MOST_POINTS = 600  # of a line
 MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
-MOST_CLIENT_LINES = 100
 MOST_MOVE_LINES = 40
 MOST_SNAPSHOTS = 120
 MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
@@ -31,7 +30,6 @@ def progress_over_time(view: RunView) -> go.Figure | None:
     measure, panel = view.measure
     unit_s = _time_axis(figure := blank(390), view, panel.times)
     _draw_progress(figure, measure, panel, panel.times / unit_s, [text.duration(t) for t in panel.times])
-    _draw_each_client(figure, view, measure, panel, unit_s)
     _draw_alone(figure, view, measure, unit_s)
     if len(view.moves) <= MOST_MOVE_LINES:
         _draw_moves(figure, view, unit_s)
@@ -195,31 +193,6 @@ def _draw_band(
     figure.add_trace(edge(y=low, showlegend=False))
     name = f"{_PLUS_MINUS} std. dev."
     figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
-
-
-def _draw_each_client(
-    figure: go.Figure, view: RunView, measure: Measure, panel: Panel, unit_s: float
-) -> None:
-    """One thin line per client, of very many the worst, in one trace that the legend switches on."""
-    if len(view.clients) < 2:
-        return
-    shown = view.worst_first[:MOST_CLIENT_LINES]
-    chosen = evenly(len(panel.times), MOST_POINTS // 3)
-    times = np.append(panel.times[chosen] / unit_s, np.nan)  # the gap between two clients
-    values = np.vstack([panel.values[chosen][:, shown], np.full(len(shown), np.nan)])
-    names = np.array([view.clients[client] for client in shown], dtype=object)
-    figure.add_trace(
-        go.Scatter(
-            x=np.tile(times, len(shown)).astype(np.float32),  # half the bytes in the page
-            y=values.T.ravel().astype(np.float32),
-            text=np.repeat(names, len(times)),
-            mode="lines",
-            line={"color": colour("thin"), "width": 1},
-            name="each client" if len(shown) == len(view.clients) else f"the worst {len(shown)} clients",
-            visible="legendonly",
-            hovertemplate=f"%{{text}} <b>{_shown(measure)}</b><extra></extra>",
-        )
-    )
 
 
 def _draw_alone(figure: go.Figure, view: RunView, measure: Measure, unit_s: float) -> None:

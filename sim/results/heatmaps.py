@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sim.results import text
-from sim.results.style import BLUE, EDGE, FAINT, TEMPLATE, colour
+from sim.results.style import FAINT, TEMPLATE, colour, slider
 from sim.results.view import RunView
 
 MOST_GRAPH_ROWS = 120
@@ -89,11 +88,12 @@ def learned_graph(view: RunView) -> go.Figure | None:
         figure.add_trace(truth, row=1, col=2)
         _outline_clusters(figure, cells, view.clusters)
     _set_axes(figure, cells, known=known)
+    steps = [[step] for step in range(len(times))]
     figure.update_layout(
         template=TEMPLATE,
         height=620,
         plot_bgcolor=colour("unknown"),
-        sliders=[_slider(times)] if len(times) > 1 else [],
+        sliders=[slider(times, steps, "learned weights at ")] if len(steps) > 1 else [],
         margin={"l": 64, "r": 24, "t": 36, "b": 24},
     )
     return figure
@@ -152,28 +152,3 @@ def _set_axes(figure: go.Figure, cells: _Cells, *, known: bool) -> None:
     figure.update_yaxes(title_text="client i", row=1, col=1)
     if known:
         figure.update_yaxes(scaleanchor="x2", row=1, col=2)
-
-
-def _slider(times: NDArray[np.float64]) -> dict[str, Any]:
-    """Shows one of the learned maps, which are the figure's first traces; the last one to begin with."""
-    maps = list(range(len(times)))
-    steps = [
-        {
-            "method": "restyle",
-            "label": text.duration(float(time_s)),
-            "args": [{"visible": [other == step for other in maps]}, maps],
-        }
-        for step, time_s in enumerate(times)
-    ]
-    return {
-        "steps": steps,
-        "active": len(steps) - 1,
-        "currentvalue": {"prefix": "learned weights at ", "font": {"size": 14}},
-        "pad": {"t": 72, "b": 8},
-        "bgcolor": BLUE,
-        "activebgcolor": BLUE,
-        "bordercolor": colour("page"),
-        "tickcolor": EDGE,
-        "ticklen": 4,
-        "font": {"color": FAINT, "size": 11},
-    }

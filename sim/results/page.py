@@ -26,6 +26,11 @@ def document(head: Mapping[str, Any], sections: Sequence[Section]) -> str:
     )
 
 
+def rendered_page(template: str) -> str:
+    """A page of a template alone, in the report's colours."""
+    return _templates().get_template(template).render(font=FONT, light=LIGHT, dark=DARK, variables=_variables)
+
+
 def rendered(block: Block) -> str:
     """A block alone."""
     return str(_templates().get_template("blocks.html").module.block(block))  # type: ignore[attr-defined]

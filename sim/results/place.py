@@ -27,8 +27,12 @@ REPORT = "report.html"
 """Written last: where it is, the results are complete."""
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
+PROGRESS = "progress.json"
+"""How far a run is, while it goes on."""
+_FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
+_EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
-_HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
+HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -84,7 +88,7 @@ class HiddenFolder:
 
     def clear(self) -> None:
         """Removes the folder and what was written there; no effect once it is settled."""
-        if _HIDDEN.fullmatch(self.path.name):
+        if HIDDEN.fullmatch(self.path.name):
             _clear_away(self.path, self.place)
             self._unlock()
 
@@ -124,7 +128,7 @@ def sweep(base: Path) -> None:
     """Clears the hidden folders in `base` away that dead processes left; complete results get a place."""
     with suppress(OSError):
         for folder in sorted(base.iterdir()):
-            if (match := _HIDDEN.fullmatch(folder.name)) and not folder.is_symlink() and folder.is_dir():
+            if (match := HIDDEN.fullmatch(folder.name)) and not folder.is_symlink() and folder.is_dir():
                 with suppress(OSError):
                     _sweep(folder, base / match["name"])
 
@@ -234,7 +238,7 @@ def _clear_away(folder: Path, place: Path) -> None:
     with suppress(FileNotFoundError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):
-                if entry.name in _FILES and not entry.is_dir():
+                if (entry.name in _FILES or _EVENTS.fullmatch(entry.name)) and not entry.is_dir():
                     entry.unlink()
                 elif _is_protocol(entry):
                     shutil.rmtree(entry)

@@ -1,6 +1,5 @@
 """report.html: one self-contained page about a run, built from nothing but its result directory."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from sim.results.bars import SLOW, bytes_by_type, gains, least_px, work_done
 from sim.results.blocks import (
     Block,
     Cell,
+    Choice,
     Code,
     Heading,
     Legend,
@@ -22,11 +22,15 @@ from sim.results.blocks import (
     Section,
     SideBySide,
     Table,
+    reached,
     seconds,
     share,
 )
 from sim.results.client_table import clients, help_table
 from sim.results.coalitions import benefit_graph, changes_table, losses_table
+from sim.results.departures import MOST_HURT, hurt_table
+from sim.results.distributions import latencies, staleness_spread, time_to_accuracy, times_table
+from sim.results.drawing import LEAST_SHARE, MOST_LINES, drawn_graph
 from sim.results.figures import (
     MOST_MOVE_LINES,
     clients_up,
@@ -37,6 +41,8 @@ from sim.results.figures import (
     weights_over_time,
 )
 from sim.results.heatmaps import learned_graph
+from sim.results.network_map import MOST_WAYS, network_map
+from sim.results.one_client import course, waited_for
 from sim.results.page import document
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
 from sim.results.store import RunDirectory
@@ -46,6 +52,8 @@ from sim.results.view import RunView
 MOST_FAILURES = 200
 _LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
 _LEAST_TIMELINE_PX = 560
+_LEAST_GRAPH_PX = 480
+_REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
 _NOTHING = Cell(text.NOTHING, None)
 _UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 
@@ -136,7 +144,14 @@ def _progress(view: RunView) -> Section:
         "models-over-time": models_over_time(view),
     }
     pictures = [[Picture(name, figure)] for name, figure in figures.items() if figure is not None]
-    return Section(measure.label.capitalize(), [Paragraph(lead), SideBySide(pictures)])
+    blocks: list[Block] = [Paragraph(lead), SideBySide(pictures)]
+    if (reached := time_to_accuracy(view)) is not None:
+        columns: list[list[Block]] = [
+            [Picture("time-to-accuracy", reached)],
+            [Paragraph(_REACHED), times_table(view)],
+        ]
+        blocks += [Heading("Time to accuracy"), SideBySide(columns)]
+    return Section(measure.label.capitalize(), blocks)
 
 
 def _help(view: RunView) -> Section | None:
@@ -174,7 +189,8 @@ def _graph(view: RunView) -> Section:
     if view.clusters is not None:
         lead += " Clients are ordered by their true cluster"
         lead += ", which the outlines mark." if figure.layout.shapes else "."
-    blocks: list[Block] = [Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
+    blocks: list[Block] = _drawn(view)
+    blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
     over_time = weights_over_time(view)
     if over_time is not None:
         blocks += [
@@ -182,6 +198,19 @@ def _graph(view: RunView) -> Section:
             Picture("weights-over-time", over_time),
         ]
     return Section(title, blocks)
+
+
+def _drawn(view: RunView) -> list[Block]:
+    if (figure := drawn_graph(view)) is None:
+        return []
+    lead = (
+        "The wider and deeper a line, the larger the mean of the weights that two clients give each other; "
+        f"less than {text.share(LEAST_SHARE)} of the largest is not drawn, nor are more than {MOST_LINES:,}."
+    )
+    if view.clusters is not None:
+        lead += " Clients stand together in their true clusters, which give them their colours."
+    lead += " Hollow: not up at that time."
+    return [Paragraph(lead), Picture("graph", figure, _LEAST_GRAPH_PX)]
 
 
 def _coalitions(view: RunView) -> Section | None:
@@ -200,11 +229,34 @@ def _coalitions(view: RunView) -> Section | None:
     return Section("Coalitions", blocks)
 
 
+def _one_client(view: RunView) -> Section | None:
+    """How one client fared, which the reader chooses; None in a run of one."""
+    curve, waits = course(view), waited_for(view)
+    if curve is None:
+        return None
+    shown = [view.clients[client] for client in sorted(clients_shown(view))]
+    lead = "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
+    if waits is None:
+        lead += "Whom it waited for is not known: this run has kept no messages, or nobody waited."
+    else:
+        lead += (
+            "A wait is counted for whose message came at the very instant at which the device went on to "
+            "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
+            "or the end, is left out."
+        )
+    columns: list[list[Block]] = [[Picture("course", curve)]]
+    if waits is not None:
+        columns.append([Picture("waited-for", waits)])
+    choice = Choice(shown, view.clients[view.worst_first[0]])
+    return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+
+
 def _timeline(view: RunView) -> Section:
     title, figure = "Timeline", timeline(view)
     if figure is None:
         return Section(title, [Paragraph("No device was used in this run.")])
     lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
+    lead += " Drag over a stretch to see it closer, and click twice to see all again."
     shown = len(clients_shown(view))
     if shown < len(view.clients):
         lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
@@ -243,22 +295,34 @@ def _moves(view: RunView) -> Section | None:
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
+        blocks += _hurt(view)
     return Section("Arrivals and departures", blocks)
+
+
+def _hurt(view: RunView) -> list[Block]:
+    """Who was hurt by which departure, by the clients' own curves."""
+    table = hurt_table(view)
+    if table is None:
+        return []
+    lead = (
+        f"Those that fell farthest after each departure, up to {MOST_HURT}: by how much until they were back "
+        "at their last value before. Relative weight: what they had given the one that went, of the most "
+        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between "
+        "two evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
+        "cannot be told apart."
+    )
+    return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
 
 
 def _newcomer(population: Population, move: LifecycleEvent) -> list[Cell]:
     if not (move.is_newcomer and population.has_incumbents(move)):
         return [_NOTHING] * 3
-    return [_reached(population.catch_up(move)), _NOTHING, _NOTHING]
+    return [reached(population.catch_up(move)), _NOTHING, _NOTHING]
 
 
 def _survivors(population: Population, move: LifecycleEvent) -> list[Cell]:
     dip = population.dip(move.time_s)
-    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), _reached(dip.seconds)]
-
-
-def _reached(after_s: float | None) -> Cell:
-    return Cell("not reached", math.inf) if after_s is None else seconds(after_s)
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:
@@ -268,7 +332,24 @@ def _traffic(view: RunView) -> Section:
         _titled("Bytes by message type", "bytes-by-type", by_type, "No message was sent."),
         _titled("Staleness of the models used", "staleness", ages, nothing),
     ]
+    for title, name, figure in (
+        ("Latency of messages", "latencies", latencies(view)),
+        ("Distribution of staleness", "staleness-spread", staleness_spread(view)),
+    ):
+        columns += [_titled(title, name, figure, "")] if figure is not None else []
     return Section("Communication", [SideBySide(columns)])
+
+
+def _map(view: RunView) -> Section | None:
+    """Where clients are on the globe, if they are anywhere."""
+    if (figure := network_map(view)) is None:
+        return None
+    lead = (
+        "Those at one place stand around it. A line is as wide as the number of messages that two sent each "
+        f"other, for the {MOST_WAYS} pairs with the most; there is none where messages were not kept. The "
+        "names are those of some large cities, for orientation."
+    )
+    return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
 
 
 def _titled(title: str, name: str, figure: go.Figure | None, otherwise: str) -> list[Block]:
@@ -340,9 +421,11 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _help,
     _graph,
     _coalitions,
+    _one_client,
     _timeline,
     _moves,
     _traffic,
+    _map,
     _clients,
     _details,
     _scenario,

@@ -7,9 +7,10 @@ runs/<scenario>-<seed>-<short hash>/
     metrics.parquet    time (s), actor, name, value
     coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
-    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
+    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
+    trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
     report.html        written by sim.results.report from the other files
 """
 
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
-from sim.results.place import REPORT, HiddenFolder, free_place, require_place, sweep
+from sim.results.place import PROGRESS, REPORT, HiddenFolder, free_place, require_place, sweep
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -159,7 +160,7 @@ class RunDirectory:
 
     def write_report(self, page: str) -> Path:
         """The report, in one step: a reader sees the old one or the new one. Returns its path."""
-        with self._whole(f".{REPORT}.new") as file:
+        with self.whole(f".{REPORT}.new") as file:
             file.write_text(page, encoding="utf-8")
             return file.replace(self.path / REPORT)
 
@@ -181,6 +182,7 @@ class RunDirectory:
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
         if self._hidden is not None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
             self.path = self._hidden.settle(replace)
             self._hidden = None
         return self.path
@@ -245,19 +247,19 @@ class RunDirectory:
             raise UserError(f"{file} cannot be read: {error}") from error
 
     def _write_text(self, name: str, text: str) -> None:
-        with self._whole(name) as file:
+        with self.whole(name) as file:
             # An argument of the command line need not be UTF-8; in JSON this writes it as an escape.
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _write(self, table: str, content: pa.Table) -> None:
         if self._trace_hash is not None:
             content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
-        with self._whole(f"{table}.parquet") as file:
+        with self.whole(f"{table}.parquet") as file:
             pq.write_table(content, file, compression="zstd", write_page_checksum=True)
 
     @contextmanager
-    def _whole(self, name: str) -> Iterator[Path]:
-        """The path of a file that is written whole, or else removed."""
+    def whole(self, name: str) -> Iterator[Path]:
+        """The path of a file of this directory that is written whole, or else removed."""
         file = self.path / name
         try:
             yield file

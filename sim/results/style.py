@@ -2,15 +2,18 @@
 
 A colour means one thing everywhere: blue is collaboration and what it reaches, orange the clients that fare
 worst and departures, green arrivals, grey what waits or has no value. The hues are those of Okabe and Ito,
-which people with any colour vision tell apart; states differ in lightness, too.
+which people with any colour vision tell apart; states differ in lightness, too. Clusters and coalitions
+take them in turn: they have places of their own as well.
 
 Pictures name a colour by its CSS variable. The page's script puts in its value in light or dark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
+from sim.results import text
 from sim.results.metrics import Series
 
 LIGHT = {
@@ -24,6 +27,8 @@ LIGHT = {
     "blue": "#0072b2",
     "orange": "#d55e00",
     "green": "#009e73",
+    "purple": "#a84a86",
+    "yellow": "#a97b00",
     "training": "#003f66",
     "waiting": "#93908b",
     "down": "#ffffff",
@@ -32,7 +37,6 @@ LIGHT = {
     "full-weight": "#003f66",
     "unknown": "#93908b",
     "band": "rgba(0,114,178,0.15)",
-    "thin": "rgba(98,104,111,0.55)",
 }
 DARK = {
     "page": "#16191d",
@@ -45,6 +49,8 @@ DARK = {
     "blue": "#56b4e9",
     "orange": "#f0913f",
     "green": "#2fc69b",
+    "purple": "#e08fc4",
+    "yellow": "#e3bd3c",
     "training": "#a8dafc",
     "waiting": "#716e6a",
     "down": "#16191d",
@@ -53,7 +59,6 @@ DARK = {
     "full-weight": "#a8dafc",
     "unknown": "#716e6a",
     "band": "rgba(86,180,233,0.2)",
-    "thin": "rgba(162,169,177,0.5)",
 }
 
 
@@ -66,6 +71,8 @@ def colour(name: str) -> str:
 
 INK, FAINT, EDGE = colour("ink"), colour("faint"), colour("edge")
 BLUE, ORANGE, GREEN = colour("blue"), colour("orange"), colour("green")
+HUES = (BLUE, GREEN, ORANGE, colour("purple"), colour("yellow"), FAINT)
+SYMBOLS = ("circle", "square", "diamond", "pentagon", "hexagram")  # of groups, once the hues are used up
 ARRIVAL, DEPARTURE = "triangle-up", "triangle-down"  # by shape, too
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 
@@ -118,3 +125,27 @@ def line(
         customdata=hints,
         hovertemplate=hover + "<extra></extra>",
     )
+
+
+def slider(times_s: Iterable[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:
+    """Shows the traces of one time, of those that are named for any; the last one's to begin with."""
+    traces = sorted(trace for step in steps for trace in step)
+    return {
+        "steps": [
+            {
+                "method": "restyle",
+                "label": text.duration(float(time_s)),
+                "args": [{"visible": [trace in step for trace in traces]}, traces],
+            }
+            for time_s, step in zip(times_s, steps, strict=True)
+        ],
+        "active": len(steps) - 1,
+        "currentvalue": {"prefix": prefix, "font": {"size": 14}},
+        "pad": {"t": 72, "b": 8},
+        "bgcolor": BLUE,
+        "activebgcolor": BLUE,
+        "bordercolor": colour("page"),
+        "tickcolor": EDGE,
+        "ticklen": 4,
+        "font": {"color": FAINT, "size": 11},
+    }

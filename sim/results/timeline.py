@@ -1,5 +1,6 @@
 """The report's timeline: what each client's device did, with arrivals and departures marked."""
 
+from base64 import b64encode
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ def timeline(view: RunView) -> go.Figure | None:
             hovertemplate=hover,
         )
     )
+    figure.update_layout(meta={"unit_s": unit_s, "bins": bins} | _spans(view, shown))
     _mark_moves(figure, view, shown, unit_s)
     _finish(figure, names, row_px, view.end_s / unit_s, unit)
     return figure
@@ -85,6 +87,17 @@ def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> _Sha
         for state in ("busy", "down")
     )
     return _Shares(training, (1 - training - down).clip(0, 1), down)
+
+
+def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
+    """What the page's script makes the cells of when the reader zooms in: for each row all spans in seconds.
+
+    start, end, start, end, ... as little-endian 64-bit floats in base64.
+    """
+    return {
+        state: [b64encode(spans.astype("<f8").tobytes()).decode() for spans in view.intervals(state, shown)]
+        for state in ("busy", "down")
+    }
 
 
 def _mark_moves(figure: go.Figure, view: RunView, shown: list[int], unit_s: float) -> None:

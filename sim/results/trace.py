@@ -6,6 +6,7 @@ one tuple and one append. The records' bytes are hashed and, if kept, decoded in
 texts.
 """
 
+from array import array
 from hashlib import blake2b
 from typing import Protocol
 
@@ -27,6 +28,8 @@ TABLE_SCHEMA = pa.schema(
         ("bytes", pa.int64()),  # simulated size of a message; else null
         # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
         ("detail", pa.string()),
+        # Of a message: the same number from its sending to its end; null in what earlier versions wrote.
+        ("message", pa.int64()),
     ]
 )
 
@@ -76,6 +79,7 @@ class Trace:
         self._blake = blake2b(digest_size=16)
         self._recent: list[tuple] = []  # entries that are no records yet
         self._stored = bytearray()
+        self._numbers = array("q")  # the messages of the stored records; not hashed
         self._digests = _Digests()
         self._settled = 0  # entries that became records
         self.lifecycles: list[tuple[float, str, str, str]] = []  # (time_s, actor, event, detail)
@@ -95,23 +99,27 @@ class Trace:
         type_name: str,
         size_bytes: int,
         reason: str = "",
+        number: int = 0,
     ) -> None:
-        """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size."""
+        """What became of a message: `event` is one of `MESSAGE_EVENTS`, `size_bytes` its simulated size.
+
+        number: tells the message from all others, above 0; it is in the table, not in the hash.
+        """
         recent = self._recent
         recent.append(
-            (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason)
+            (time_s, _CODES[event], envelope.sender, envelope.receiver, type_name, size_bytes, reason, number)
         )
         if len(recent) >= _BLOCK:
             self._settle()
 
     def lifecycle(self, time_s: float, actor: str, event: str, detail: str = "") -> None:
         """A client came or went: `event` is one of `LIFECYCLE_EVENTS`; `detail`: a rejoin's state."""
-        self._recent.append((time_s, _CODES[event], actor, None, None, 0, detail))
+        self._recent.append((time_s, _CODES[event], actor, None, None, 0, detail, 0))
         self.lifecycles.append((time_s, actor, event, detail))
 
     def checksum(self, time_s: float, actor: str, value: int) -> None:
         """The checksum of an actor's parameters; `value` is taken modulo 2^64."""
-        self._recent.append((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64))
+        self._recent.append((time_s, _CODES[CHECKSUM], actor, None, None, 0, value & _MASK_64, 0))
 
     def hash(self) -> str:
         """Hash of all entries so far, 32 hexadecimal digits. Recording may go on afterwards."""
@@ -135,6 +143,7 @@ class Trace:
             texts.take(pa.array(self._places(records["type"]), mask=~is_message)),
             pa.array(records["bytes"], mask=~is_message),
             pa.array(self._details(records), pa.string()),
+            pa.array(np.array(self._numbers), mask=np.array(self._numbers) == 0),
         ]
         return pa.Table.from_arrays(columns, schema=TABLE_SCHEMA)
 
@@ -157,7 +166,7 @@ class Trace:
         if not self._recent:
             return
         digests = self._digests
-        times, codes, actors, peers, types, sizes, details = zip(*self._recent, strict=True)
+        times, codes, actors, peers, types, sizes, details, numbered = zip(*self._recent, strict=True)
         records = np.empty(len(times), _DTYPE)
         records["time"] = times
         records["event"] = codes
@@ -167,11 +176,15 @@ class Trace:
         if details.count("") == len(details):  # as most often
             records["detail"] = digests[""]
         else:
-            numbers = [detail if type(detail) is int else digests[detail] for detail in details]
-            records["detail"] = np.array(numbers, dtype=np.uint64)
+            as_numbers = [detail if type(detail) is int else digests[detail] for detail in details]
+            records["detail"] = np.array(as_numbers, dtype=np.uint64)
         self._blake.update(records.tobytes())
-        kept = records if self.keep_messages else records[records["event"] >= len(MESSAGE_EVENTS)]
-        self._stored += kept.tobytes()
+        if self.keep_messages:
+            self._numbers.extend(numbered)
+        else:
+            records = records[records["event"] >= len(MESSAGE_EVENTS)]
+            self._numbers.extend([0] * len(records))
+        self._stored += records.tobytes()
         self._settled += len(times)
         self._recent.clear()
 

@@ -224,6 +224,41 @@ class RunView:
         rows = self._directory.scan("intervals").filter(pl.col("actor").is_in(list(self.clients)))
         return not rows.head(1).collect().is_empty()
 
+    @cached_property
+    def has_messages(self) -> bool:
+        """Whether the trace has the messages that arrived."""
+        rows = self._directory.scan("events").filter(pl.col("event") == "delivered")
+        return not rows.head(1).collect().is_empty()
+
+    @cached_property
+    def latencies_s(self) -> dict[str, NDArray[np.float64]]:
+        """Seconds from messages' sending to their arrival, by type; none where they have no numbers."""
+        events = self._directory.scan("events")
+        if "message" not in events.collect_schema().names():  # results of earlier versions
+            return {}
+        sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
+        arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
+        took = arrived.join(sent, on="message").select("type", took=pl.col("time") - pl.col("sent")).collect()
+        parts = took.partition_by("type", as_dict=True)
+        return {kind: part["took"].to_numpy() for (kind,), part in parts.items()}
+
+    def messages_between(self) -> dict[tuple[str, str], int]:
+        """How many messages any two actors sent each other, the names in order, the most first."""
+        ends = {"one": pl.min_horizontal("actor", "peer"), "other": pl.max_horizontal("actor", "peer")}
+        sent = self._directory.scan("events").filter(pl.col("event") == "sent").select(**ends)
+        counts = sent.group_by("one", "other").len().sort(-pl.col("len").cast(pl.Int64), "one", "other")
+        return {(one, other): count for one, other, count in counts.collect().iter_rows()}
+
+    def arrivals(self, clients: Sequence[int]) -> list[pl.DataFrame]:
+        """For each of `clients` what it got from others, in order: time, actor (the sender), type."""
+        names = [self.clients[client] for client in clients]
+        rows = self._directory.scan("events").filter(
+            (pl.col("event") == "delivered") & pl.col("peer").is_in(names)
+        )
+        frame = rows.select("time", "actor", "type", "peer").collect()
+        by_receiver = {name: part for (name,), part in frame.partition_by("peer", as_dict=True).items()}
+        return [by_receiver.get(name, frame.clear()) for name in names]
+
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
         names = [self.clients[client] for client in clients]
@@ -268,11 +303,15 @@ class RunView:
             self._directory.scan("coalitions").collect().rows() if self._directory.has("coalitions") else []
         )
 
+    @cached_property
+    def graph_times(self) -> NDArray[np.float64]:
+        """The times at which the graph was recorded, ascending."""
+        rows = self._directory.scan("graph").select(pl.col("time").unique().sort())
+        return rows.collect()["time"].to_numpy()
+
     def snapshot_times(self, most: int) -> NDArray[np.float64]:
         """Up to `most` of the times at which the graph was recorded, evenly chosen, with both ends."""
-        rows = self._directory.scan("graph").select(pl.col("time").unique().sort())
-        times = rows.collect()["time"].to_numpy()
-        return times[evenly(len(times), most)]
+        return self.graph_times[evenly(len(self.graph_times), most)]
 
     def snapshot(self, time_s: float) -> Snapshot:
         """The learned graph at one of its times."""

@@ -26,6 +26,7 @@ from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
 from sim.run.building import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
+from sim.run.noted import noted
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.saving import Saved, create_directory, save
 from sim.run.simulation import Simulation
@@ -90,7 +91,7 @@ def run_scenario(
         try:
             if notice is not None:
                 _announce(directory, overwrite, notice)
-            watcher = _watch(simulation, progress, started, log)
+            watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log)
             with explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher)
             if notice is not None and overwrite:

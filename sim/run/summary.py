@@ -53,6 +53,7 @@ def summarise(
         "device_time": dict(simulation.device_seconds()),
         "clusters": simulation.clusters,
         "client_names": [client.name for client in simulation.clients],
+        "places": None if simulation.network.places is None else dict(simulation.network.places),
         "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
         **_of_what_went_wrong(simulation, up),
         "interrupted": interrupted,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -41,9 +41,10 @@ from sim.world.wire import Message, Wire
 if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop
 
-# Called with (event, time_s, envelope, type name, size_bytes, reason); event is "sent", "delivered", "lost",
-# "dropped".  The reason says why a message was lost or dropped, and "duplicate" for a copy that is sent.
-Observer = Callable[[str, float, Envelope, str, int, str], None]
+# Called with (event, time_s, envelope, type name, size_bytes, reason, number); event is "sent", "delivered",
+# "lost", "dropped".  The reason says why a message was lost or dropped, and "duplicate" for a copy that is
+# sent; the number is the message's own, from 1 in the order of sending.
+Observer = Callable[[str, float, Envelope, str, int, str, int], None]
 
 
 @dataclass(slots=True)
@@ -95,6 +96,11 @@ class SimulatedNetwork(Transport):
 
     def __repr__(self) -> str:
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
+
+    @property
+    def places(self) -> Mapping[str, tuple[float, float]] | None:
+        """Each actor's latitude and longitude in degrees, where latencies are by places on the globe."""
+        return getattr(self._model.link.latency, "places", None)
 
     sleep = staticmethod(sleep)
     bell = Bell
@@ -317,6 +323,7 @@ class SimulatedNetwork(Transport):
     def _count_sent(self, message: Message, reason: Literal["", "duplicate"] = "") -> None:
         counts = self.counts
         counts.sent += 1
+        message.id = counts.sent
         counts.in_flight += 1
         kind, size_bytes = message.kind, message.size_bytes
         counts.bytes += size_bytes
@@ -326,7 +333,7 @@ class SimulatedNetwork(Transport):
         of_type[0] += 1
         of_type[1] += size_bytes
         if self.observe is not None:
-            self.observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason)
+            self.observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.id)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -344,7 +351,8 @@ class SimulatedNetwork(Transport):
         if wire.latency_key is None and wire.is_blank() and self._wires.get(wire.pair) is wire:
             del self._wires[wire.pair]
         if self.observe is not None:
-            self.observe(event, self._loop.now_s, message.envelope, message.kind, message.size_bytes, reason)
+            what = (message.envelope, message.kind, message.size_bytes, reason, message.id)
+            self.observe(event, self._loop.now_s, *what)
 
     def _way(self, wire: Wire) -> tuple[Link, ...]:
         """What a connection's transfers pass: uplink, downlink, and a limit of its own if it has one."""

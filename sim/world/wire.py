@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 class Message:
     """A message on its way; behind the transfer it is itself the timer of its arrival."""
 
-    __slots__ = ("due", "envelope", "kind", "line", "network", "number", "size_bytes", "wire")
+    __slots__ = ("due", "envelope", "id", "kind", "line", "network", "number", "size_bytes", "wire")
 
     def __init__(
         self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
     ) -> None:
         self.network = network
         self.wire = wire
+        self.id = 0  # of all messages of the network, once it is sent
         self.envelope = envelope
         self.kind = type_name(envelope)
         self.size_bytes = size_bytes

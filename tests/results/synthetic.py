@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from actors.message import Envelope
 from sim.results.metrics import Metrics, accuracy_summary, graph_summary
 from sim.results.store import RunDirectory
 from sim.results.trace import Trace
@@ -188,6 +189,25 @@ def _summary(
         "clusters": truth,
         "client_names": names,
     }
+
+
+def with_messages(run: RunDirectory) -> Trace:
+    """A run's lifecycle, and a message to each client at the very instant at which it begins to train."""
+    events, intervals = run.scan("events").collect(), run.scan("intervals").collect()
+    names = run.summary()["client_names"]
+    rows = [(row["time"], row["actor"], row["event"]) for row in events.iter_rows(named=True)]
+    starts = intervals.filter(pl.col("state") == "busy").select("start", "actor").rows()
+    rows += [(start_s, name, "delivered") for start_s, name in starts]
+    trace = Trace()
+    for number, (time_s, name, event) in enumerate(sorted(rows), start=1):
+        if event == "delivered":
+            sender = names[(names.index(name) + 1 + number % (len(names) - 1)) % len(names)]
+            envelope = Envelope(sender, name, None)
+            trace.message("sent", time_s, envelope, "Model", 1000, number=number)
+            trace.message("delivered", time_s, envelope, "Model", 1000, number=number)
+        elif event != "checksum":
+            trace.lifecycle(time_s, name, event)
+    return trace
 
 
 def seconds_within(intervals: pl.DataFrame, actor: str, state: str, low_s: float, high_s: float) -> float:

@@ -43,6 +43,13 @@ def refused(results: Path) -> str:
     return result.stderr
 
 
+def test_events_of_earlier_versions_have_no_numbers_of_messages(results):
+    file = results / "events.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.drop_columns("message"), file)
+    assert CliRunner().invoke(app, ["report", str(results)]).exit_code == 0
+
+
 def test_whole_results_get_their_report(results):
     result = CliRunner().invoke(app, ["report", str(results)])
     assert (result.exit_code, result.stdout) == (0, f"{results / 'report.html'}\n")

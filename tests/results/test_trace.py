@@ -9,10 +9,10 @@ from sim.results.trace import LIFECYCLE_EVENTS, MESSAGE_EVENTS, TABLE_SCHEMA, Tr
 def small_trace(**options) -> Trace:
     trace = Trace(**options)
     trace.lifecycle(0.0, "client-0", "start")
-    trace.message("sent", 1.0, Envelope("client-0", "client-1", None), "Model", 500)
-    trace.message("sent", 1.25, Envelope("client-1", "client-0", None), "Pull", 20)
-    trace.message("delivered", 1.5, Envelope("client-0", "client-1", None), "Model", 500)
-    trace.message("lost", 1.75, Envelope("client-1", "client-0", None), "Pull", 20, "partition")
+    trace.message("sent", 1.0, Envelope("client-0", "client-1", None), "Model", 500, number=1)
+    trace.message("sent", 1.25, Envelope("client-1", "client-0", None), "Pull", 20, number=2)
+    trace.message("delivered", 1.5, Envelope("client-0", "client-1", None), "Model", 500, number=1)
+    trace.message("lost", 1.75, Envelope("client-1", "client-0", None), "Pull", 20, "partition", 2)
     trace.checksum(2.0, "client-0", 0xBEEF)
     return trace
 
@@ -21,13 +21,24 @@ def test_table_holds_every_entry_in_order():
     table = small_trace().to_table()
     assert table.schema == TABLE_SCHEMA
     assert [tuple(row.values()) for row in table.to_pylist()] == [
-        (0.0, "start", "client-0", None, None, None, None),
-        (1.0, "sent", "client-0", "client-1", "Model", 500, None),
-        (1.25, "sent", "client-1", "client-0", "Pull", 20, None),
-        (1.5, "delivered", "client-0", "client-1", "Model", 500, None),
-        (1.75, "lost", "client-1", "client-0", "Pull", 20, "partition"),
-        (2.0, "checksum", "client-0", None, None, None, "000000000000beef"),
+        (0.0, "start", "client-0", None, None, None, None, None),
+        (1.0, "sent", "client-0", "client-1", "Model", 500, None, 1),
+        (1.25, "sent", "client-1", "client-0", "Pull", 20, None, 2),
+        (1.5, "delivered", "client-0", "client-1", "Model", 500, None, 1),
+        (1.75, "lost", "client-1", "client-0", "Pull", 20, "partition", 2),
+        (2.0, "checksum", "client-0", None, None, None, "000000000000beef", None),
     ]
+
+
+def test_numbers_of_messages_are_not_hashed():
+    numbered, plain = Trace(), Trace()
+    numbered.message("sent", 1.0, Envelope("a", "b", None), "Model", 1, number=7)
+    plain.message("sent", 1.0, Envelope("a", "b", None), "Model", 1)
+    assert numbered.hash() == plain.hash()
+    assert (numbered.to_table()["message"].to_pylist(), plain.to_table()["message"].to_pylist()) == (
+        [7],
+        [None],
+    )
 
 
 def test_without_messages_the_hash_stays_and_lifecycle_is_kept():

@@ -28,7 +28,7 @@ WORLD = (
 COLUMNS = {
     "metrics": ["time", "actor", "name", "value"],
     "graph": ["time", "source", "target", "weight"],
-    "events": ["time", "event", "actor", "peer", "type", "bytes", "detail"],
+    "events": ["time", "event", "actor", "peer", "type", "bytes", "detail", "message"],
     "intervals": ["actor", "start", "end", "state"],
 }
 

@@ -65,15 +65,28 @@ class World:
         self.network = SimulatedNetwork(self.loop, seed, network_model(**model), self.observe)
         self.received: list[tuple[float, str, int]] = []  # time, receiver, number
         self.events: list[tuple[float, str, int, str]] = []  # time, event, number, reason
+        self.under_way: dict[int, Envelope] = {}  # by the network's own numbers
         for name in names:
             self.attach(name)
 
     def observe(
-        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+        self,
+        event: str,
+        time_s: float,
+        envelope: Envelope,
+        kind: str,
+        size_bytes: int,
+        reason: str,
+        message: int,
     ) -> None:
         assert kind == "Note"
         assert time_s == self.loop.time()
         assert size_bytes == size(envelope)
+        if event == "sent":
+            assert message == self.network.counts.sent
+            self.under_way[message] = envelope
+        else:
+            assert self.under_way.pop(message) == envelope
         self.events.append((time_s, event, number_of(envelope), reason))
 
     def attach(self, name: str) -> None:

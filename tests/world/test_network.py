@@ -424,7 +424,14 @@ class Auditor:
         self.network.send(Envelope(sender, receiver, Note(self.numbers, bytes(payload_bytes))))
 
     def observe(
-        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+        self,
+        event: str,
+        time_s: float,
+        envelope: Envelope,
+        kind: str,
+        size_bytes: int,
+        reason: str,
+        message: int,
     ) -> None:
         number = number_of(envelope)
         if event == "sent":

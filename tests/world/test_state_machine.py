@@ -132,7 +132,14 @@ class World(RuleBasedStateMachine):
     # --- what the model says --------------------------------------------------------------------------------
 
     def observed(
-        self, event: str, time_s: float, envelope: Envelope, kind: str, size_bytes: int, reason: str
+        self,
+        event: str,
+        time_s: float,
+        envelope: Envelope,
+        kind: str,
+        size_bytes: int,
+        reason: str,
+        message: int,
     ) -> None:
         """The network's account of one message, compared with what may happen."""
         assert time_s == self.loop.time() and size_bytes > 0

@@ -1,5 +1,6 @@
 """Latency as measured between real machines."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -47,7 +48,7 @@ class TraceLatency(LatencyByNode):
         return NodeLatency(
             one_way_seconds(round_trips_s, slices_s),
             nodes,
-            **({} if self.slice is None else {"slice_s": self.slice}),
+            slice_s=math.inf if self.slice is None else self.slice,
             jitter=self.jitter,
         )
 

@@ -24,6 +24,7 @@ class NodeLatency:
     node_of: each actor's node.
     slice_s: how long each slice holds; behind the last one the first comes again.
     jitter: standard deviation of the logarithm of the factor, whose median is 1; 0 for none.
+    places: each actor's latitude and longitude in degrees, where these are known.
 
     ValueError for latencies that are negative or not finite, and for actors without a row.
     """
@@ -32,6 +33,7 @@ class NodeLatency:
     node_of: Mapping[str, int]
     slice_s: float = math.inf
     jitter: float = 0.0
+    places: Mapping[str, tuple[float, float]] | None = None
     _slices: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

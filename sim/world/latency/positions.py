@@ -91,6 +91,7 @@ class PositionLatency(LatencyByNode):
             fibre_seconds(list(numbers), self.floor, self.stretch),
             {name: numbers[place] for name, place in places.items()},
             jitter=self.jitter,
+            places=places,
         )
 
 
