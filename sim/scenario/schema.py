@@ -29,7 +29,11 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
     With the settings of these protocols, by name, and the tables of the user's own code.
     """
     references, schema = models_json_schema(
-        [(Sections, "validation"), (Sweep, "validation"), *((settings, "validation") for settings in protocols.values())]
+        [
+            (Sections, "validation"),
+            (Sweep, "validation"),
+            *((settings, "validation") for settings in protocols.values()),
+        ]
     )
     definitions = schema["$defs"]
     choices = []

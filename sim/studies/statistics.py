@@ -127,15 +127,9 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def waiting(reached: Reached) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Times [K], ascending from 0, and from each of them on the share [K] that waits, by Kaplan and Meier."""
-    times, shares, _, _ = _steps(reached)
-    return np.concatenate([[0.0], times]), np.concatenate([[1.0], shares])
-
-
-def _steps(reached: Reached) -> tuple[NDArray[np.float64], ...]:
-    """Times at which some reached it, the share that waits afterwards, how many did, how many were at risk."""
     times, counts = np.unique(reached.times[reached.events], return_counts=True)
     at_risk = np.array([(reached.times >= time).sum() for time in times], dtype=float)
-    return times, np.cumprod(1 - counts / at_risk), counts, at_risk
+    return np.concatenate([[0.0], times]), np.cumprod(np.concatenate([[1.0], 1 - counts / at_risk]))
 
 
 def median_time(reached: Reached) -> float | None:
@@ -146,7 +140,7 @@ def median_time(reached: Reached) -> float | None:
 
 
 def horizon(groups: Sequence[Reached]) -> float:
-    """Until when all groups can be told: to the first end of what was watched and had not been reached.
+    """Until when it is known of all runs whether they had reached it: when the first was seen last that had not.
 
     Where no end of watching hides anything, it is the last time at which any run reached it.
     """
@@ -157,26 +151,21 @@ def horizon(groups: Sequence[Reached]) -> float:
     return float(found)
 
 
-def restricted_mean(reached: Reached, until: float, level: float = LEVEL) -> Estimate:
-    """Mean of the time until something is reached, or `until` where that is first.
+def known_until(reached: Reached) -> float:
+    """Until when the share that waits is known; infinite where nobody waits any more."""
+    times = reached.times
+    if not times.size or reached.events[times == times.max()].all():
+        return math.inf
+    return float(times.max())
 
-    The area under Kaplan and Meier's curve (Royston and Parmar 2013), its variance by Greenwood's formula,
-    times n / (n - 1) and with Student's quantile, as there are few runs: where all were watched until then it
-    is the interval of the mean of min(time, until).
+
+def restricted_mean(reached: Reached, until: float) -> float:
+    """Mean of the time until something is reached, or `until` where that is first; NaN of nothing.
+
+    The area under Kaplan and Meier's curve (Royston and Parmar 2013).
     """
-    count = len(reached.at)
-    if not count or math.isnan(until):
-        return Estimate(math.nan, math.nan, math.nan, count)
-    times, shares, reaching, at_risk = _steps(reached)
+    if not len(reached.at) or math.isnan(until):
+        return math.nan
+    times, shares = waiting(reached)
     before = times < until
-    edges = np.concatenate([[0.0], times[before], [until]])
-    areas = np.diff(edges) * np.concatenate([[1.0], shares[before]])
-    mean = float(areas.sum())
-    if count < 2:
-        return Estimate(mean, math.nan, math.nan, count)
-    left = areas[::-1].cumsum()[::-1][1:]  # the area after each time
-    reaching, at_risk = reaching[before], at_risk[before]
-    stay = np.where(at_risk > reaching, at_risk - reaching, np.inf)  # after the last one no area is left
-    variance = float((left**2 * reaching / (at_risk * stay)).sum()) * count / (count - 1)
-    half = _quantile(count, level) * math.sqrt(variance)
-    return Estimate(mean, mean - half, mean + half, count)
+    return float((np.diff([*times[before], until]) * shares[before]).sum())

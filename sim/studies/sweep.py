@@ -81,7 +81,11 @@ def run_sweep(
     """
     index = _Index(plan, out)
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
-    there, began_s, pace = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells), time.perf_counter(), Pace()
+    there, began_s, pace = (
+        len(plan.cells) - sum(cell.key in tasks for cell in plan.cells),
+        time.perf_counter(),
+        Pace(),
+    )
     index.write()
 
     def look(running: tuple[float, ...]) -> None:
@@ -98,7 +102,9 @@ def run_sweep(
 
     todo = [Task(plan.file, cell, out, data_dir, device, code, reports) for cell in tasks.values()]
     (execute or in_processes(default_jobs(plan)))(todo, ran, look)
-    errors = {in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None}
+    errors = {
+        in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
+    }
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
 

@@ -58,7 +58,9 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     try:
         scenario = load_scenario(task.file, cell.overrides, cell.seed, unset=cell.unset, code=task.code)
         if digest(scenario) != cell.key:
-            raise UserError("the scenario, or a file of its code, was changed while the sweep went on", task.file)
+            raise UserError(
+                "the scenario, or a file of its code, was changed while the sweep went on", task.file
+            )
         result = run_scenario(
             scenario,
             out=task.out,

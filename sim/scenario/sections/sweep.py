@@ -11,7 +11,9 @@ from protocols.framework.settings import SettingError, Settings
 from sim.settings.shared import ClientList
 
 SEEDS_MAX = 10_000
-_SEEDS = f"a whole number from 1 to {SEEDS_MAX:,}, or a list of different seeds, each a whole number, at least 0"
+_SEEDS = (
+    f"a whole number from 1 to {SEEDS_MAX:,}, or a list of different seeds, each a whole number, at least 0"
+)
 
 
 def _seeds(value: Any) -> Any:
@@ -47,7 +49,9 @@ def listed(table: Mapping[str, Any], *above: str) -> dict[str, Any]:
     """The lists in a table by their whole keys: ``network.loss = [...]`` is a list within a table."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        found |= listed(value, *above, key) if isinstance(value, Mapping) else {".".join((*above, key)): value}
+        found |= (
+            listed(value, *above, key) if isinstance(value, Mapping) else {".".join((*above, key)): value}
+        )
     return found
 
 
