@@ -177,15 +177,15 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
 
 def as_toml(value: Any) -> str:
     """A value as it may stand after ``--set key=``."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    return value if isinstance(value, str) and _is_plain(value) else _toml(value)
+
+
+def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(key)} = {as_toml(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(as_toml, value))}]"
-    if not isinstance(value, str):
-        return str(value)
-    return value if _is_plain(value) else json.dumps(value)
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
 
 
 def _is_plain(text: str) -> bool:
