@@ -6,9 +6,9 @@ from sim.run.interrupts import answer, exit_at_once
 def main() -> None:
     """Entry point of the installed command."""
     answer(exit_at_once)
-    from sim.cli import commands
+    from sim.cli.studies import app
 
-    commands.main()
+    app()
 
 
 if __name__ == "__main__":

@@ -136,7 +136,9 @@ def run(
     --no-code refuses it.
     """
     scenario = _load(file, overrides, seed, unset, no_code)
-    with _endings(file):
+    if scenario.sweep is not None:
+        typer.echo(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
+    with endings(file):
         require_packages(tensorboard)
         from sim.run import running as runs
 
@@ -152,13 +154,13 @@ def run(
             )
     _show(result)
     if result.directory is not None and not result.unwritten:
-        with _endings(file):
+        with endings(file):
             write_exports(result.directory, trace, tensorboard)
     _stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
     if (reason := why_failed(result.summary)) is not None:
-        _stop(f"the run failed: {reason}", FAILED)
+        stop(f"the run failed: {reason}", FAILED)
 
 
 @app.command()
@@ -176,11 +178,19 @@ def check(
     --no-code refuses it.
     """
     scenario = _load(file, overrides, seed, unset, no_code)
-    with _endings(file):
+    with endings(file):
         from sim.cli.outline import outline
         from sim.run.building import check as check_parts
 
         rows = outline(scenario, check_parts(scenario, data_dir))
+        if scenario.sweep is not None:
+            from sim.studies.cells import plan
+
+            forms = [
+                (full, plan(file, overrides or (), unset=unset or (), full=full)) for full in (False, True)
+            ]
+            counts = [f"{len(form.cells):,} runs{' with --full' * full}" for full, form in forms]
+            rows.append(("sweep", ", ".join(dict.fromkeys(counts))))
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")
@@ -193,7 +203,7 @@ def report(
     tensorboard: TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
-    with _endings():
+    with endings():
         require_packages(tensorboard)
         from sim.results.checks import fitting_together, load_checked
         from sim.results.report import write_report
@@ -204,7 +214,7 @@ def report(
                 with fitting_together(run):
                     path = write_report(run)
             except OSError as error:
-                _stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
+                stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
         write_exports(directory, trace, tensorboard)
 
@@ -215,7 +225,7 @@ def watch(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
 ) -> None:
     """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
-    with _endings():
+    with endings():
         from sim.cli.watch import server_of
 
         with server_of(directory, port) as server, suppress(KeyboardInterrupt):
@@ -226,7 +236,7 @@ def watch(
 @app.command("list")
 def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
     """List what scenarios can name."""
-    with _endings():
+    with endings():
         listing = _listing(what)
     width = max(map(len, listing), default=0)
     for name, meaning in listing.items():
@@ -246,22 +256,17 @@ def schema(
     from sim.scenario.schema import scenario_schema
 
     users = () if scenario is None else _load(scenario, None, None, None, no_code).users_code
-    with _endings():
+    with endings():
         from sim.scenario.own_sections import own_tables
 
         known = {name: find_protocol(name).Settings for name in list_protocols()}
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 
-def main() -> None:
-    """Do what the command line says, and exit."""
-    app()
-
-
 def _load(
     file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
 ) -> "Scenario":
-    with _endings(file):
+    with endings(file):
         from sim.scenario.scenario import load_scenario
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
@@ -300,11 +305,11 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     try:
         difference = runs.verify(scenario, result, **settings)
     except KeyboardInterrupt as error:
-        _stop("interrupted before the second run had ended; nothing is verified", _exit_code(error))
+        stop("interrupted before the second run had ended; nothing is verified", code_of(error))
     except NotVerified as error:
-        _stop(f"not verified: the second run could not be compared: {error}", FAILED)
+        stop(f"not verified: the second run could not be compared: {error}", FAILED)
     if difference is not None:
-        _stop(f"the second run differs: {difference}", FAILED)
+        stop(f"the second run differs: {difference}", FAILED)
     typer.echo("verified: the second run has the same trace")
 
 
@@ -321,15 +326,15 @@ def _stop_if_cut_short(result: "RunResult") -> None:
     """End with what a signal or the disk did to a run and its results."""
     if result.unwritten:
         kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
-        _stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
+        stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
     if result.signal is not None:
         there = (
             "the results up to then are" if result.interrupted else "the run had ended, and its results are"
         )
-        _stop(f"interrupted; {there} in that directory", exit_code(result.signal))
+        stop(f"interrupted; {there} in that directory", exit_code(result.signal))
 
 
-def _exit_code(error: KeyboardInterrupt) -> int:
+def code_of(error: KeyboardInterrupt) -> int:
     return exit_code(getattr(error, "number", signal.SIGINT))
 
 
@@ -351,7 +356,7 @@ def _show(result: "RunResult") -> None:
 
 
 @contextmanager
-def _endings(file: Path | None = None) -> Iterator[None]:
+def endings(file: Path | None = None) -> Iterator[None]:
     """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
     from sim.kernel.clock import Deadlock
 
@@ -359,17 +364,17 @@ def _endings(file: Path | None = None) -> Iterator[None]:
         with errors_about(file):
             yield
     except UserError as error:
-        _stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
+        stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
     except Deadlock as error:
-        _stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
+        stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
     except KeyboardInterrupt as error:
-        _stop("interrupted before there were results", _exit_code(error))
+        stop("interrupted before there were results", code_of(error))
 
 
-def _stop(message: str, code: int) -> NoReturn:
+def stop(message: str, code: int) -> NoReturn:
     typer.echo(message, err=True)
     raise typer.Exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    app()

@@ -259,6 +259,14 @@ class Architecture:
         """Floating-point operations of one sample's forward and backward pass, projections included."""
         return self._count_flops(training=True)
 
+    @cached_property
+    def known_training_flops(self) -> int | None:
+        """The same, None for a model that cannot be evaluated without numbers, as one of the user's may be."""
+        try:
+            return self.training_flops_per_sample
+        except (RuntimeError, ValueError, TypeError, NotImplementedError):
+            return None
+
     def _count_flops(self, *, training: bool) -> int:
         """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass."""
         flat = torch.empty(self.numel, device="meta", requires_grad=training)

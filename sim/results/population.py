@@ -194,6 +194,18 @@ class Population:
             dip_and_recovery(self._panel.mean_of(survivors, ends_s), departed_s) if survivors.any() else None
         )
 
+    @property
+    def last_s(self) -> float:
+        """The last evaluation."""
+        return float(self._panel.times[-1])
+
+    def dips(self) -> list[tuple[float, Dip]]:
+        """When clients went, and what that cost the others; departures between two evaluations are one."""
+        first_s: dict[int, float] = {}
+        for departed_s in self._departed_s.tolist():
+            first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
+        return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
+
     def summary(self) -> dict[str, Any]:
         """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
         newcomers = [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
@@ -201,10 +213,7 @@ class Population:
         catch_ups = [seconds for _, seconds in waits if seconds is not None]
         behind = [move for move, seconds in waits if seconds is None]
         half_s = time_to_half(catch_ups, [self.watched(move) for move in behind]) if waits else None
-        first_s: dict[int, float] = {}  # of the departures between two evaluations, which are one event
-        for departed_s in self._departed_s.tolist():
-            first_s.setdefault(int(np.searchsorted(self._panel.times, departed_s)), departed_s)
-        dips = [dip for departed_s in first_s.values() if (dip := self.dip(departed_s)) is not None]
+        dips = [dip for _, dip in self.dips()]
         recoveries = [dip.seconds for dip in dips if dip.seconds is not None]
         return {
             "newcomers": len(newcomers),

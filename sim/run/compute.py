@@ -137,6 +137,12 @@ class DeviceCompute(learner.Compute):
         return self.training_steps * self.samples_per_step + self._samples_measured
 
     @property
+    def flops(self) -> float | None:
+        """Floating-point operations of all training steps and gradients so far; None where nobody knows."""
+        per_sample = self.settings.architecture.known_training_flops
+        return None if per_sample is None else self.samples_seen * float(per_sample)
+
+    @property
     def step_s(self) -> float:
         """Nominal seconds of one training step on a whole batch."""
         return self._duration_s(self.batch_size, training=True)

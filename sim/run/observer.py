@@ -124,6 +124,7 @@ class Observer:
         self.metrics.add(now, ALL, "alive", len(up))
         self.metrics.add(now, ALL, "bytes_sent", self._counts.bytes)
         self.metrics.add(now, ALL, "messages_sent", self._counts.sent)
+        self._record_work(now)
         self._evaluations += 1
         if self._plateau is not None and self.converged_s is None:
             latest = self.metrics.latest(self.measure)
@@ -132,6 +133,16 @@ class Observer:
                 self._loop.stop()
         if self.on_evaluated is not None:
             self.on_evaluated()
+
+    def _record_work(self, now: float) -> None:
+        """What all clients have computed until now: what an accuracy has cost by then."""
+        computes = [client.compute for client in self.by_name.values()]
+        steps = sum([compute.training_steps for compute in computes])
+        self.metrics.add(now, ALL, "training_steps", steps)
+        self.metrics.add(now, ALL, "samples_seen", sum([compute.samples_seen for compute in computes]))
+        flops = [compute.flops for compute in computes]
+        if None not in flops:
+            self.metrics.add(now, ALL, "flops", sum(filter(None, flops)))
 
     def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
         for clients in with_same_model(up):

@@ -22,7 +22,7 @@ def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
     """The contents of provenance.json; see docs/guide.md for the meaning of each key."""
     commit, changed = _checkout()
     return {
-        "coterie": _version("coterie"),
+        "coterie": version_of("coterie"),
         "commit": commit,
         "changed_since_commit": changed,
         "protocol": {
@@ -30,7 +30,7 @@ def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
             "files": [source.name for source in sources],
         },
         "python": platform.python_version(),
-        **{library: _version(library) for library in _LIBRARIES},
+        **{library: version_of(library) for library in _LIBRARIES},
         "command": sys.argv,
         "folder": os.getcwd(),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -44,7 +44,8 @@ def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The version of a package that is installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -45,9 +45,10 @@ def find_scenario(path: Path | str) -> Path:
 
 
 def scenario_files() -> list[Path]:
-    """The scenarios in ./scenarios, and those beside the source of coterie whose names are not among them."""
+    """The scenarios and studies in ./scenarios, and those beside coterie's source whose names are not there."""
     found: dict[str, Path] = {}
-    for folder in (Path("scenarios"), Path(sim.__path__[0]).parent / "scenarios"):
+    places = (Path("scenarios"), Path(sim.__path__[0]).parent / "scenarios")
+    for folder in (each for place in places for each in (place, place / "studies")):
         for path in sorted(folder.glob("*.toml")):
             found.setdefault(path.stem, path)
     return list(found.values())

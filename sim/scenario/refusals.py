@@ -195,6 +195,7 @@ _RULES = {
     "string_type": "must be text",
     "bool_type": "must be true or false",
     "tuple_type": "must be a list",
+    "dict_type": "must be a table",
     "finite_number": "must be a finite number",
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",

@@ -38,6 +38,7 @@ from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
+from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
 from sim.scenario.sources import Source, digest_of, sources_of
 from sim.scenario.user_code import UserCode, absolute_name, find_file
@@ -110,6 +111,8 @@ class Scenario:
     overrides: tuple[str, ...] = field(default=(), compare=False)
     """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
     ``"section.key=value"`` of each ``--set``, then the seed."""
+    sweep: Sweep | None = field(default=None, compare=False)
+    """What `coterie sweep` runs of this file; no part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
     """What was done to the file that nobody asked for in so many words; a sentence each."""
 
@@ -149,6 +152,7 @@ def load_scenario(
         stated[_SEED] = "--seed"
         if keys.count(_SEED) > 1:
             notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
+    sweep = _sweep(raw, path, stated)
     typed = _table(raw, "protocol").get("name")
     renamed = typed != named
     _fill_in(raw, path)
@@ -168,7 +172,7 @@ def load_scenario(
         raise _refusal(path, unfit, stated)
     protocol = Protocol(sections.protocol.name, learner, settings)
     _ = protocol.sources  # read now: whoever edits them later changes neither what is run nor what is kept
-    parts = dict(sections) | {"protocol": protocol, "users_code": users}
+    parts = dict(sections) | {"protocol": protocol, "users_code": users, "sweep": sweep}
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
@@ -235,6 +239,17 @@ def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
     """A table of the file as far as it is one; what is wrong with it is said later, by the validation."""
     table = raw.get(key)
     return table if isinstance(table, dict) else {}
+
+
+def _sweep(raw: dict[str, Any], path: Path, stated: Mapping[str, str]) -> Sweep | None:
+    """Take the table of a study out of the file."""
+    table = raw.pop("sweep", None)
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
+        raise _refusal(path, [SettingError("sweep", table, problem)], stated)
+    return _validated(Sweep, table, path, stated, "sweep")
 
 
 def _fill_in(raw: dict[str, Any], path: Path) -> None:

@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from protocols.framework.settings import Settings
 from sim.scenario.sections import Sections
+from sim.scenario.sections.sweep import Sweep
 
 Schema = Mapping[str, Any]
 
@@ -28,7 +29,11 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
     With the settings of these protocols, by name, and the tables of the user's own code.
     """
     references, schema = models_json_schema(
-        [(Sections, "validation"), *((settings, "validation") for settings in protocols.values())]
+        [
+            (Sections, "validation"),
+            (Sweep, "validation"),
+            *((settings, "validation") for settings in protocols.values()),
+        ]
     )
     definitions = schema["$defs"]
     choices = []
@@ -53,6 +58,7 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
     for name in used_by_choices_only:
         del definitions[name]
     root = definitions.pop("Sections")
+    root["properties"]["sweep"] = {"$ref": "#/$defs/Sweep"}
     for table in own:
         named = {"pattern": _ending_in(table.name), "table": _section_schema(table, definitions)}
         for node in _nodes(root, table.place.split("."), definitions):

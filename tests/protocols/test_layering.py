@@ -107,7 +107,19 @@ def test_protocols_never_import_the_simulator() -> None:
     assert found(lambda path: outsiders(path, *allowed), "protocols") == {}
 
 
-ROOMS = ("errors", "files", "settings", "kernel", "world", "learning", "results", "scenario", "run", "cli")
+ROOMS = (
+    "errors",
+    "files",
+    "settings",
+    "kernel",
+    "world",
+    "learning",
+    "results",
+    "scenario",
+    "run",
+    "studies",
+    "cli",
+)
 """The rooms of the simulator: each imports from those before it, and none from those behind it."""
 
 

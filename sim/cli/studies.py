@@ -1,0 +1,258 @@
+"""The commands about many runs: `coterie sweep`, `compare` and `runs`."""
+
+from __future__ import annotations
+
+import csv
+import signal
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from sim.cli.commands import (
+    FAILED,
+    DataDir,
+    DeviceChoice,
+    NoCode,
+    ScenarioFile,
+    Unset,
+    app,
+    endings,
+    stop,
+)
+from sim.results import text
+from sim.run.interrupts import answering, exit_code, raise_interrupted
+
+if TYPE_CHECKING:
+    from sim.studies.comparison import Comparison
+    from sim.studies.sweep import SweepProgress
+
+_PLAIN_EVERY_S = 60.0
+
+
+def _seeds(value: str) -> Any:
+    from sim.scenario.sections.sweep import _seeds as checked
+
+    try:
+        numbers = [int(part) for part in value.split(",")]
+        return checked(numbers[0] if len(numbers) == 1 else numbers)
+    except ValueError as error:
+        reason = (
+            str(error) if str(error).startswith("must") else "must be a number of seeds, or seeds: 11,12,13"
+        )
+        raise typer.BadParameter(reason) from None
+
+
+def _clients(value: str) -> tuple[int, ...]:
+    """``0-3,7``."""
+    found: list[int] = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise typer.BadParameter("must be numbers of clients, such as 0-3,7")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
+
+
+@app.command()
+def sweep(
+    file: ScenarioFile,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run several values of it."),
+    ] = None,
+    unset: Unset = None,
+    seeds: Annotated[
+        Any,
+        typer.Option(
+            help="How many seeds from run.seed on, or a list: 11,12,13.", parser=_seeds, metavar="N"
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The full form of a study, not the short one.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one for each core.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    reports: Annotated[bool, typer.Option("--reports", help="Keep report.html of each run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check all runs and list them; run none.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    no_code: NoCode = False,
+) -> None:
+    """Run a scenario file's [sweep], or all combinations of --set KEY=A,B and seeds; done runs are kept.
+
+    The same command goes on with one that was interrupted.
+    """
+    with endings(file):
+        from sim.studies import sweep as sweeps
+        from sim.studies.cells import plan
+
+        planned = plan(file, overrides or (), unset=unset or (), seeds=seeds, full=full, code=not no_code)
+        for notice in planned.notices:
+            typer.echo(f"{file}: {notice}", err=True)
+        if dry_run:
+            for cell in planned.cells:
+                typer.echo(sweeps.in_words(cell))
+            return
+        execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
+        settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
+        try:
+            with answering(raise_interrupted), _Line(quiet) as line:
+                result = sweeps.run_sweep(
+                    planned, out=out, execute=execute, reports=reports, show=line.show, **settings
+                )
+        except KeyboardInterrupt as error:
+            number = getattr(error, "number", signal.SIGINT)
+            stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))
+    again = f", {result.there:,} of them before" if result.there else ""
+    done = result.cells - len(result.errors)
+    typer.echo(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
+    for cell, error in result.errors.items():
+        typer.echo(f"failed: {cell}: {error}", err=True)
+    if result.errors:
+        stop(
+            f"{len(result.errors):,} of {result.cells:,} runs failed; the same command tries them again",
+            FAILED,
+        )
+
+
+class _Line:
+    """Shows how far a sweep is: a bar on a terminal, elsewhere a line a minute."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.last = ""
+        self._quiet, self._printed_s = quiet, 0.0
+        console = Console(stderr=True)
+        self._bar: Bar | None = None
+        if console.is_terminal and not quiet:
+            self._bar = Bar(BarColumn(16), TextColumn("{task.description}"), console=console, transient=True)
+            self._task = self._bar.add_task("starting", total=1)
+
+    def __enter__(self) -> _Line:
+        (self._bar or nullcontext()).__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, progress: SweepProgress) -> None:
+        """Show how far it is."""
+        done = progress.there + progress.done
+        self.last = f"{done:,} of {progress.cells:,} runs"
+        parts = [self.last, f"{len(progress.running)} running"]
+        parts += [f"{progress.failed:,} failed"] if progress.failed else []
+        if progress.remaining_s is not None:
+            parts.append(f"about {text.duration(round(progress.remaining_s))} left")
+        line = ", ".join(parts)
+        if self._bar is not None:
+            self._bar.update(self._task, description=line, completed=progress.share)
+        elif not self._quiet and progress.elapsed_s - self._printed_s >= _PLAIN_EVERY_S:
+            self._printed_s = progress.elapsed_s
+            typer.echo(f"{text.duration(round(progress.elapsed_s))} elapsed, {line}", err=True)
+
+
+@app.command()
+def compare(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="SWEEP|RUN...", help="A sweep's directory, or those of single runs."),
+    ],
+    by: Annotated[str | None, typer.Option(help="The axis to draw along.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="AXIS=VALUE", help="What the others are held against.")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric", help="A measured metric, or a path in the summary: graph.l1; may be repeated."
+        ),
+    ] = None,
+    target: Annotated[float | None, typer.Option(help="Tell what it takes to reach it: 0.8.")] = None,
+    clients: Annotated[
+        Any, typer.Option(help="Only these clients count: 0-3,7.", parser=_clients, metavar="NUMBERS")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write to; by default within the sweep.")] = None,
+) -> None:
+    """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
+    with endings():
+        from sim.studies.comparison import Comparison
+        from sim.studies.pages import write_comparison
+        from sim.studies.study import INDEX, load_study
+
+        study = load_study(paths, clients)
+        comparison = Comparison(study, metrics=metrics, by=by, baseline=baseline, target=target)
+        default = paths[0] / "comparison" if (paths[0] / INDEX).is_file() else Path("comparison")
+        page = write_comparison(comparison, out or default)
+    _print(comparison)
+    typer.echo(f"page: {page}")
+
+
+def _print(comparison: Comparison) -> None:
+    from sim.studies.tables import caption, rows_to_show, targets_to_show
+
+    shown = [rows_to_show(comparison)] + ([targets_to_show(comparison)] if comparison.targets else [])
+    for heads, rows in shown:
+        _table(heads, rows, len(comparison.study.axes))
+    typer.echo(caption(comparison))
+    for warning in comparison.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
+    """Columns as wide as they need to be, the first `words` of them of words, all others of numbers."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        cells = [
+            cell.ljust(width) if number < words else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        typer.echo("  ".join(cells).rstrip())
+    typer.echo()
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of result directories.")] = Path(
+        "runs"
+    ),
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only these: protocol=cobo, overrides~network.loss."),
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Order by it; -result: the best first.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """List the runs in a folder."""
+    with endings():
+        from sim.studies.listing import COLUMNS, chosen, runs_in
+
+        rows = chosen(runs_in(folder), where or (), sort)
+    if as_csv:
+        writer = csv.DictWriter(sys.stdout, [*COLUMNS, "measure"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return
+    shown = [[_shown(row, column) for column in COLUMNS] for row in rows]
+    _table(list(COLUMNS), shown, len(COLUMNS))
+
+
+def _shown(row: dict[str, Any], column: str) -> str:
+    if column != "result":
+        return str(row[column])
+    if row["result"] is None:
+        return text.NOTHING
+    number = text.share(row["result"]) if row["measure"] == "accuracy" else text.number(row["result"])
+    return f"{row['measure']} {number}"

@@ -1,0 +1,238 @@
+"""Which runs a sweep consists of: the combinations of all values of all axes, with every seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.errors import UserError
+from sim.scenario.overrides import overlap
+from sim.scenario.reading import find_scenario, parse_toml
+from sim.scenario.scenario import Scenario, digest, load_scenario
+from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
+
+CELLS_MAX = 100_000
+Value = str | bool | int | float
+_Choices = list["_Choice"]
+
+
+class _Choice(NamedTuple):
+    """One value of one axis, or one row of several: what it states."""
+
+    values: dict[str, Value]
+    overrides: tuple[str, ...]
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a sweep. key: by its resolved scenario, the user's code and the seed."""
+
+    values: Mapping[str, Value]
+    """What is different in it, by axis."""
+    overrides: tuple[str, ...]
+    unset: tuple[str, ...]
+    seed: int
+    key: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a sweep."""
+
+    file: Path
+    name: str
+    question: str
+    axes: Mapping[str, tuple[Value, ...]]
+    """The values of each axis, in order."""
+    seeds: tuple[int, ...]
+    labels: Mapping[str, str]
+    compare: Comparing
+    target: float | None
+    threads: int
+    """The most that one run computes with."""
+    cells: tuple[Cell, ...]
+    notices: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Eight hexadecimal digits that change with any of the runs."""
+        text = json.dumps(sorted({cell.key for cell in self.cells}))
+        return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def plan(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    unset: Sequence[str] = (),
+    seeds: Seeds | None = None,
+    full: bool = False,
+    code: bool = True,
+) -> Plan:
+    """The runs of a scenario file's `[sweep]`, or of overrides that list values: ``"network.loss=0,0.1"``.
+
+    An override takes the place of an axis of the same key. Every run's scenario is read and validated.
+    Raises UserError.
+    """
+    path = find_scenario(path)
+    fixed, lists = _split(overrides)
+    base = load_scenario(path, fixed, unset=unset, code=code)
+    sweep = base.sweep or Sweep()
+    axes = sweep.axes(full=full)
+    dimensions = _dimensions(axes, lists, [override.partition("=")[0].strip() for override in fixed])
+    chosen = _seeds(seeds or axes.seeds, base.run.seed)
+    count = len(chosen)
+    for dimension in dimensions:
+        count *= len(dimension)
+    if count > CELLS_MAX:
+        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
+    cells, scenarios = [], []
+    for choices in product(*dimensions):
+        for seed in chosen:
+            cell, scenario = _cell(path, [*axes.set, *fixed], unset, choices, seed, code)
+            cells.append(cell)
+            scenarios.append(scenario)
+    notices = [notice for scenario in scenarios for notice in scenario.notices]
+    threads = [scenario.engine.threads for scenario in scenarios]
+    return Plan(
+        file=path,
+        name=base.name,
+        question=base.question,
+        axes=_values(dimensions),
+        seeds=chosen,
+        labels={key: str(label) for key, label in listed(sweep.labels).items()},
+        compare=sweep.compare,
+        target=sweep.compare.target or base.run.target_accuracy,
+        threads=max(each if isinstance(each, int) else 1 for each in threads),
+        cells=tuple(cells),
+        notices=tuple(dict.fromkeys(notices)),
+    )
+
+
+def _cell(
+    path: Path, fixed: Sequence[str], unset: Sequence[str], choices: Sequence[_Choice], seed: int, code: bool
+) -> tuple[Cell, Scenario]:
+    stated = (*fixed, *[override for choice in choices for override in choice.overrides])
+    gone = (*unset, *[key for choice in choices for key in choice.unset])
+    values = {axis: value for choice in choices for axis, value in choice.values.items()}
+    try:
+        scenario = load_scenario(path, stated, seed, unset=gone, code=code)
+    except UserError as error:
+        where = ", ".join(f"{axis} = {value}" for axis, value in values.items())
+        if where:
+            error.add_note(f"in the runs with {where}")
+        raise
+    return Cell(values, stated, gone, seed, digest(scenario)), scenario
+
+
+def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
+    return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
+
+
+# --- axes ---------------------------------------------------------------------------------------------------
+
+
+def _dimensions(axes: Axes, lists: Mapping[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
+    """What is combined with what: cases first, which make up the most, then rows, then single keys."""
+    stated = [*fixed, *lists]
+
+    def is_free(key: str) -> bool:
+        return not any(overlap(key, other) for other in stated)
+
+    cases: dict[str, _Choices] = {}
+    for case in axes.case:
+        choice = _Choice({case.axis: case.name}, case.set, case.unset)
+        cases.setdefault(case.axis, []).append(choice)
+    together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
+    grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
+    rows = [_row(dict(zip(together, row, strict=True))) for row in zip(*together.values(), strict=True)]
+    alone = [[_row({key: value}) for value in values] for key, values in grid.items()]
+    found = [*cases.values(), *([rows] if rows else []), *alone]
+    names = [axis for dimension in found for axis in dimension[0].values]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise UserError(f"sweep: {twice[0]} is an axis twice")
+    return found
+
+
+def _row(values: Mapping[str, Any]) -> _Choice:
+    shown = {key: value if isinstance(value, Value) else as_toml(value) for key, value in values.items()}
+    return _Choice(shown, tuple([f"{key}={as_toml(value)}" for key, value in values.items()]))
+
+
+def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
+    found: dict[str, dict[Value, None]] = {}
+    for dimension in dimensions:
+        for choice in dimension:
+            for axis, value in choice.values.items():
+                found.setdefault(axis, {})[value] = None
+    return {axis: tuple(values) for axis, values in found.items()}
+
+
+def as_toml(value: Any) -> str:
+    """A value as it may stand after ``--set key=``."""
+    return value if isinstance(value, str) and _is_plain(value) else _toml(value)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether an override that is this text means the text."""
+    if not text or text != text.strip() or not text.isprintable() or "," in text:
+        return False
+    try:
+        tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return True
+    return False
+
+
+def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
+    """Overrides of one value each, and by key the values of those that list several, with commas."""
+    fixed, lists = [], {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        values = _parts(text)
+        if equals and len(values) > 1:
+            if not all(values):
+                raise UserError(f"--set {override}: has no value before or after a comma")
+            lists[key.strip()] = [_parsed(value) for value in values]
+        else:
+            fixed.append(override)
+    return fixed, lists
+
+
+def _parts(text: str) -> list[str]:
+    """A text at its commas outside of brackets, braces and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character in "[{") - (character in "]}")
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,308 @@
+"""What a study's runs come to: means over seeds, differences to a baseline, and what a target takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.errors import UserError
+from sim.results.metrics import Series
+from sim.studies.statistics import (
+    LEVEL,
+    Contrast,
+    Estimate,
+    Reached,
+    contrast,
+    curve,
+    estimate,
+    holm,
+    horizon,
+    known_until,
+    median_time,
+    restricted_mean,
+)
+from sim.studies.study import COSTS, WAITS, WORST, Run, Study, Value, at_times, higher_is_better
+
+TIMES = 101
+"""Points of the common grid of times."""
+_UNEQUAL = 0.05  # share by which budgets may differ before it is said
+_BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs that differ by their seeds alone."""
+
+    values: Mapping[str, Value]
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        """Its values in words."""
+        return ", ".join(map(str, self.values.values())) or "all runs"
+
+    def budget(self, kind: str) -> float:
+        """What one client has spent on average: of `Work`, by its names; NaN where it is not known."""
+        found = [run.view.get("work", kind, "mean") for run in self.runs]
+        return float(np.mean([math.nan if each is None else each for each in found]))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of one group. against: the difference to its baseline, None for a baseline itself.
+
+    p: of that, corrected for the number of comparisons in the table.
+    """
+
+    group: Group
+    metric: str
+    estimate: Estimate
+    against: Contrast | None = None
+    p: float = math.nan
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from its baseline, at the level of the intervals."""
+        return self.p < 1 - LEVEL
+
+
+@dataclass(frozen=True)
+class Target:
+    """What it took the runs of one group to reach the target, by one of `COSTS`."""
+
+    group: Group
+    kind: str
+    reached: Reached
+    """In virtual seconds."""
+    until: float
+    spent: Estimate
+    """Until it was reached, or until virtual second `until` where that is first."""
+
+    @property
+    def count(self) -> int:
+        """How many runs reached it by then."""
+        return int((self.reached.at <= self.until).sum())
+
+    @property
+    def is_least(self) -> bool:
+        """Whether some runs did not, so that what was spent is the least that it takes."""
+        return self.count < len(self.reached.at)
+
+    @property
+    def median_s(self) -> float | None:
+        """Virtual seconds by Kaplan and Meier; None where not half reach it."""
+        return median_time(self.reached)
+
+
+class Comparison:
+    """A study's groups and what they come to.
+
+    metrics: what is compared; by default what clients are judged by, and what there is of graph, newcomers
+    and departures. by: the axis to draw along. baseline: ``"axis=value"``. Raises UserError for what there
+    is not.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        *,
+        metrics: Sequence[str] | None = None,
+        by: str | None = None,
+        baseline: str | None = None,
+        target: float | None = None,
+    ) -> None:
+        self.study = study
+        self.groups = _groups(study)
+        self.metrics = tuple(metrics or study.defaults.get("metrics") or self._usual_metrics())
+        self.target: float | None = target or study.defaults.get("target")
+        self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
+        self.by = by or study.defaults.get("by") or self._usual_by()
+        if self.by is not None and self.by not in study.axes:
+            raise UserError(f"--by {self.by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
+        self._baseline = self._parsed(baseline or study.defaults.get("baseline"))
+        self._require_metrics()
+
+    def _usual_metrics(self) -> list[str]:
+        measure = self.study.measure
+        runs = self.study.runs
+        there = [name for name in ("graph.l1", "population.deepest_dip") if _is_there(name, runs)]
+        there += [name for name in WAITS if any(run.waits[name].at.size for run in runs)]
+        return [measure, measure + WORST, *there]
+
+    def _usual_by(self) -> str | None:
+        """The last axis of numbers, else the last one, if there is another."""
+        numeric = [axis for axis in self.varied if all(_is_number(each) for each in self.study.axes[axis])]
+        return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
+
+    def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
+        if baseline is None:
+            return (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
+        axis, _, value = map(str.strip, baseline.partition("="))
+        known = {name: [str(each) for each in values] for name, values in self.study.axes.items()}
+        if value not in known.get(axis, ()):
+            there = "; ".join(f"{name}={'|'.join(values)}" for name, values in known.items()) or "no axis"
+            raise UserError(f"--baseline {baseline}: must be axis=value, of {there}")
+        return axis, value
+
+    def _require_metrics(self) -> None:
+        for metric in self.metrics:
+            if metric not in WAITS and not _is_there(metric, self.study.runs):
+                allowed = f"a name in metrics.parquet, with {WORST} or not, a path in summary.json, or one of {WAITS}"
+                raise UserError(f"--metric {metric}: no run has it; must be {allowed}, as graph.l1")
+
+    def baseline_of(self, group: Group) -> Group | None:
+        """What a group is held against: the one with the baseline's value, all others being equal."""
+        if self._baseline is None:
+            return None
+        axis, value = self._baseline
+        for other in self.groups:
+            rest = {name: each for name, each in other.values.items() if name != axis}
+            ours = {name: each for name, each in group.values.items() if name != axis}
+            if rest == ours and str(other.values.get(axis)) == value:
+                return None if other is group else other
+        return None
+
+    def numbers(self, group: Group, metric: str) -> dict[int, float]:
+        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean in each run."""
+        if metric not in WAITS:
+            return {run.seed: run.number(metric) for run in group.runs}
+        until = self.until_s(metric)
+        return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
+
+    def until_s(self, metric: str) -> float:
+        """Until when one of `WAITS` is known in all runs; who waits longer counts with that."""
+        waits = [run.waits[metric] for run in self.study.runs]
+        known = min(map(known_until, waits))
+        return (
+            known if math.isfinite(known) else max([float(each.at.max()) for each in waits if each.at.size])
+        )
+
+    @property
+    def baseline_text(self) -> str:
+        """What the others are held against, in words."""
+        return "none" if self._baseline is None else " = ".join(self._baseline)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Every metric of every group; all comparisons are corrected for their number."""
+        found = []
+        for metric in self.metrics:
+            for group in self.groups:
+                numbers, other = self.numbers(group, metric), self.baseline_of(group)
+                against = None if other is None else _contrast(numbers, self.numbers(other, metric))
+                found.append(Line(group, metric, estimate(list(numbers.values())), against))
+        corrected = holm([math.nan if line.against is None else line.against.p for line in found])
+        return [
+            Line(line.group, line.metric, line.estimate, line.against, p)
+            for line, p in zip(found, corrected, strict=True)
+        ]
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """What the target takes, as far as it was recorded; none without a target."""
+        if self.target is None or any(run.curve(self.study.measure) is None for run in self.study.runs):
+            return []
+        reached = [self._reached(group) for group in self.groups]
+        until = horizon(reached)
+        found = []
+        for kind in COSTS:
+            if not math.isnan(until) and all(run.cost(kind) is not None for run in self.study.runs):
+                for group, each in zip(self.groups, reached, strict=True):
+                    spent = estimate(_spent(group, kind, np.minimum(each.at, until)))
+                    found.append(Target(group, kind, each, until, spent))
+        return found
+
+    def _reached(self, group: Group) -> Reached:
+        """When each of a group's runs did; what ended by itself before never will."""
+        assert self.target is not None
+        sign, at = 1 if higher_is_better(self.study.measure) else -1, []
+        for run in group.runs:
+            series = run.curve(self.study.measure)
+            assert series is not None
+            there = np.flatnonzero(sign * series.values >= sign * self.target)
+            at.append(float(series.times[there[0]]) if there.size else math.inf)
+        watched = [math.inf if run.ended_itself else run.end_s for run in group.runs]
+        return Reached(np.array(at), np.array(watched))
+
+    def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[Group, NDArray, NDArray]]]:
+        """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds."""
+        series = {run.directory: run.curve(metric) for run in self.study.runs}
+        if all(each is None for each in series.values()):
+            return np.empty(0), []
+        cut = [run.end_s for run in self.study.runs if not run.ended_itself]
+        until = min(cut) if cut else max(run.end_s for run in self.study.runs)
+        times = np.linspace(0, until, TIMES)
+        found = []
+        for group in self.groups:
+            known = [(series[run.directory], run.ended_itself) for run in group.runs]
+            rows = [at_times(each, times, hold=hold) for each, hold in known if isinstance(each, Series)]
+            if rows:
+                found.append((group, *curve(np.array(rows))))
+        return times, found
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What whoever reads the numbers must know: cells that are missing, seeds that differ, budgets."""
+        found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
+        seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
+        if len(seeds) > 1:
+            found.append("not all groups have the same seeds; differences are paired by those that both have")
+        if max(len(group.runs) for group in self.groups) == 1:
+            found.append("one seed for each group: no intervals, and no difference can be told from chance")
+        for kind, name in _BUDGETS.items():
+            if kind in ("bytes", "time"):  # what a method sends, and how long it takes, are its results
+                continue
+            spent = {group.label: group.budget(kind) for group in self.groups}
+            known = {label: each for label, each in spent.items() if not math.isnan(each)}
+            if known and max(known.values()) > (1 + _UNEQUAL) * min(known.values()):
+                least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+                found.append(
+                    f"unequal budgets: {name} per client from {known[least]:,.0f} ({least}) to "
+                    f"{known[most]:,.0f} ({most}); run.budget gives each the same"
+                )
+        return found
+
+
+def _groups(study: Study) -> list[Group]:
+    found: dict[tuple[tuple[str, Value], ...], dict[int, Run]] = {}
+    for run in study.runs:
+        runs = found.setdefault(tuple(run.values.items()), {})
+        if run.seed in runs:
+            raise UserError(
+                f"{runs[run.seed].directory} and {run.directory} are the same run; name one of them"
+            )
+        runs[run.seed] = run
+    return [Group(dict(values), tuple(runs.values())) for values, runs in found.items()]
+
+
+def _spent(group: Group, kind: str, times: NDArray[np.float64]) -> list[float]:
+    """What each run had spent by its time."""
+    if kind == "seconds":
+        return times.tolist()
+    costs = [run.cost(kind) for run in group.runs]
+    return [
+        float(at_times(cost, times[number : number + 1], hold=True)[0])
+        for number, cost in enumerate(costs)
+        if cost is not None
+    ]
+
+
+def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
+    """By seed where both have the same ones: they share data, devices and the network's chances."""
+    common = [seed for seed in ours if seed in theirs]
+    if len(common) > 1:
+        return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)
+    return contrast(list(ours.values()), list(theirs.values()), paired=False)
+
+
+def _is_there(metric: str, runs: Iterable[Run]) -> bool:
+    return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,263 @@
+"""The pictures of a comparison, as PNG and SVG files for papers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sim.results import text
+from sim.results.metrics import Series
+from sim.studies.comparison import Comparison, Group
+from sim.studies.statistics import Reached, curve, waiting
+from sim.studies.study import CATCH_UP, Value, at_times
+from sim.studies.tables import name_of, scale_of, titled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The hues of Okabe and Ito, which people with any colour vision tell apart; lines differ by marker, too.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_MARKERS = "os^Dv<>P"
+_PANELS_MAX = 12
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e5e5e5",
+    "legend.frameon": False,
+    "svg.hashsalt": "coterie",  # so that the same numbers give the same file
+    "svg.fonttype": "none",
+}
+
+
+def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
+    """Write all pictures, each as <name>.png and <name>.svg; their titles by name."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    drawn: dict[str, tuple[str, Callable[[], Figure | None]]] = {}
+    for metric in comparison.metrics:
+        file = metric.replace(".", "-")
+        drawn[f"curves-{file}"] = (f"{name_of(metric)} over time", lambda m=metric: _curves(comparison, m))
+        if comparison.by is not None:
+            title = f"{name_of(metric)} at the end by {comparison.study.label(comparison.by)}"
+            drawn[f"by-{file}"] = (title, lambda m=metric: _by_axis(comparison, m))
+    drawn["target"] = ("what the target takes", lambda: _to_target(comparison))
+    drawn["catching-up"] = ("newcomers that have yet to catch up", lambda: _catching_up(comparison))
+    titles = {}
+    with pyplot.rc_context(_STYLE):
+        for name, (title, draw) in drawn.items():
+            figure = draw()
+            if figure is None:
+                continue
+            for ending in ("png", "svg"):
+                data: dict[str, Any] = {"Date": None} if ending == "svg" else {"Software": None}
+                figure.savefig(folder / f"{name}.{ending}", dpi=200, bbox_inches="tight", metadata=data)
+            pyplot.close(figure)
+            titles[name] = title
+    return titles
+
+
+def _seeds(groups: Sequence[Group]) -> str:
+    counts = sorted({len(group.runs) for group in groups})
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
+    return f"{number} seed{'s' * (counts[-1] != 1)}" + (", 95 % intervals" if counts[-1] > 1 else "")
+
+
+def _rest(comparison: Comparison, group: Group) -> str:
+    """A group's name within a picture that shows one axis otherwise."""
+    named = [axis for axis in comparison.varied if axis != comparison.by]
+    return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
+
+
+def _look(comparison: Comparison) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each line, the same in all pictures."""
+    names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
+    return {
+        name: (_COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)])
+        for number, name in enumerate(names)
+    }
+
+
+def _panels(comparison: Comparison) -> Mapping[Value | None, list[Group]]:
+    """The groups by the value of the axis that is drawn along; all in one where that is too many."""
+    values = () if comparison.by is None else comparison.study.axes[comparison.by]
+    if not 1 < len(values) <= _PANELS_MAX:
+        return {None: comparison.groups}
+    found = {value: [g for g in comparison.groups if g.values[comparison.by] == value] for value in values}
+    return {value: groups for value, groups in found.items() if groups}
+
+
+def _grid(count: int, *, alike: bool = True) -> tuple[Figure, list[Axes]]:
+    from matplotlib import pyplot
+
+    columns = min(count, 3 if count != 4 else 2)
+    rows = math.ceil(count / columns)
+    size = (3.3 * columns + 0.5, 2.6 * rows + 0.4) if count > 1 else (5.2, 3.4)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=size, sharex=alike, sharey=alike, squeeze=False, layout="constrained"
+    )
+    flat = list(axes.flat)
+    for empty in flat[count:]:
+        empty.set_visible(False)
+    return figure, flat[:count]
+
+
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    known = {
+        label: handle
+        for each in axes
+        for handle, label in zip(*each.get_legend_handles_labels(), strict=True)
+    }
+    columns = max(1, min(len(known), 3))
+    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
+
+
+def _curves(comparison: Comparison, metric: str) -> Figure | None:
+    times, curves = comparison.curves(metric)
+    if not curves:
+        return None
+    shown = {id(group): (mean, half) for group, mean, half in curves}
+    panels, look, scale = _panels(comparison), _look(comparison), scale_of(metric)
+    per_unit, unit = text.scale_of_time(float(times[-1]))
+    figure, axes = _grid(len(panels))
+    for ax, (value, groups) in zip(axes, panels.items(), strict=True):
+        for group in groups:
+            if id(group) not in shown:
+                continue
+            (mean, half), name = (
+                shown[id(group)],
+                _rest(comparison, group) if len(panels) > 1 else group.label,
+            )
+            colour = look[_rest(comparison, group)][0] if len(panels) > 1 else None
+            [line] = ax.plot(times / per_unit, scale * mean, label=name, color=colour)
+            low, high = scale * (mean - half), scale * (mean + half)
+            ax.fill_between(times / per_unit, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        if value is not None:
+            assert comparison.by is not None
+            ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    figure.supxlabel(f"virtual time [{unit}]", fontsize=9)
+    figure.supylabel(titled(metric), fontsize=9)
+    figure.suptitle(_seeds(comparison.groups), fontsize=8, color="#666666")
+    _legend(figure, axes)
+    return figure
+
+
+def _places(comparison: Comparison) -> tuple[dict[Value, float], bool]:
+    """Where the values of the axis stand, and whether by their numbers."""
+    assert comparison.by is not None
+    values = comparison.study.axes[comparison.by]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return {value: float(value) for value in values}, True
+    return {value: float(number) for number, value in enumerate(values)}, False
+
+
+def _name_places(comparison: Comparison, ax: Axes) -> None:
+    assert comparison.by is not None
+    places, is_number = _places(comparison)
+    if not is_number:
+        rotation = 20 if sum(len(str(value)) for value in places) > 40 else 0
+        ax.set_xticks(list(places.values()), [str(value) for value in places], rotation=rotation)
+    elif min(places.values()) > 0 and max(places.values()) >= 50 * min(places.values()):
+        ax.set_xscale("log")
+    ax.set_xlabel(comparison.study.label(comparison.by))
+
+
+def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
+    """A metric at the end by the values of an axis, a line for what differs beside it."""
+    lines = [line for line in comparison.lines if line.metric == metric and line.estimate.count]
+    if not lines:
+        return None
+    figure, [ax] = _grid(1)
+    places, _ = _places(comparison)
+    look = _look(comparison)
+    for number, (name, (colour, marker)) in enumerate(look.items()):
+        own = [line for line in lines if _rest(comparison, line.group) == name]
+        shift = _shift(places, number, len(look))
+        x = [places[line.group.values[comparison.by]] + shift for line in own]  # type: ignore[index]
+        y = [scale_of(metric) * line.estimate.mean for line in own]
+        half = [scale_of(metric) * (line.estimate.high - line.estimate.mean) for line in own]
+        ax.errorbar(
+            x, y, yerr=np.nan_to_num(half), label=name, color=colour, marker=marker, capsize=3, markersize=4
+        )
+    _name_places(comparison, ax)
+    ax.set_ylabel(titled(metric))
+    ax.set_title(f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
+    _legend(figure, [ax])
+    return figure
+
+
+def _shift(places: Mapping[Value, float], number: int, count: int) -> float:
+    """So that intervals of several lines do not hide each other."""
+    span = max(places.values()) - min(places.values())
+    return (number - (count - 1) / 2) * 0.008 * span
+
+
+def _to_target(comparison: Comparison) -> Figure | None:
+    """What the target takes, in each of its costs; hollow where some runs never reach it."""
+    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
+    if comparison.by is None or not kinds:
+        return None
+    figure, axes = _grid(len(kinds), alike=False)
+    places, _ = _places(comparison)
+    look = _look(comparison)
+    for ax, kind in zip(axes, kinds, strict=True):
+        for number, (name, (colour, marker)) in enumerate(look.items()):
+            own = [t for t in comparison.targets if t.kind == kind and _rest(comparison, t.group) == name]
+            shift = _shift(places, number, len(look))
+            x = [places[target.group.values[comparison.by]] + shift for target in own]
+            means = [target.spent for target in own]
+            half = np.nan_to_num([each.high - each.mean for each in means])
+            ax.errorbar(x, [each.mean for each in means], yerr=half, label=name, color=colour, capsize=3)
+            for place, target in zip(x, own, strict=True):
+                face = "white" if target.is_least else colour
+                ax.plot(place, target.spent.mean, marker, color=colour, markerfacecolor=face, markersize=5)
+        _name_places(comparison, ax)
+        ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
+    goal = f"{scale_of(comparison.study.measure) * (comparison.target or 0):g}"
+    title = f"{titled(comparison.study.measure)} of {goal}: what it takes; hollow: not all runs reach it"
+    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color="#666666")
+    _legend(figure, axes)
+    return figure
+
+
+def _catching_up(comparison: Comparison) -> Figure | None:
+    """Of each group the share of newcomers that are still behind, by Kaplan and Meier, over time."""
+    found = {id(group): [run.waits[CATCH_UP] for run in group.runs] for group in comparison.groups}
+    longest = max([float(r.times.max()) for runs in found.values() for r in runs if r.at.size], default=0.0)
+    if not longest:
+        return None
+    times = np.linspace(0, longest, 201)
+    panels, look = _panels(comparison), _look(comparison)
+    figure, axes = _grid(len(panels))
+    for ax, (value, groups) in zip(axes, panels.items(), strict=True):
+        for group in groups:
+            rows = [_share_behind(reached, times) for reached in found[id(group)] if reached.at.size]
+            if not rows:
+                continue
+            mean, half = curve(np.array(rows))
+            name = _rest(comparison, group) if len(panels) > 1 else group.label
+            colour = look[_rest(comparison, group)][0] if len(panels) > 1 else None
+            [line] = ax.step(times, 100 * mean, where="post", label=name, color=colour)
+            low, high = np.clip(100 * (mean - half), 0, 100), np.clip(100 * (mean + half), 0, 100)
+            ax.fill_between(times, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)
+        if value is not None:
+            assert comparison.by is not None
+            ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    figure.supxlabel("time since arrival [s]", fontsize=9)
+    figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
+    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
+    _legend(figure, axes)
+    return figure
+
+
+def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:
+    return at_times(Series(*waiting(reached)), times, hold=True)

@@ -1,0 +1,285 @@
+"""The runs that are compared: those of a sweep, or any; how they differ, and what was measured of each."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sim.errors import UserError
+from sim.results.metrics import ALL, Series, worst_decile
+from sim.results.outcome import protocol
+from sim.results.population import Panel, Population
+from sim.results.store import RunDirectory
+from sim.results.view import MEASURES, RunView
+from sim.studies.statistics import Reached
+
+INDEX = "sweep.json"
+WORST = ".worst_decile"
+"""Ends the name of a measured metric of which the mean of the worst tenth is meant."""
+COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "training_steps", "FLOPs": "flops"}
+"""What reaching a target costs, all clients together, by the name of the recorded total."""
+CATCH_UP, RECOVERY = "catch_up", "recovery"
+WAITS = (CATCH_UP, RECOVERY)
+"""Metrics of waiting, in seconds: of newcomers for 90 % of the others' accuracy, of survivors for what they had."""
+Value = str | bool | int | float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. values: by axis, what is different in it. clients: those that count; None for all."""
+
+    directory: Path
+    values: Mapping[str, Value]
+    clients: tuple[int, ...] | None = None
+
+    @cached_property
+    def view(self) -> RunView:
+        """Its results."""
+        return RunView(RunDirectory.load(self.directory))
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.view.get("seed"))
+
+    @cached_property
+    def end_s(self) -> float:
+        """When it was evaluated last."""
+        times = self.view.bytes_sent.times
+        return float(times[-1]) if times.size else self.view.end_s
+
+    @property
+    def ended_itself(self) -> bool:
+        """Whether training had ended when it ended: more time would have changed nothing."""
+        planned_s = self.view.get("planned_seconds")
+        return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
+
+    def curve(self, metric: str) -> Series | None:
+        """A measured metric over time: the mean over the clients that count and are up; None without any."""
+        panel = self._panel(metric.removesuffix(WORST))
+        if panel is None:
+            return None
+        if metric.endswith(WORST):
+            higher = higher_is_better(metric)
+            rows = [row[~np.isnan(row)] for row in panel.values]
+            values = [worst_decile(row, higher_is_better=higher) for row in rows]
+            return Series(panel.times, np.array(values))
+        return Series(panel.times, np.nanmean(panel.values, axis=1))
+
+    def _panel(self, name: str) -> Panel | None:
+        panel = self._panels.get(name)
+        if panel is None:
+            panel = self._panels[name] = self.view.panel(name)
+        if panel is None or self.clients is None:
+            return panel
+        if outside := [client for client in self.clients if client >= panel.values.shape[1]]:
+            raise UserError(
+                f"{self.directory}: there is no client {outside[0]}; it has {panel.values.shape[1]}"
+            )
+        chosen = panel.values[:, list(self.clients)]
+        there = ~np.isnan(chosen).all(axis=1)
+        return Panel(panel.times[there], chosen[there]) if there.any() else None
+
+    @cached_property
+    def _panels(self) -> dict[str, Panel | None]:
+        return {}
+
+    def number(self, metric: str) -> float:
+        """A metric at the end, or a number of the summary by its path; NaN where there is none."""
+        found = self.view.get(*metric.split("."))
+        if self.clients is None or self.curve(metric) is None:
+            if isinstance(found, int | float) and not isinstance(found, bool):
+                return float(found)
+            if isinstance(found, Mapping) and isinstance(found.get("mean"), int | float):
+                return float(found["mean"])
+        series = self.curve(metric)
+        return float(series.values[-1]) if series is not None and series.times[-1] >= self.end_s else math.nan
+
+    def cost(self, kind: str) -> Series | None:
+        """One of `COSTS` over time, all clients together; None where it was not recorded."""
+        if kind == "seconds":
+            times = self.view.bytes_sent.times
+            return Series(times, times)
+        frame = self._totals.filter(pl.col("name") == COSTS[kind])
+        return None if frame.is_empty() else Series(frame["time"].to_numpy(), frame["value"].to_numpy())
+
+    @cached_property
+    def _totals(self) -> pl.DataFrame:
+        return RunDirectory.load(self.directory).scan("metrics").filter(pl.col("actor") == ALL).collect()
+
+    @cached_property
+    def population(self) -> Population | None:
+        """Its newcomers and survivors, by accuracy; None for a run without."""
+        measure = self.view.measure
+        return (
+            Population(measure[1], self.view.moves) if measure is not None and measure[0].is_share else None
+        )
+
+    @cached_property
+    def waits(self) -> dict[str, Reached]:
+        """By the names of `WAITS`, how long each newcomer and each departure's survivors took, as far as seen."""
+        population = self.population
+        if population is None:
+            return dict.fromkeys(WAITS, Reached(np.empty(0), np.empty(0)))
+        moves = self.view.moves
+        came = [move for move in moves if move.is_newcomer and population.has_incumbents(move)]
+        caught = [population.catch_up(move) for move in came]
+        dips = population.dips()
+        last_s = float(population.last_s)
+        return {
+            CATCH_UP: _waits(caught, [population.watched(move) for move in came]),
+            RECOVERY: _waits([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips]),
+        }
+
+
+def _waits(waits: Sequence[float | None], watched: Sequence[float]) -> Reached:
+    at = np.array([math.inf if wait is None else wait for wait in waits], dtype=float)
+    return Reached(at, np.maximum(np.array(watched, dtype=float), np.where(np.isinf(at), 0.0, at)))
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs to compare. axes: the values of each, in order. missing: what there are no results of, and why."""
+
+    name: str
+    question: str
+    axes: Mapping[str, tuple[Value, ...]]
+    labels: Mapping[str, str]
+    runs: tuple[Run, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def label(self, axis: str) -> str:
+        """What an axis is called."""
+        return self.labels.get(axis, axis)
+
+    @property
+    def measure(self) -> str:
+        """What the runs are judged by."""
+        found = self.runs[0].view.measure
+        return "accuracy" if found is None else found[0].name
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is better, as far as that is known."""
+    known = {measure.name: measure.higher_is_better for measure in MEASURES}
+    return known.get(metric.partition(".")[0], True)
+
+
+def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> Study:
+    """The runs in these result directories, or those of one sweep. Raises UserError."""
+    sweeps = [path for path in paths if (path / INDEX).is_file()]
+    if sweeps and len(paths) > 1:
+        raise UserError(f"{sweeps[0]} is a sweep; name one sweep, or result directories of single runs")
+    study = _of_sweep(paths[0], clients) if sweeps else _of_runs(paths, clients)
+    if not study.runs:
+        why = "".join(f"\n{cell}: {reason}" for cell, reason in study.missing.items())
+        raise UserError(f"{paths[0]}: none of its runs is finished{why}")
+    return study
+
+
+def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
+    file = path / INDEX
+    try:
+        index = json.loads(file.read_text(encoding="utf-8"))
+        defaults = index["compare"]
+        chosen = clients if clients is not None else defaults.get("clients")
+        counted = None if chosen is None else tuple(chosen)
+        done = [cell for cell in index["cells"] if cell["state"] == "done"]
+        missing = {
+            _in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
+            for cell in index["cells"]
+            if cell["state"] != "done"
+        }
+        axes = {axis: tuple(values) for axis, values in index["axes"].items()}
+        runs = tuple([Run(path.parent / cell["directory"], cell["values"], counted) for cell in done])
+        return Study(index["name"], index["question"], axes, index["labels"], runs, missing, defaults)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _in_words(values: Mapping[str, Value], seed: int) -> str:
+    return ", ".join([*(f"{axis} = {value}" for axis, value in values.items()), f"seed {seed}"])
+
+
+def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
+    """Runs whose axes are the keys in which their scenarios differ."""
+    counted = None if clients is None else tuple(clients)
+    settings = [_settings(path) for path in paths]
+    protocols = [settings_of["protocol"] for settings_of in settings]
+    keys = [key for key in dict.fromkeys(key for each in settings for key in each) if _differs(key, settings)]
+    if len(set(protocols)) > 1:  # whose own settings differ as a matter of course
+        keys = [key for key in keys if not key.startswith("protocol.") or _differs_within(key, settings)]
+    values = [{key: each.get(key, "-") for key in keys} for each in settings]
+    axes = {key: _in_order([each[key] for each in values]) for key in keys}
+    runs = [Run(path, each, counted) for path, each in zip(paths, values, strict=True)]
+    return Study("comparison", "", axes, {}, tuple(runs), _not_finished(runs))
+
+
+def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
+    """Each once; numbers ascending, all else as it comes."""
+    found = list(dict.fromkeys(values))
+    return tuple(sorted(found) if all(isinstance(each, int | float) for each in found) else found)
+
+
+def _not_finished(runs: Sequence[Run]) -> dict[str, str]:
+    """Runs that did not come to their end count all the same, since they were named; but that is said."""
+    return {
+        str(run.directory): "it did not come to its end; what it measured counts"
+        for run in runs
+        if run.view.summary.get("finished") is False
+    }
+
+
+def _settings(path: Path) -> dict[str, Value]:
+    """The resolved scenario of a run, by keys, without its name and seed, and with what the protocol is."""
+    directory = RunDirectory.load(path)
+    try:
+        contents = tomllib.loads(directory.scenario_text())
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path / 'scenario.toml'} is damaged: {error}") from error
+    flat = _flat(contents)
+    for key in ("run.name", "run.seed", "protocol.name", "protocol.alone"):
+        flat.pop(key, None)
+    return {"protocol": protocol(directory.summary())} | flat
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for key, value in table.items():
+        found |= (
+            _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": _text(value)}
+        )
+    return found
+
+
+def _text(value: Any) -> Value:
+    return value if isinstance(value, Value) else json.dumps(value, default=str)
+
+
+def _differs(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:
+    return len({repr(each.get(key)) for each in settings}) > 1
+
+
+def _differs_within(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:
+    names = {each["protocol"] for each in settings}
+    return any(_differs(key, [each for each in settings if each["protocol"] == name]) for name in names)
+
+
+def at_times(series: Series, times: NDArray[np.float64], *, hold: bool) -> NDArray[np.float64]:
+    """The last value measured by each of `times` [T]; NaN before the first, and after the last but to `hold`."""
+    position = np.searchsorted(series.times, times, side="right") - 1
+    values = np.where(position >= 0, series.values[np.maximum(position, 0)], np.nan)
+    return values if hold else np.where(times <= series.times[-1] * (1 + 1e-9), values, np.nan)

@@ -1,0 +1,264 @@
+"""Running a sweep: every cell once, in processes beside each other, and none that is there already."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UserError
+from sim.run.progress import Pace
+from sim.run.provenance import version_of
+from sim.studies.cells import Cell, Plan
+from sim.studies.worker import CELL, Ran, Task, serve
+
+INDEX = "sweep.json"
+_LOOK_EVERY_S = 0.5
+DONE, FAILED, WAITING = "done", "failed", "waiting"
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """How far a sweep is. there: cells that were done before. running: their shares done.
+
+    elapsed_s and remaining_s are real time, the latter an estimate, None while there is nothing to go by.
+    """
+
+    cells: int
+    there: int
+    done: int
+    failed: int
+    running: tuple[float, ...]
+    elapsed_s: float
+    remaining_s: float | None
+
+    @property
+    def share(self) -> float:
+        """How much of what was still to do is done."""
+        todo = self.cells - self.there
+        return (self.done + self.failed + sum(self.running)) / todo if todo else 1.0
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Where the list of all cells is, how many were done before, and why cells failed."""
+
+    directory: Path
+    cells: int
+    there: int
+    errors: Mapping[str, str]
+    """By the cell, in words."""
+
+
+Execute = Callable[[list[Task], Callable[[Task, Ran], None], Callable[[tuple[float, ...]], None]], None]
+"""Runs tasks; calls back with what came of each, and now and then with the shares done of those running."""
+
+
+def run_sweep(
+    plan: Plan,
+    *,
+    out: Path = Path("runs"),
+    execute: Execute | None = None,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    code: bool = True,
+    reports: bool = False,
+    show: Callable[[SweepProgress], object] | None = None,
+) -> SweepResult:
+    """Run those cells of a sweep that have no finished results of this version in `out`.
+
+    A cell's results go to a directory of its own in `out`, as those of a single run, and the list of all of
+    them to `<out>/<name>-sweep-<hash>/sweep.json`, which is kept up to date meanwhile. A cell that fails
+    fails alone, and is tried again by the next call. Raises UserError where nothing can be written.
+    """
+    index = _Index(plan, out)
+    tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
+    there, began_s, pace = (
+        len(plan.cells) - sum(cell.key in tasks for cell in plan.cells),
+        time.perf_counter(),
+        Pace(),
+    )
+    index.write()
+
+    def look(running: tuple[float, ...]) -> None:
+        if show is not None:
+            states = Counter(index.state(cell.key) for cell in plan.cells)
+            elapsed_s = time.perf_counter() - began_s
+            now = (len(plan.cells), there, states[DONE] - there, states[FAILED], running, elapsed_s)
+            share = SweepProgress(*now, None).share
+            show(SweepProgress(*now, pace.remaining_s(elapsed_s, share)))
+
+    def ran(task: Task, what: Ran) -> None:
+        index.add(task.cell.key, what)
+        index.write()
+
+    todo = [Task(plan.file, cell, out, data_dir, device, code, reports) for cell in tasks.values()]
+    (execute or in_processes(default_jobs(plan)))(todo, ran, look)
+    errors = {
+        in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
+    }
+    return SweepResult(index.directory, len(plan.cells), there, errors)
+
+
+def in_words(cell: Cell) -> str:
+    """Which one it is."""
+    return ", ".join([*(f"{axis} = {value}" for axis, value in cell.values.items()), f"seed {cell.seed}"])
+
+
+def default_jobs(plan: Plan) -> int:
+    """As many processes as there are cores for, each with the threads of one run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // plan.threads)
+
+
+# --- what is there ------------------------------------------------------------------------------------------
+
+
+class _Index:
+    """Which cells have results, and which failed why."""
+
+    def __init__(self, plan: Plan, out: Path) -> None:
+        self._plan = plan
+        self.directory = out / f"{plan.name}-sweep-{plan.key}"
+        self.errors: dict[str, str] = {}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write results to {out}: {error.strerror}") from error
+        self.found = found_in(out, {cell.key for cell in plan.cells})
+
+    def add(self, key: str, ran: Ran) -> None:
+        if ran.error is None and ran.directory is not None:
+            self.found[key] = ran.directory
+            self.errors.pop(key, None)
+        else:
+            self.errors[key] = ran.error or "it left no results"
+
+    def state(self, key: str) -> str:
+        return DONE if key in self.found else FAILED if key in self.errors else WAITING
+
+    def write(self) -> None:
+        plan = self._plan
+        cells = [
+            {
+                "values": dict(cell.values),
+                "seed": cell.seed,
+                "state": self.state(cell.key),
+                "directory": self.found.get(cell.key),
+                "error": self.errors.get(cell.key),
+            }
+            for cell in plan.cells
+        ]
+        content = {
+            "name": plan.name,
+            "question": plan.question,
+            "axes": {axis: list(values) for axis, values in plan.axes.items()},
+            "seeds": list(plan.seeds),
+            "labels": dict(plan.labels),
+            "compare": plan.compare.model_dump(mode="json") | {"target": plan.target},
+            "cells": cells,
+        }
+        new = self.directory / f".{INDEX}.new"
+        try:
+            new.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            new.replace(self.directory / INDEX)
+        except OSError as error:
+            raise UserError(f"cannot write {self.directory / INDEX}: {error.strerror}") from error
+
+
+def found_in(out: Path, keys: set[str]) -> dict[str, str]:
+    """The directories in `out` with finished results of these cells, of this version, by the cells' keys."""
+    found, version = {}, version_of("coterie")
+    for mark in sorted(out.glob(f"[!.]*/{CELL}")):
+        with suppress(OSError, ValueError):
+            cell = json.loads(mark.read_text(encoding="utf-8"))
+            if not isinstance(cell, dict) or cell.get("cell") not in keys or not cell.get("finished"):
+                continue
+            if cell.get("coterie") == version and (mark.parent / "summary.json").is_file():
+                found[cell["cell"]] = mark.parent.name
+    return found
+
+
+# --- processes ----------------------------------------------------------------------------------------------
+
+
+def in_processes(jobs: int) -> Execute:
+    """Runs tasks in so many processes. One that dies takes its cell with it, and nothing else."""
+
+    def execute(
+        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
+    ) -> None:
+        waiting = deque(tasks)
+        with _workers(min(jobs, len(tasks))) as workers:
+            while True:
+                for worker in workers:
+                    if worker.task is None and waiting:
+                        worker.begin(waiting.popleft())
+                busy = {worker.ours: worker for worker in workers if worker.task is not None}
+                look(tuple(worker.share for worker in busy.values()))
+                if not busy:
+                    return
+                for ready in connection.wait(list(busy), _LOOK_EVERY_S):
+                    ran(*busy[ready].result())  # type: ignore[index]
+
+    return execute
+
+
+class _Worker:
+    """A process, begun when it gets its first task, and begun anew after its death."""
+
+    def __init__(self, shares: Any, slot: int) -> None:
+        self.task: Task | None = None
+        self._shares, self._slot = shares, slot
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.ours, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
+        self._process.start()
+        theirs.close()  # so that our end tells when the process has died
+
+    @property
+    def share(self) -> float:
+        return float(self._shares[self._slot])
+
+    def begin(self, task: Task) -> None:
+        if not self._process.is_alive():
+            self._start()
+        self.task, self._shares[self._slot] = task, 0.0
+        with suppress(OSError):  # it has died this moment, which `result` will find
+            self.ours.send(task)
+
+    def result(self) -> tuple[Task, Ran]:
+        """What came of the task; waits for it."""
+        task, self.task = self.task, None
+        assert task is not None
+        try:
+            return task, self.ours.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return task, Ran(None, f"its process was ended, with exit code {self._process.exitcode}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[list[_Worker]]:
+    shares = multiprocessing.get_context("spawn").RawArray("d", max(1, count))
+    workers = [_Worker(shares, slot) for slot in range(count)]
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            worker.end()

@@ -1,0 +1,320 @@
+"""A comparison as tables: CSV, LaTeX, and for the terminal and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sim.results import text
+from sim.results.view import MEASURES
+from sim.studies.comparison import Comparison, Line, Target
+from sim.studies.statistics import Estimate
+from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better
+
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
+_SHARES = {measure.name for measure in MEASURES if measure.is_share} | {"graph", "population.deepest_dip"}
+_SECONDS = ("seconds", "_s", *WAITS)
+_NAMES = {
+    "graph.l1": "graph error (l1)",
+    CATCH_UP: "newcomers' catch-up",
+    RECOVERY: "recovery from departures",
+    "population.deepest_dip": "deepest dip",
+}
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is told in percent."""
+    return metric in _SHARES or metric.partition(".")[0] == "accuracy"
+
+
+def name_of(metric: str) -> str:
+    """What a metric is called, without its unit."""
+    if metric.endswith(WORST):
+        return f"{name_of(metric.removesuffix(WORST))}, worst 10 %"
+    labels = {measure.name: measure.label for measure in MEASURES}
+    return _NAMES.get(metric) or labels.get(metric) or metric.replace("_", " ").replace(".", ", ")
+
+
+def unit_of(metric: str) -> str:
+    """The unit in which a metric is told."""
+    return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else ""
+
+
+def titled(metric: str) -> str:
+    """Name and unit of a metric."""
+    unit = unit_of(metric)
+    return f"{name_of(metric)} [{unit}]" if unit else name_of(metric)
+
+
+def scale_of(metric: str) -> float:
+    """By what its numbers are multiplied to be told."""
+    return 100.0 if is_share(metric) else 1.0
+
+
+def figure(number: float, metric: str) -> str:
+    """A number of a metric, without its unit."""
+    if math.isnan(number):
+        return text.NOTHING
+    return f"{100 * number:.1f}" if is_share(metric) else f"{number:.3g}"
+
+
+def interval(found: Estimate, metric: str) -> str:
+    """Mean and half width."""
+    if math.isnan(found.high):
+        return figure(found.mean, metric)
+    return f"{figure(found.mean, metric)} {PLUS_MINUS} {figure(found.high - found.mean, metric)}"
+
+
+def difference(line: Line) -> str:
+    """What a group is above its baseline, marked where that is significant."""
+    if line.against is None:
+        return ""
+    found = line.against.difference
+    sign = "+" if found.mean > 0 else ""
+    return f"{sign}{interval(found, line.metric)}{'*' if line.is_significant else ''}"
+
+
+def cost(number: float, kind: str) -> str:
+    """A cost of a target in its unit."""
+    if math.isnan(number):
+        return text.NOTHING
+    shown = {"seconds": text.duration, "bytes": text.size}.get(kind)
+    return shown(number) if shown is not None else f"{number:,.0f}" if number < 1e6 else f"{number:.3g}"
+
+
+def taken(target: Target) -> str:
+    """Mean of a cost with its interval; the least that it is where not all runs reached the target."""
+    found = target.spent
+    least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
+    half = "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost(found.high - found.mean, target.kind)}"
+    return f"{least}{cost(found.mean, target.kind)}{half}"
+
+
+# --- CSV ----------------------------------------------------------------------------------------------------
+
+
+def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
+    """table.csv, target.csv, curves.csv and runs.csv: all that is shown, and what it was made of."""
+    tables = {
+        "table.csv": [_line_row(line) for line in comparison.lines],
+        "target.csv": [_target_row(target) for target in comparison.targets],
+        "curves.csv": _curve_rows(comparison),
+        "runs.csv": _run_rows(comparison),
+    }
+    written = []
+    for name, rows in tables.items():
+        if rows:
+            pl.DataFrame(rows, infer_schema_length=None, strict=False).write_csv(folder / name)
+            written.append(folder / name)
+    return written
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _line_row(line: Line) -> dict[str, Any]:
+    against = line.against
+    found = None if against is None else against.difference
+    return {
+        **{axis: str(value) for axis, value in line.group.values.items()},
+        "metric": line.metric,
+        "seeds": line.estimate.count,
+        **{name: _number(getattr(line.estimate, name)) for name in ("mean", "low", "high")},
+        "difference": None if found is None else _number(found.mean),
+        "difference_low": None if found is None else _number(found.low),
+        "difference_high": None if found is None else _number(found.high),
+        "paired": None if against is None else against.paired,
+        "p": None if against is None else _number(against.p),
+        "p_holm": _number(line.p),
+    }
+
+
+def _target_row(target: Target) -> dict[str, Any]:
+    found = target.spent
+    return {
+        **{axis: str(value) for axis, value in target.group.values.items()},
+        "cost": target.kind,
+        "runs": len(target.group.runs),
+        "reached": target.count,
+        "mean": _number(found.mean),
+        "low": _number(found.low),
+        "high": _number(found.high),
+        "until_seconds": _number(target.until),
+        "median_seconds": target.median_s,
+    }
+
+
+def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for metric in comparison.metrics:
+        times, curves = comparison.curves(metric)
+        for group, mean, half in curves:
+            values = {axis: str(value) for axis, value in group.values.items()}
+            for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
+                spread = {"low": _number(each - width), "high": _number(each + width)}
+                rows.append(values | {"metric": metric, "seconds": time_s, "mean": _number(each)} | spread)
+    return rows
+
+
+def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for group in comparison.groups:
+        for run in group.runs:
+            metrics = {metric: _number(run.number(metric)) for metric in comparison.metrics}
+            kinds = ("steps", "samples", "bytes", "time")
+            work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in kinds}
+            values = {axis: str(value) for axis, value in group.values.items()}
+            hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
+            rows.append(values | {"seed": run.seed} | metrics | work | hashed)
+    return rows
+
+
+# --- LaTeX --------------------------------------------------------------------------------------------------
+
+
+def latex(comparison: Comparison) -> str:
+    """A table for papers, by booktabs: a row for each group, a column for each metric and cost."""
+    axes = list(comparison.study.axes)
+    heads = [_escaped(comparison.study.label(axis)) for axis in axes]
+    heads += [_escaped(titled(metric)) for metric in comparison.metrics]
+    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
+    heads += [_escaped(f"{kind} to {_target_text(comparison)}") for kind in kinds]
+    lines = {(id(line.group), line.metric): line for line in comparison.lines}
+    targets = {(id(target.group), target.kind): target for target in comparison.targets}
+    rows = []
+    for group in comparison.groups:
+        cells = [_escaped(str(group.values.get(axis, ""))) for axis in axes]
+        for metric in comparison.metrics:
+            line = lines[id(group), metric]
+            cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
+        for kind in kinds:
+            target = targets[id(group), kind]
+            reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
+            cells.append(_mathematics(taken(target)) + reached)
+        rows.append(" & ".join(cells) + r" \\")
+    alignment = "l" * len(axes) + "r" * (len(heads) - len(axes))
+    return "\n".join(
+        [
+            f"% {caption(comparison)}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            " & ".join(heads) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def caption(comparison: Comparison) -> str:
+    """What the numbers of a table are."""
+    seeds = sorted({len(group.runs) for group in comparison.groups})
+    count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    parts = [f"Mean and 95 % interval over {count} seed{'s' * (seeds[-1] != 1)}."]
+    if any(line.against is not None for line in comparison.lines):
+        number = sum(not math.isnan(line.p) for line in comparison.lines)
+        parts.append(
+            f"* differs from the baseline ({comparison.baseline_text}) with p < .05, paired by seed, corrected "
+            f"for {number} comparisons (Holm)."
+        )
+    if comparison.targets:
+        parts.append(
+            f"A run that has not reached the target by {text.duration(comparison.targets[0].until)} counts with "
+            "what it had spent by then: the mean is then the least that it takes."
+        )
+    return " ".join(parts)
+
+
+def _target_text(comparison: Comparison) -> str:
+    assert comparison.target is not None
+    metric = comparison.study.measure
+    sign = "" if higher_is_better(metric) else "at most "
+    return f"{sign}{figure(comparison.target, metric)}{' %' if is_share(metric) else ''}"
+
+
+def _mathematics(shown: str, mark: str = "") -> str:
+    plain = (
+        shown.replace("\N{NO-BREAK SPACE}", "~")
+        .replace("\N{GREATER-THAN OR EQUAL TO}", r"$\geq$")
+        .replace(text.NOTHING, "--")
+    )
+    return plain.replace(PLUS_MINUS, r"$\pm$") + (f"${mark}$" if mark else "")
+
+
+_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _escaped(words: str) -> str:
+    return "".join(_SPECIAL.get(character, character) for character in words)
+
+
+# --- to be read ---------------------------------------------------------------------------------------------
+
+
+def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows, a row for each group: its values, seeds, each metric and the difference to the baseline."""
+    axes = list(comparison.study.axes)
+    has_baseline = any(line.against is not None for line in comparison.lines)
+    heads = [comparison.study.label(axis) for axis in axes] + ["seeds"]
+    for metric in comparison.metrics:
+        heads += [titled(metric), *(["difference"] if has_baseline else [])]
+    lines = {(id(line.group), line.metric): line for line in comparison.lines}
+    rows = []
+    for group in comparison.groups:
+        row = [str(group.values.get(axis, "")) for axis in axes] + [str(len(group.runs))]
+        for metric in comparison.metrics:
+            line = lines[id(group), metric]
+            row += [interval(line.estimate, metric), *([difference(line)] if has_baseline else [])]
+        rows.append(row)
+    return heads, rows
+
+
+def targets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The same of what the target takes."""
+    axes = list(comparison.study.axes)
+    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
+    heads = [comparison.study.label(axis) for axis in axes] + ["reached by", *kinds, "median seconds"]
+    by_group: dict[int, dict[str, Target]] = {}
+    for target in comparison.targets:
+        by_group.setdefault(id(target.group), {})[target.kind] = target
+    rows = []
+    for group in comparison.groups:
+        found = by_group.get(id(group), {})
+        if not found:
+            continue
+        first = next(iter(found.values()))
+        median_s = found["seconds"].median_s
+        median = text.NOTHING if median_s is None else text.duration(median_s)
+        reached = f"{first.count} of {len(group.runs)}"
+        row = [str(group.values.get(axis, "")) for axis in axes]
+        rows.append([*row, reached, *[taken(found[kind]) for kind in kinds], median])
+    return heads, rows
+
+
+def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """What each group spent, per client."""
+    axes = list(comparison.study.axes)
+    heads = [comparison.study.label(axis) for axis in axes]
+    heads += ["training steps", "samples", "bytes sent", "time up"]
+    rows: list[list[str]] = []
+    for group in comparison.groups:
+        spent = [group.budget(kind) for kind in ("steps", "samples", "bytes", "time")]
+        shown: Sequence[str] = [
+            f"{spent[0]:,.0f}",
+            f"{spent[1]:,.0f}",
+            text.size(_number(spent[2])),
+            text.duration(_number(spent[3])),
+        ]
+        rows.append([str(group.values.get(axis, "")) for axis in axes] + list(shown))
+    return heads, rows

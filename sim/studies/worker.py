@@ -1,0 +1,110 @@
+"""One run of a sweep, and a process that does one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import MutableSequence
+from dataclasses import dataclass
+from multiprocessing import connection, parent_process
+from pathlib import Path
+
+from sim.errors import UserError
+from sim.results.outcome import headlines
+from sim.results.place import REPORT
+from sim.run.progress import Progress
+from sim.run.provenance import version_of
+from sim.studies.cells import Cell
+
+CELL = "cell.json"
+"""In a result directory: of which cell it is, by which version."""
+_ERROR_LENGTH = 2_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cell, and where and how it is run. reports: whether to keep report.html, which is the largest file."""
+
+    file: Path
+    cell: Cell
+    out: Path
+    data_dir: Path | None = None
+    device: str = "auto"
+    code: bool = True
+    reports: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a cell: the name of its result directory, and why it failed, if it did."""
+
+    directory: str | None
+    error: str | None = None
+
+
+def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
+    """Run one cell; whatever goes wrong is what is returned. shares[slot]: how much of it is done, up to 1."""
+    from sim.kernel.clock import Deadlock
+    from sim.run.running import run_scenario
+    from sim.scenario.scenario import digest, load_scenario
+
+    def show(progress: Progress) -> None:
+        if shares is not None:
+            shares[slot] = max([share for share in progress.shares if share is not None], default=0.0)
+
+    cell = task.cell
+    try:
+        scenario = load_scenario(task.file, cell.overrides, cell.seed, unset=cell.unset, code=task.code)
+        if digest(scenario) != cell.key:
+            raise UserError(
+                "the scenario, or a file of its code, was changed while the sweep went on", task.file
+            )
+        result = run_scenario(
+            scenario,
+            out=task.out,
+            overwrite=True,
+            device=task.device,
+            data_dir=task.data_dir,
+            progress=show,
+        )
+    except (UserError, Deadlock) as error:
+        return Ran(None, str(error)[:_ERROR_LENGTH])
+    except Exception as error:
+        return Ran(None, f"{type(error).__name__}: {error}"[:_ERROR_LENGTH])
+    if result.directory is None or result.unwritten:
+        return Ran(None, "; ".join(["not all results could be written", *result.unwritten]))
+    try:
+        if not task.reports:
+            (result.directory / REPORT).unlink(missing_ok=True)
+        mark = {"cell": cell.key, "coterie": version_of("coterie"), "finished": result.summary["finished"]}
+        (result.directory / CELL).write_text(json.dumps(mark) + "\n", encoding="utf-8")
+    except OSError as error:
+        return Ran(None, f"{error.filename}: {error.strerror}")
+    why = None if result.summary["finished"] else "; ".join(headlines(result.summary)) or "it was interrupted"
+    return Ran(result.directory.name, why)
+
+
+def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
+    """Run what comes through `tasks`, and send back what came of it, until the other end is closed.
+
+    Signals of the terminal are for the process that began this one; with that, this one ends.
+    """
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            task = tasks.recv()
+        except EOFError:
+            return
+        tasks.send(run_cell(task, shares, slot))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,87 @@
+"""Which runs a sweep consists of."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.errors import UserError
+from sim.scenario.scenario import digest, load_scenario
+from sim.studies.cells import as_toml, plan
+from tests.studies.worlds import STUDY, study
+
+
+def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path))
+    assert planned.axes == {"method": ("alone", "gossip"), "network.loss": (0, 0.2)}
+    assert planned.seeds == (3, 4)
+    values = [(cell.values["method"], cell.values["network.loss"], cell.seed) for cell in planned.cells]
+    assert values == [(m, loss, seed) for m in ("alone", "gossip") for loss in (0, 0.2) for seed in (3, 4)]
+    assert len({cell.key for cell in planned.cells}) == 8
+
+
+def test_a_cell_is_the_run_of_its_overrides(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    cell = plan(file).cells[-1]
+    options = ["protocol.name=gossip", "protocol.period=500 ms", "network.loss=0.2"]
+    assert cell.key == digest(load_scenario(file, options, 4))
+
+
+def test_lists_on_the_command_line_are_axes_and_take_the_place_of_the_files(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), ["network.loss=0.3", "network.latency=1 ms, 2 ms"], seeds=(7,))
+    assert planned.axes == {"method": ("alone", "gossip"), "network.latency": ("1 ms", "2 ms")}
+    assert {cell.seed for cell in planned.cells} == {7}
+    lists = plan(study(tmp_path), ["devices.override=[{clients=[0,1],slowdown=2}],[]"])
+    assert lists.axes["devices.override"] == ('[{"clients" = [0, 1], "slowdown" = 2}]', "[]")
+
+
+def test_the_full_form_replaces_axes_of_the_same_key(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), full=True)
+    assert planned.axes["network.loss"] == (0.1,) and planned.seeds == (3, 4, 5)
+    assert "run.duration=5 s" in planned.cells[0].overrides
+
+
+def test_rows_go_together(tmp_path: Path) -> None:
+    text = STUDY.replace("[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]")
+    planned = plan(study(tmp_path, text), ["protocol.name=local"], seeds=1)
+    rows = [(cell.values["network.loss"], cell.values["run.seed"]) for cell in planned.cells]
+    assert rows == [(0, 1), (0.2, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("network.loss=0,7", "network.loss = 7"),
+        ("network.loss=0,,1", "has no value before or after a comma"),
+        ("sweep.seeds=0", "sweep.seeds = 0 (from --set): must be a whole number from 1"),
+        ("sweep.grid=3", "sweep.grid = 3 (from --set): must be a table"),
+        ("sweep.grid.a=3", "sweep.grid.a = 3"),
+        ("sweep.zip={a=[1],b=[1,2]}", "all lists must be of one length"),
+        ("sweep.case=[{nam='x'}]", "did you mean 'name'?"),
+        ("sweep.case=[{name='x'},{name='x'}]", "has a case of that name already"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_key(tmp_path: Path, option: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        plan(study(tmp_path), [option])
+    assert said in str(caught.value)
+
+
+def test_whoever_is_wrong_in_one_case_only_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        plan(study(tmp_path), ["network.loss=0,7"])
+    assert caught.value.__notes__ == ["in the runs with method = alone, network.loss = 7"]
+
+
+@pytest.mark.parametrize("value", [True, 3, 0.5, "20 ms", "true", "a,b", " x", "", [1, "a"], {"k": [True]}])
+def test_a_value_is_read_again_as_it_was(value: object) -> None:
+    from sim.scenario.overrides import _value
+
+    assert _value(as_toml(value), "--set") == value
+
+
+def test_a_single_run_knows_nothing_of_the_sweep(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    without = tmp_path / "without" / "study.toml"
+    without.parent.mkdir()
+    without.write_text(STUDY[: STUDY.index("[sweep]")])
+    assert digest(load_scenario(file)) == digest(load_scenario(without))

@@ -1,0 +1,235 @@
+"""Comparisons: that tables and pictures say what the runs' directories say."""
+
+import csv
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from sim.cli.studies import app
+from sim.errors import UserError
+from sim.results.store import RunDirectory
+from sim.studies.cells import Plan
+from sim.studies.comparison import TIMES, Comparison
+from sim.studies.study import INDEX, Run, load_study
+from sim.studies.sweep import SweepResult
+from sim.studies.tables import latex, write_csv
+
+Small = tuple[Plan, SweepResult]
+
+
+@pytest.fixture(scope="module")
+def comparison(small: Small) -> Comparison:
+    return Comparison(load_study([small[1].directory]), target=1.2)
+
+
+def runs_of(result: SweepResult) -> list[tuple[dict, RunDirectory]]:
+    """Cells of a sweep, with their directories, read by themselves."""
+    cells = json.loads((result.directory / INDEX).read_text())["cells"]
+    return [(cell, RunDirectory.load(result.directory.parent / cell["directory"])) for cell in cells]
+
+
+def finals(result: SweepResult, method: str, loss: float) -> list[float]:
+    values = {"method": method, "network.loss": loss}
+    return [run.summary()["distance"]["mean"] for cell, run in runs_of(result) if cell["values"] == values]
+
+
+def test_means_and_intervals_are_those_of_the_summaries(small: Small, comparison: Comparison) -> None:
+    assert comparison.metrics == ("distance", "distance.worst_decile") and comparison.by == "network.loss"
+    for line in comparison.lines:
+        if line.metric == "distance":
+            found = finals(small[1], *line.group.values.values())
+            low, high = stats.t.interval(0.95, 1, loc=np.mean(found), scale=stats.sem(found))
+            expected = (np.mean(found), low, high)
+            assert (line.estimate.mean, line.estimate.low, line.estimate.high) == pytest.approx(expected)
+
+
+def test_differences_are_paired_and_corrected_for_all_of_the_table(
+    small: Small, comparison: Comparison
+) -> None:
+    """Against the first value of the first axis, at the same value of the other."""
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    compared = [line for line in comparison.lines if line.against is not None]
+    assert {line.group.values["method"] for line in compared} == {"gossip"} and len(compared) == 4
+    for line in compared:
+        if line.metric == "distance":
+            loss = line.group.values["network.loss"]
+            ours, theirs = finals(small[1], "gossip", loss), finals(small[1], "alone", loss)
+            assert line.against.paired
+            assert line.against.p == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
+    p = [line.against.p for line in compared]
+    assert [line.p for line in compared] == pytest.approx(list(multitest.multipletests(p, method="holm")[1]))
+
+
+def test_curves_have_common_times(small: Small, comparison: Comparison) -> None:
+    times, curves = comparison.curves("distance")
+    assert (times[0], times[-1], len(times), len(curves)) == (0.0, 4.0, TIMES, 4)
+    group, mean, _ = curves[0]
+    rows = []
+    for run in group.runs:
+        frame = RunDirectory.load(run.directory).scan("metrics").collect()
+        frame = frame.filter((frame["name"] == "distance") & (frame["time"] <= 2.0))
+        last = frame.filter(frame["time"] == frame["time"].max())
+        rows.append(last["value"].mean())
+    assert mean[TIMES // 2] == pytest.approx(np.mean(rows))
+
+
+def test_what_a_target_takes_counts_those_that_never_reach_it(comparison: Comparison) -> None:
+    assert {target.kind for target in comparison.targets} == {"seconds", "bytes", "steps", "FLOPs"}
+    for target in comparison.targets:
+        reached, spent = 0, []
+        for run in target.group.runs:
+            series, cost = run.curve("distance"), run.cost(target.kind)
+            there = series.times[series.values <= 1.2]
+            reached += bool(there.size)
+            until = min([*there[:1], target.until])
+            spent.append(cost.values[cost.times <= until][-1])
+        assert target.count == reached and target.is_least == (reached < 2)
+        assert target.spent.mean == pytest.approx(np.mean(spent))
+
+
+def test_nobody_reaches_what_is_out_of_reach(small: Small) -> None:
+    comparison = Comparison(load_study([small[1].directory]), target=1e-9)
+    assert all(target.count == 0 and target.median_s is None for target in comparison.targets)
+    assert all(target.spent.mean == 4.0 for target in comparison.targets if target.kind == "seconds")
+
+
+def test_only_some_clients_may_count(small: Small) -> None:
+    study = load_study([small[1].directory], clients=[1, 2])
+    frame = RunDirectory.load(study.runs[0].directory).scan("metrics").collect()
+    last = frame.filter((frame["name"] == "distance") & (frame["time"] == 4.0))
+    of = dict(zip(last["actor"], last["value"], strict=True))
+    expected = (of["client-1"] + of["client-2"]) / 2
+    assert study.runs[0].number("distance") == pytest.approx(expected)
+    with pytest.raises(UserError, match="there is no client 9"):
+        load_study([small[1].directory], clients=[9]).runs[0].number("distance")
+
+
+def test_runs_that_are_named_differ_by_the_keys_of_their_scenarios(small: Small) -> None:
+    study = load_study([run.path for _, run in runs_of(small[1])])
+    assert study.axes == {"protocol": ("local", "gossip"), "network.loss.probability": (0.0, 0.2)}
+    by_name = Comparison(study)
+    assert [len(group.runs) for group in by_name.groups] == [2, 2, 2, 2]
+    with pytest.raises(UserError, match="are the same run"):
+        Comparison(load_study([study.runs[0].directory, study.runs[0].directory]))
+
+
+def test_a_number_of_the_summary_is_a_metric(small: Small) -> None:
+    comparison = Comparison(load_study([small[1].directory]), metrics=["messages.sent"])
+    sent = [
+        run.summary()["messages"]["sent"]
+        for cell, run in runs_of(small[1])
+        if cell["values"] == {"method": "gossip", "network.loss": 0}
+    ]
+    [line] = [each for each in comparison.lines if list(each.group.values.values()) == ["gossip", 0]]
+    assert line.estimate.mean == np.mean(sent) and comparison.curves("messages.sent")[1] == []
+
+
+def test_missing_cells_and_unequal_budgets_are_pointed_out(small: Small, tmp_path: Path) -> None:
+    copy = tmp_path / "runs"
+    shutil.copytree(small[1].directory.parent, copy)
+    file = copy / small[1].directory.name / INDEX
+    index = json.loads(file.read_text())
+    index["cells"][0] |= {"state": "failed", "error": "RuntimeError: no more"}
+    file.write_text(json.dumps(index))
+    summary = copy / index["cells"][1]["directory"] / "summary.json"
+    content = json.loads(summary.read_text())
+    content["work"]["steps"]["mean"] *= 2
+    summary.write_text(json.dumps(content))
+    warnings = Comparison(load_study([file.parent])).warnings
+    assert "no results: method = alone, network.loss = 0, seed 3: RuntimeError: no more" in warnings
+    assert any("not all groups have the same seeds" in warning for warning in warnings)
+    assert any(warning.startswith("unequal budgets: training steps per client from") for warning in warnings)
+
+
+def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None:
+    assert [path.name for path in write_csv(comparison, tmp_path)] == [
+        "table.csv",
+        "target.csv",
+        "curves.csv",
+        "runs.csv",
+    ]
+    with (tmp_path / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row, line in zip(rows, comparison.lines, strict=True):
+        assert (row["method"], row["metric"]) == (line.group.values["method"], line.metric)
+        assert float(row["mean"]) == line.estimate.mean
+        assert (row["p_holm"] == "") == math.isnan(line.p)
+    with (tmp_path / "runs.csv").open() as file:
+        found = {row["directory"]: row for row in csv.DictReader(file)}
+    assert len(found) == 8
+    for name, row in found.items():
+        run = Run(comparison.study.runs[0].directory.parent / name, {})
+        assert row["trace_hash"] == run.view.get("trace_hash")
+        assert float(row["distance"]) == run.number("distance")
+
+
+def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:
+    text = latex(comparison)
+    lines = text.splitlines()
+    assert lines[1] == r"\begin{tabular}{llrrrrrr}" and text.count(r" \\") == 5
+    assert all(line.count("&") == 7 for line in lines if line.endswith(r" \\"))
+    assert r"gossip & 0.2 & " in text and "\N{PLUS-MINUS SIGN}" not in text
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(map(str, arguments)))
+    return done.exit_code, done.output
+
+
+def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Path) -> None:
+    code, said = run("compare", small[1].directory, "--target", 1.2, "--out", tmp_path)
+    assert code == 0 and f"page: {tmp_path / 'comparison.html'}" in said
+    names = {path.name for path in tmp_path.iterdir()}
+    pictures = {f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")}
+    for picture in (*pictures, "target"):
+        assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (tmp_path / f"{picture}.svg").read_text()
+    assert {"table.csv", "target.csv", "curves.csv", "runs.csv", "table.tex"} <= names
+    page = (tmp_path / "comparison.html").read_text()
+    assert page.count("<figure>") == len(pictures) + 1 and "Which of two methods?" in page
+    curves = (tmp_path / "curves-distance.svg").read_text()
+    for words in ("virtual time [s]", "distance to the own optimum", "2 seeds, 95 % intervals", "gossip", "alone"):
+        assert words in curves, words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--by", "colour"], "--by colour: no axis; must be one of method, network.loss"),
+        (["--baseline", "method=fedavg"], "must be axis=value, of method=alone|gossip; network.loss=0|0.2"),
+        (["--metric", "colour"], "--metric colour: no run has it"),
+        (["--clients", "a"], "must be numbers of clients"),
+    ],
+)
+def test_what_there_is_not_is_refused(small: Small, arguments: list[str], said: str) -> None:
+    code, output = run("compare", small[1].directory, *arguments)
+    assert code == 2 and said in " ".join(output.replace("│", " ").split())
+
+
+def test_what_is_no_sweep_is_refused(small: Small, tmp_path: Path) -> None:
+    code, output = run("compare", tmp_path)
+    assert code == 2 and "is not a result directory" in output
+    (tmp_path / INDEX).write_text("{}")
+    code, output = run("compare", tmp_path)
+    assert code == 2 and "is damaged: KeyError: 'compare'" in output
+    code, output = run("compare", small[1].directory, tmp_path)
+    assert code == 2 and "name one sweep" in output
+
+
+def test_the_list_of_runs_is_filtered_and_sorted(small: Small) -> None:
+    folder = small[1].directory.parent
+    code, said = run("runs", folder, "--where", "protocol=gossip", "--where", "overrides~loss=0.2", "--csv")
+    rows = list(csv.DictReader(said.splitlines()))
+    assert code == 0 and [row["seed"] for row in rows] in (["3", "4"], ["4", "3"])
+    code, said = run("runs", folder, "--sort", "-result", "--csv")
+    results = [float(row["result"]) for row in csv.DictReader(said.splitlines())]
+    assert len(results) >= 8 and results == sorted(results, reverse=True)
+    for wrong in (["--where", "colour=red"], ["--where", "seed"], ["--sort", "colour"]):
+        assert run("runs", folder, *wrong)[0] == 2
+    assert run("runs", folder / "nothing")[0] == 2

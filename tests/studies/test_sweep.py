@@ -1,0 +1,218 @@
+"""Sweeps: what is run, what is kept, and what a failure costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sim.results.store import RunDirectory
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
+from sim.studies.cells import Plan, plan
+from sim.studies.sweep import INDEX, SweepProgress, SweepResult, in_processes, run_sweep
+from sim.studies.worker import Ran, Task
+from tests.studies.conftest import here
+from tests.studies.worlds import STUDY, study
+
+
+def cells_of(directory: Path) -> list[dict]:
+    return json.loads((directory / INDEX).read_text())["cells"]
+
+
+def hashes(directory: Path) -> list[str]:
+    """The trace hashes of a sweep's cells, in order."""
+    out = directory.parent
+    return [RunDirectory.load(out / cell["directory"]).summary()["trace_hash"] for cell in cells_of(directory)]
+
+
+def counting(ran_too: list[str]) -> Callable:
+    def execute(tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable) -> None:
+        ran_too.extend(task.cell.key for task in tasks)
+        here(tasks, ran, look)
+
+    return execute
+
+
+def test_each_cell_is_the_single_run_of_its_scenario(
+    small: tuple[Plan, SweepResult], tmp_path: Path
+) -> None:
+    planned, result = small
+    assert result.errors == {} and (result.cells, result.there) == (8, 0)
+    for number in (0, 7):
+        cell = planned.cells[number]
+        alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path)
+        assert alone.summary["trace_hash"] == hashes(result.directory)[number]
+    assert not list(result.directory.parent.glob("*/report.html"))
+
+
+def test_what_is_done_is_not_done_again(small: tuple[Plan, SweepResult], tmp_path: Path) -> None:
+    planned, result = small
+    again: list[str] = []
+    second = run_sweep(planned, out=result.directory.parent, execute=counting(again))
+    assert again == [] and second.there == 8
+    # Another seed, and another value: only what is new is run.
+    more = plan(planned.file, ["network.loss=0,0.3"], seeds=(3,))
+    third = run_sweep(more, out=result.directory.parent, execute=counting(again))
+    assert third.there == 2 and len(again) == 2
+
+
+def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), ["network.loss=0"], seeds=1)
+    result = run_sweep(planned, out=tmp_path / "runs", execute=here)
+    first, second = sorted((tmp_path / "runs").glob("*/cell.json"))
+    first.write_text(first.read_text().replace('"coterie": ', '"coterie": "0" "', 1))
+    mark = json.loads(second.read_text())
+    second.write_text(json.dumps(mark | {"finished": False}))
+    again: list[str] = []
+    assert run_sweep(planned, out=tmp_path / "runs", execute=counting(again)).there == 0
+    assert len(again) == 2
+    assert len(list((tmp_path / "runs").glob("study-[0-9]*"))) == 2  # in the place of the others
+    assert hashes(result.directory)
+
+
+FAILING = '''
+from protocols import Learner
+
+
+class Failing(Learner):
+    """Fails with one seed."""
+
+    async def step(self):
+        await self.sleep(0.5)
+        if self.name == "client-1" and self.settings.fails:
+            raise RuntimeError("no more")
+
+    class Settings(Learner.Settings):
+        fails: bool = False
+'''
+
+
+def test_a_cell_that_fails_fails_alone_and_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    text = STUDY[: STUDY.index("[sweep]")].replace('"local"', '"failing.py:Failing"')
+    file = study(tmp_path, text + "\n[sweep.grid]\nprotocol.fails = [false, true]\n")
+    planned = plan(file)
+    result = run_sweep(planned, out=tmp_path / "runs", execute=here)
+    [(cell, error)] = result.errors.items()
+    assert cell == "protocol.fails = True, seed 3" and "RuntimeError: no more" in error
+    assert [cell["state"] for cell in cells_of(result.directory)] == ["done", "failed"]
+    again: list[str] = []
+    run_sweep(planned, out=tmp_path / "runs", execute=counting(again))
+    assert again == [planned.cells[1].key]
+    # Code that was mended is other code.
+    (tmp_path / "failing.py").write_text(FAILING.replace("client-1", "nobody"))
+    mended = plan(file)
+    assert {cell.key for cell in mended.cells}.isdisjoint(cell.key for cell in planned.cells)
+
+
+def test_a_scenario_that_changes_meanwhile_is_not_mixed_with_what_it_was(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    planned = plan(file, ["network.loss=0"], seeds=1)
+    study(tmp_path, STUDY.replace("dimension = 3", "dimension = 4"))
+    result = run_sweep(planned, out=tmp_path / "runs", execute=here)
+    assert len(result.errors) == 2
+    assert all("was changed while the sweep went on" in error for error in result.errors.values())
+
+
+def test_progress_counts_what_is_left(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), seeds=1)
+    run_sweep(plan(study(tmp_path), ["network.loss=0"], seeds=1), out=tmp_path / "runs", execute=here)
+    seen: list[SweepProgress] = []
+    run_sweep(planned, out=tmp_path / "runs", execute=here, show=seen.append)
+    assert [(each.there, each.done, each.share) for each in seen] == [(2, 1, 0.5), (2, 2, 1.0)]
+
+
+# --- processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_processes_beside_each_other_give_the_same_traces(
+    small: tuple[Plan, SweepResult], tmp_path: Path
+) -> None:
+    planned, result = small
+    other = run_sweep(planned, out=tmp_path, execute=in_processes(2))
+    assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
+
+
+DYING = '''
+import os
+
+from protocols import Learner
+
+
+class Dying(Learner):
+    """Takes its process with it."""
+
+    class Settings(Learner.Settings):
+        dies: bool = False
+
+    async def step(self):
+        await self.sleep(0.5)
+        if self.settings.dies:
+            os._exit(9)
+'''
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    text = STUDY[: STUDY.index("[sweep]")].replace('"local"', '"dying.py:Dying"')
+    file = study(tmp_path, text + "\n[sweep.grid]\nprotocol.dies = [true, false]\n")
+    result = run_sweep(plan(file), out=tmp_path / "runs", execute=in_processes(1))
+    assert result.errors == {"protocol.dies = True, seed 3": "its process was ended, with exit code 9"}
+    assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
+
+
+def command(file: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "sim", "sweep", str(file), "--out", str(out), "--jobs", "1", "--quiet"]
+
+
+def start(file: Path, out: Path) -> subprocess.Popen:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command(file, out), env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_cells(out: Path, count: int, process: subprocess.Popen) -> None:
+    until = time.monotonic() + 240
+    while len(list(out.glob("[!.]*/cell.json"))) < count:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until, "no cell was done in four minutes"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_sweep_that_is_killed_goes_on_where_it_was(
+    small: tuple[Plan, SweepResult], tmp_path: Path, number: signal.Signals
+) -> None:
+    """The tables of a sweep that was killed and went on equal those of one that was not."""
+    from sim.studies.comparison import Comparison
+    from sim.studies.study import load_study
+    from sim.studies.tables import write_csv
+
+    planned, whole = small
+    process = start(planned.file, tmp_path)
+    wait_for_cells(tmp_path, 2, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    if number == signal.SIGTERM:
+        assert process.returncode == 128 + number and "the same command goes on" in errors
+    done = len(list(tmp_path.glob("[!.]*/cell.json")))
+    assert 2 <= done < 8
+    again: list[str] = []
+    result = run_sweep(planned, out=tmp_path, execute=counting(again))
+    assert result.there >= done and len(again) == 8 - result.there
+    assert hashes(result.directory) == hashes(whole.directory)
+    tables = []
+    for directory in (result.directory, whole.directory):
+        folder = directory / "tables"
+        folder.mkdir()
+        write_csv(Comparison(load_study([directory]), target=0.5), folder)
+        tables.append([(folder / name).read_bytes() for name in ("table.csv", "target.csv", "curves.csv")])
+    assert tables[0] == tables[1]
