@@ -25,7 +25,8 @@ if sys.platform != "win32":
 
 REPORT = "report.html"
 """Written last: where it is, the results are complete."""
-_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
+READS = "reads.log"
+_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 _HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")

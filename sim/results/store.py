@@ -10,6 +10,7 @@ runs/<scenario>-<seed>-<short hash>/
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
+    reads.log          what was read of computed numbers: with it the run can be walked through again
     report.html        written by sim.results.report from the other files
 """
 

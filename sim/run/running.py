@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,19 @@ from typing import Any
 import torch
 
 from sim.errors import NotVerified, UserError
+from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
+from sim.learning.engine.reads import LoggedReads
 from sim.results.outcome import why_failed
+from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
 from sim.run.building import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
+from sim.run.process import quiet_collector, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.saving import Saved, create_directory, save
 from sim.run.simulation import Simulation
@@ -77,8 +81,8 @@ def run_scenario(
     interrupts = Interrupts()
     with (
         interrupts.answered(),
-        _quiet_collector(),
-        _threads(scenario.engine.threads),
+        quiet_collector(),
+        threads(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
@@ -88,6 +92,7 @@ def run_scenario(
         directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
         place = directory.place
         try:
+            simulation.engine.reads = LoggedReads(Journal(directory.path / READS))
             if notice is not None:
                 _announce(directory, overwrite, notice)
             watcher = _watch(simulation, progress, started, log)
@@ -151,6 +156,7 @@ def _run(
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    simulation.engine.reads.settle()
     saved = save(directory, simulation, summary, overwrite=replaces)
     if error is not None:
         _add_notes(error, unawaited, saved)
@@ -262,42 +268,9 @@ def _watch(
 
     def evaluated() -> None:
         gc.collect()
+        simulation.engine.reads.settle()
         watcher.evaluated()
 
     simulation.on_log = log
     simulation.observer.on_evaluated = evaluated
     return watcher
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Collect cyclic garbage at evaluations only.
-
-    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
-    last bits of its results; so it must not depend on how many objects other code happens to allocate.
-    """
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    gc.freeze()  # what exists now is not looked at again: collections during the run stay short
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _threads(stated: int | str) -> Iterator[None]:
-    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
-
-    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
-    each other at every call, however small: beside other work a hundred times as long as one thread takes.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(stated if isinstance(stated, int) else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

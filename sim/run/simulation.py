@@ -66,16 +66,24 @@ class Simulation:
 
     def run(self) -> None:
         """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
+        self.begin()
+        self.advance()
+        self.observer.evaluate()
+
+    def begin(self) -> None:
+        """Have the clients start as soon as time passes."""
         self._by_name = {client.name: client for client in self.clients}
         self.observer.by_name = self._by_name
         self.loop.call_soon(self._begin)
-        duration_s = self.scenario.run.duration
         self.observer.evaluate_every(0.0)
+
+    def advance(self) -> None:
+        """Go on to the end, or until something stops the loop."""
+        duration_s = self.scenario.run.duration
         if duration_s is None:
             self.loop.run_forever()
         else:
             self.loop.run_until(duration_s)
-        self.observer.evaluate()
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""

@@ -107,6 +107,7 @@ def check_results(folder: Path) -> dict[str, Any]:
         "intervals.parquet",
         "summary.json",
         "report.html",
+        "reads.log",
     }
     page = run.path / "report.html"
     before = page.read_text(encoding="utf-8")

@@ -253,11 +253,16 @@ def _prepared(
     operation = Apply(function, shapes, engine.device)
     if any(atom.node is not None for atom in inputs):
         engine.flush()
-    results, is_tuple = operation.results([Node(operation, inputs, numbers)])
-    if not results:
+
+    def first_call() -> Any:
+        results, is_tuple = operation.results([Node(operation, inputs, numbers)])
+        return is_tuple, [_shape_of_result(values) for values in results]
+
+    is_tuple, found = engine.reads.plain(first_call)
+    if not found:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
-    found = tuple([_shape_of_result(values) for values in results])
-    return Prepared(operation, found, is_tuple, tuple([engine.arena(shape.columns) for shape in found]))
+    made = tuple([Shape(*shape) for shape in found])
+    return Prepared(operation, made, is_tuple, tuple([engine.arena(shape.columns) for shape in made]))
 
 
 def _shape_of_result(values: Tensor) -> Shape:

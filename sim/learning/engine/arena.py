@@ -37,6 +37,11 @@ class Arena:
         # One pop at a time: a garbage collection may give rows back meanwhile, and must not shift the others.
         return [self._free.pop() for _ in range(count)]
 
+    def move_to(self, device: torch.device) -> None:
+        """Have as many rows on another device, whose numbers nobody has written yet."""
+        self.device = device
+        self.data = self._allocate(len(self.data), needed=len(self.data))
+
     def give_back(self, row: int) -> None:
         """Free one row; whoever gives it back must not read it again."""
         self._free.append(row)

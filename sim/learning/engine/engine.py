@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -25,6 +25,7 @@ from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Rows, Trai
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.pure import Function
+from sim.learning.engine.reads import Arrays, Reads, WalkedReads
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.statistics import EngineStatistics
@@ -72,6 +73,7 @@ class Engine:
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
+        self.reads = Reads()
         self._arenas: dict[int, Arena] = {}
         self._levels: dict[int, list[ref[Node]]] = {}
         self._pending_bytes = 0
@@ -90,7 +92,7 @@ class Engine:
     def vector(self, values: Tensor) -> Vector:
         """A handle on known numbers, [P]."""
         arena = self.arena(values.numel())
-        row = arena.store(values.detach().to(self.device, torch.float32).reshape(1, -1))[0]
+        row = arena.store(values.detach().to(arena.device, torch.float32).reshape(1, -1))[0]
         return Vector.of_atom(self, arena.width, Atom(arena, row))
 
     def scalar(self, value: float) -> Scalar:
@@ -231,7 +233,11 @@ class Engine:
         """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
         if atom.node is not None:
             self.flush()
-        return atom.arena.data[atom.row].clone()
+        return self.reads.row(lambda: atom.arena.data[atom.row].clone(), self.device)
+
+    def found(self, find: Callable[[], Arrays]) -> Arrays:
+        """What is computed from `rows`: numbers leave the device by `read` and here, and nowhere else."""
+        return self.reads.arrays(find)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
@@ -284,6 +290,7 @@ class Engine:
         """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
         results = self._results(operation, nodes)
         if results is None:
+            self.reads.cut(self.statistics.batches)
             return False
         for node in nodes:  # rows that nobody else holds are free for the results
             node.inputs = ()
@@ -293,8 +300,10 @@ class Engine:
             self._store_output(nodes, output, values)
         return True
 
-    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows, ...] | None:
+    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows | None, ...] | None:
         """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
+        if isinstance(self.reads, WalkedReads):
+            return None if self.reads.was_cut(self.statistics.batches) else operation.walk(nodes)
         try:
             return operation.run(nodes)
         except RuntimeError as error:
@@ -304,7 +313,7 @@ class Engine:
             return None
         raise does_not_fit(operation.subject, self.device)
 
-    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows) -> None:
+    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows | None) -> None:
         if isinstance(values, Rows):
             for node, row in zip(nodes, values.rows, strict=True):
                 atom = node.outputs[output]()
@@ -318,10 +327,15 @@ class Engine:
         alive = [atom for atom in atoms if atom is not None]
         if not alive:
             return
-        if len(alive) < len(nodes):
+        arena = alive[0].arena
+        if values is None:
+            rows = arena.take(len(alive))
+        elif len(alive) < len(nodes):
             held = [n for n, atom in enumerate(atoms) if atom is not None]
-            values = values.index_select(0, index_tensor(held, self.device))
-        for atom, row in zip(alive, alive[0].arena.store(values), strict=True):
+            rows = arena.store(values.index_select(0, index_tensor(held, self.device)))
+        else:
+            rows = arena.store(values)
+        for atom, row in zip(alive, rows, strict=True):
             atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
 
     def submit(
@@ -360,15 +374,21 @@ class Engine:
         """Where vectors of `width` numbers are stored."""
         arena = self._arenas.get(width)
         if arena is None:
-            arena = self._arenas[width] = Arena(width, self.device)
+            arena = self._arenas[width] = Arena(width, _META if self.reads.walking else self.device)
         return arena
+
+    def walk(self, reads: WalkedReads) -> None:
+        """From now on compute nothing: what is read is what the log of an earlier run says."""
+        self.reads = reads
+        for arena in self._arenas.values():
+            arena.move_to(_META)
 
     def _zeros(self, width: int) -> Atom:
         """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
         atom = self._zero_atoms.get(width)
         if atom is None:
             arena = self.arena(width)
-            atom = Atom(arena, arena.store(torch.zeros((1, width), device=self.device))[0])
+            atom = Atom(arena, arena.store(torch.zeros((1, width), device=arena.device))[0])
             self._zero_atoms[width] = atom
         return atom
 
@@ -391,6 +411,7 @@ class Engine:
 
 
 _CLIP = Clip()
+_META = torch.device("meta")  # of tensors that have a shape and no numbers
 
 
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:
