@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from actors.units import DURATION
 from sim.cli.console import ProgressLine, results_table
 from sim.errors import NotVerified, UserError, errors_about
 from sim.results.outcome import why_failed
+from sim.results.place import forget
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
 if TYPE_CHECKING:
@@ -95,6 +97,27 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _duration(text: str) -> float:
+    try:
+        seconds = DURATION.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not seconds:
+        raise typer.BadParameter(f"{text!r} must be more than 0; write {DURATION.allowed}")
+    return seconds
+
+
+CheckpointEvery = Annotated[
+    float | None,
+    typer.Option(
+        help="Real time between two checkpoints, from which `coterie resume` goes on.",
+        parser=_duration,
+        metavar="TIME",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
 @app.callback()
 def coterie(
     version: Annotated[
@@ -120,7 +143,8 @@ def run(
     data_dir: DataDir = None,
     device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    checkpoint_every: CheckpointEvery = None,
+    quiet: Quiet = False,
     no_code: NoCode = False,
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
@@ -139,12 +163,68 @@ def run(
                 overwrite=overwrite,
                 progress=progress,
                 notice=_notice(progress),
+                checkpoint_every_s=checkpoint_every,
                 **settings,
             )
     _show(result)
     _stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
+    _stop_if_failed(result)
+
+
+@app.command()
+def resume(
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME"),
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Go on with other code or libraries, and no longer exactly.")
+    ] = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    checkpoint_every: CheckpointEvery = None,
+    quiet: Quiet = False,
+    no_code: NoCode = False,
+) -> None:
+    """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
+
+    A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
+    """
+    with _endings(), answering(raise_interrupted):
+        from sim.run.resuming import Earlier
+
+        earlier = Earlier.find(directory)
+        changes = [] if until is None else [f"run.duration={until}"]
+        scenario = earlier.scenario(changes, code=not no_code)
+        earlier.require_some_left(scenario)
+    with _endings():
+        from sim.run import running as runs
+
+        with _progress(quiet) as progress:
+            result = runs.run_scenario(
+                scenario,
+                out=directory.parent,
+                progress=progress,
+                notice=_notice(progress),
+                checkpoint_every_s=checkpoint_every,
+                device=device.value,
+                data_dir=data_dir,
+                earlier=earlier,
+                anyway=anyway,
+            )
+    if earlier.is_hidden and result.directory is not None and not result.unwritten:
+        forget(earlier.path)
+    _show(result)
+    _stop_if_cut_short(result)
+    _stop_if_failed(result)
+
+
+def _stop_if_failed(result: "RunResult") -> None:
     if (reason := why_failed(result.summary)) is not None:
         _stop(f"the run failed: {reason}", FAILED)
 

@@ -169,6 +169,11 @@ class RunDirectory:
         """Where the results of this run belong."""
         return self.path if self._hidden is None else self._hidden.place
 
+    def take(self, place: Path) -> None:
+        """Have the results belong to another place."""
+        assert self._hidden is not None
+        self._hidden.place = place
+
     @property
     def expected_path(self) -> Path:
         """Where the results of this run would go now, if they replaced nothing."""

@@ -46,6 +46,12 @@ class Simulation:
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
+        self.has_begun = False
+        self.has_lasted = False  # for its whole duration
+        self.on_pause: Callable[[], bool] = lambda: False
+        """Called when a run has paused, at the end of an instant: whether it is to go on."""
+        self.on_end: Callable[[], object] = lambda: None
+        """Called when a run has lasted for its whole duration, before its last evaluation."""
         self.on_log: Callable[[str], None] | None = None
         self.supervisor = Supervisor(
             network,
@@ -66,12 +72,16 @@ class Simulation:
 
     def run(self) -> None:
         """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
-        self.begin()
+        if not self.has_begun:
+            self.begin()
         self.advance()
+        if self.has_lasted:
+            self.on_end()
         self.observer.evaluate()
 
     def begin(self) -> None:
         """Have the clients start as soon as time passes."""
+        self.has_begun = True
         self._by_name = {client.name: client for client in self.clients}
         self.observer.by_name = self._by_name
         self.loop.call_soon(self._begin)
@@ -79,11 +89,22 @@ class Simulation:
 
     def advance(self) -> None:
         """Go on to the end, or until something stops the loop."""
+        loop = self.loop
+        self._go_on()
+        while loop.paused:
+            ends = False
+            while loop.paused:  # perhaps in the middle of an instant, and again before it is over
+                ends = not loop.run_until(loop.time())
+            if ends or not self.on_pause():
+                return
+            self._go_on()
+
+    def _go_on(self) -> None:
         duration_s = self.scenario.run.duration
         if duration_s is None:
             self.loop.run_forever()
         else:
-            self.loop.run_until(duration_s)
+            self.has_lasted = self.loop.run_until(duration_s)
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sim.files.journal import frames
 from sim.learning.engine.reads import WalkedReads
+from sim.learning.engine.rows import walk
 from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.run.building import build
@@ -31,6 +32,6 @@ def walking(
         threads(scenario.engine.threads),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
-        simulation.engine.walk(WalkedReads(frames(directory.path / READS)))
+        walk(simulation.engine, WalkedReads(frames(directory.path / READS)))
         simulation.observer.on_evaluated = gc.collect
         yield simulation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -11,6 +12,7 @@ import tomli_w
 
 from sim.files.journal import Journal, frames
 from sim.learning.engine.operations import Mix, Operation
+from sim.learning.engine.reads import WalkedReads
 from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.run.alone import record_ending
@@ -48,8 +50,8 @@ def require_same_walk(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Non
         assert simulation.trace.hash() == result.summary["trace_hash"]
         assert same(simulation.observer.metrics.to_table(), directory, "metrics")
         assert same(simulation.observer.metrics.graph_table(), directory, "graph")
-        assert simulation.engine.reads.ended
-        assert {arena.data.device.type for arena in simulation.engine._arenas.values()} == {"meta"}
+        assert isinstance(simulation.engine.reads, WalkedReads) and simulation.engine.reads.ended
+        assert {arena.data.device.type for arena in simulation.engine.arenas.values()} == {"meta"}
     monkeypatch.undo()
 
 
@@ -59,7 +61,8 @@ def same(table: pa.Table, directory: RunDirectory, name: str) -> bool:
     return there.equals(pl.DataFrame(table, schema=there.schema))
 
 
-def operations(kind: type[Operation]) -> list[type[Operation]]:
+def operations(kind: Any) -> list[Any]:
+    """This kind of operation, and all that are made of it."""
     return [kind, *[each for below in kind.__subclasses__() for each in operations(below)]]
 
 

@@ -258,6 +258,7 @@ def _prepared(
         results, is_tuple = operation.results([Node(operation, inputs, numbers)])
         return is_tuple, [_shape_of_result(values) for values in results]
 
+    engine.reads.arrive(engine.flushes)
     is_tuple, found = engine.reads.plain(first_call)
     if not found:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")

@@ -25,7 +25,7 @@ from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Rows, Trai
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.pure import Function
-from sim.learning.engine.reads import Arrays, Reads, WalkedReads
+from sim.learning.engine.reads import META, Arrays, Reads, WalkedReads
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.statistics import EngineStatistics
@@ -74,7 +74,8 @@ class Engine:
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
         self.reads = Reads()
-        self._arenas: dict[int, Arena] = {}
+        self.flushes = 0
+        self.arenas: dict[int, Arena] = {}
         self._levels: dict[int, list[ref[Node]]] = {}
         self._pending_bytes = 0
         self._failure: BaseException | None = None
@@ -231,6 +232,7 @@ class Engine:
 
     def read(self, atom: Atom) -> Tensor:
         """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
+        self.reads.arrive(self.flushes)
         if atom.node is not None:
             self.flush()
         return self.reads.row(lambda: atom.arena.data[atom.row].clone(), self.device)
@@ -241,6 +243,7 @@ class Engine:
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
+        self.reads.arrive(self.flushes)
         atoms = [self._input(vector, vectors[0].width) for vector in vectors]
         if any(atom.node is not None for atom in atoms):
             self.flush()
@@ -252,6 +255,8 @@ class Engine:
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
             raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
+        self.reads.arrive(self.flushes)
+        self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         levels, self._levels, self._pending_bytes = self._levels, {}, 0
         try:
@@ -372,16 +377,10 @@ class Engine:
 
     def arena(self, width: int) -> Arena:
         """Where vectors of `width` numbers are stored."""
-        arena = self._arenas.get(width)
+        arena = self.arenas.get(width)
         if arena is None:
-            arena = self._arenas[width] = Arena(width, _META if self.reads.walking else self.device)
+            arena = self.arenas[width] = Arena(width, META if self.reads.walking else self.device)
         return arena
-
-    def walk(self, reads: WalkedReads) -> None:
-        """From now on compute nothing: what is read is what the log of an earlier run says."""
-        self.reads = reads
-        for arena in self._arenas.values():
-            arena.move_to(_META)
 
     def _zeros(self, width: int) -> Atom:
         """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
@@ -397,7 +396,7 @@ class Engine:
     @property
     def bytes_held(self) -> int:
         """Memory of all arenas, in bytes; they never shrink, so this is also the most that they ever held."""
-        return sum(arena.data.numel() * 4 for arena in self._arenas.values())
+        return sum(arena.data.numel() * 4 for arena in self.arenas.values())
 
     @property
     def ways(self) -> list[str]:
@@ -407,11 +406,10 @@ class Engine:
     @property
     def rows_held(self) -> int:
         """Vectors and scalars that somebody holds, the constant 1 included."""
-        return sum(arena.in_use for arena in self._arenas.values())
+        return sum(arena.in_use for arena in self.arenas.values())
 
 
 _CLIP = Clip()
-_META = torch.device("meta")  # of tensors that have a shape and no numbers
 
 
 def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:

@@ -24,6 +24,7 @@ _INLINE_BYTES = 16  # of one read; what is longer stands once in the log, and th
 _RECENT_BYTES = 64 << 20  # of longer ones that may be referred to
 _FRAME_BYTES = 1 << 16
 _DIGEST, _CUT = 1, 2  # codes of records
+META = torch.device("meta")  # of tensors that have a shape and no numbers
 
 
 class WalkError(RuntimeError):
@@ -52,6 +53,12 @@ class Reads:
 
     def settle(self) -> None:
         """Have all that was read so far outlive the process."""
+
+    def arrive(self, flushes: int) -> None:
+        """Something is about to be computed, after so many flushes: a walk may have come to its end."""
+
+    def close(self) -> None:
+        """Nothing is read any more."""
 
 
 class LoggedReads(Reads):
@@ -118,7 +125,6 @@ class LoggedReads(Reads):
         return self._journal.size
 
     def close(self) -> None:
-        """The last record has been written."""
         self.settle()
         self._journal.close()
 
@@ -128,8 +134,18 @@ class WalkedReads(Reads):
 
     walking = True
 
-    def __init__(self, frames: Iterable[bytes]) -> None:
+    def __init__(
+        self,
+        frames: Iterable[bytes],
+        *,
+        flushes: int | None = None,
+        arrive: Callable[[WalkedReads], None] | None = None,
+    ) -> None:
+        """`arrive` is called where anything is computed after the last record and so many `flushes`."""
         self.count = 0  # of records that were asked for
+        self.failure: WalkError | None = None
+        self._flushes = flushes
+        self._on_arrival = arrive
         self.recent = _Recent()
         self._records = _records(frames)
         self._next: Any = None
@@ -139,6 +155,10 @@ class WalkedReads(Reads):
     def ended(self) -> bool:
         """Whether the log says no more."""
         return self._next is _END
+
+    def arrive(self, flushes: int) -> None:
+        if self._on_arrival is not None and self.ended and flushes == self._flushes:
+            self._on_arrival(self)
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
         record = self._take()
@@ -179,7 +199,7 @@ class WalkedReads(Reads):
     def _take(self) -> Any:
         record = self._next
         if record is _END:
-            raise WalkError(f"the log ends after {self.count:,} reads, and more is read")
+            raise self._failed(f"the log ends after {self.count:,} reads, and more is read")
         self.count += 1
         self._step()
         return record
@@ -188,7 +208,12 @@ class WalkedReads(Reads):
         self._next = next(self._records, _END)
 
     def _unfit(self, wanted: str) -> WalkError:
-        return WalkError(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
+        return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
+
+    def _failed(self, problem: str) -> WalkError:
+        """Who asked may be an actor, whose errors end nobody else."""
+        self.failure = self.failure or WalkError(problem)
+        return self.failure
 
 
 _END = object()
