@@ -28,8 +28,8 @@ REPORT = "report.html"
 """Written last: where it is, the results are complete."""
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
+_CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+]+)?\.pt(\.new)?")
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
-_FILES |= {CHECKPOINT, f".{CHECKPOINT}.new"}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 _HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
@@ -137,6 +137,11 @@ def left_hidden(place: Path) -> Path | None:
         except OSError:
             continue  # no locks in this file system
     return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder of results, in no certain order."""
+    return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name) and file.name[0] != "."]
 
 
 def forget(folder: Path) -> None:
@@ -264,7 +269,8 @@ def _clear_away(folder: Path, place: Path) -> None:
     with suppress(FileNotFoundError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):
-                if entry.name in _FILES and not entry.is_dir():
+                is_ours = entry.name in _FILES or _CHECKPOINTS.fullmatch(entry.name)
+                if is_ours and not entry.is_dir():
                     entry.unlink()
                 elif _is_protocol(entry):
                     shutil.rmtree(entry)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import pickle
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,9 +20,10 @@ import torch
 from sim.errors import UserError
 from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import Stored, stored
-from sim.results.place import CHECKPOINT
+from sim.results.place import CHECKPOINT, checkpoints
 from sim.run.simulation import Simulation
-from sim.scenario.scenario import Scenario, digest
+from sim.scenario.past import past_of
+from sim.scenario.scenario import Scenario
 from sim.scenario.sources import PRODUCT, Source, digest_of
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
@@ -58,21 +61,23 @@ class Checkpoint:
             reads.synced(),
             simulation.trace.hash(),
             wall_s,
-            past_of(simulation.scenario),
+            past_of(simulation.scenario, simulation.loop.time()),
             made_by(simulation.scenario, simulation.engine.device),
             stored(simulation.engine),
         )
 
-    def write(self, folder: Path) -> None:
+    def write(self, file: Path) -> None:
         """Put it in the place of an earlier one, in one step, whatever is cut off. Raises OSError."""
-        new = folder / f".{CHECKPOINT}.new"
+        folder, new = file.parent, file.with_name(f".{file.name}.new")
         contents = vars(self) | {"rows": {w: tuple(each) for w, each in self.rows.items()}, "form": _FORM}
         try:
-            with new.open("wb") as file:
-                torch.save(contents, file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(folder / CHECKPOINT)
+            with new.open("wb") as opened:
+                torch.save(contents, opened)
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.replace(file)
+        except RuntimeError as error:  # as torch says of files that cannot be written
+            raise OSError(errno.EIO, str(error).partition("\n")[0]) from error
         finally:
             new.unlink(missing_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -82,13 +87,18 @@ class Checkpoint:
             os.close(descriptor)
 
     @classmethod
-    def read(cls, folder: Path) -> Checkpoint | None:
-        """That of a results directory, None if it has none. UserError if it is damaged."""
-        file = folder / CHECKPOINT
-        if not file.is_file():
+    def latest(cls, folder: Path, until_s: float = math.inf) -> Checkpoint | None:
+        """The last one of a results directory up to a time, None without any. UserError if it is damaged."""
+        if not folder.is_dir():
             return None
+        found = [each for file in checkpoints(folder) if (each := cls.read(file)).time_s <= until_s]
+        return max(found, key=lambda each: each.time_s, default=None)
+
+    @classmethod
+    def read(cls, file: Path) -> Checkpoint:
+        """UserError if it is damaged."""
         try:
-            contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
             if contents.pop("form") != _FORM:
                 raise ValueError("it was written by another version of coterie")
             rows = {width: Stored(*each) for width, each in contents.pop("rows").items()}
@@ -104,11 +114,17 @@ _WRONG = (ValueError, TypeError, KeyError, AttributeError)
 class Checkpointer:
     """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
 
-    interrupted: whether a signal has come. `failure` says why the last one could not be written.
+    at_s: virtual times of others, which stay. interrupted: whether a signal has come. `failure` says why the
+    last one could not be written.
     """
 
     def __init__(
-        self, simulation: Simulation, folder: Path, every_s: float | None, interrupted: Callable[[], bool]
+        self,
+        simulation: Simulation,
+        folder: Path,
+        every_s: float | None,
+        at_s: Iterable[float],
+        interrupted: Callable[[], bool],
     ) -> None:
         self.failure: OSError | None = None
         self.before_s = 0.0  # real time that the run took before this process
@@ -117,6 +133,9 @@ class Checkpointer:
         self.every_s = every_s
         self._interrupted = interrupted
         self._started_s = self._written_s = time.perf_counter()
+        self._at_s = frozenset(at_s)
+        for time_s in sorted(self._at_s):
+            simulation.loop.call_at_observer(time_s, simulation.loop.pause)
         simulation.on_pause, simulation.on_end = self._paused, self._end
 
     def look(self) -> None:
@@ -125,7 +144,8 @@ class Checkpointer:
             self._simulation.loop.pause()
 
     def _paused(self) -> bool:
-        self._write()
+        now = self._simulation.loop.time()
+        self._write(f"checkpoint-{now:g}.pt" if now in self._at_s else CHECKPOINT)
         return not self._interrupted()
 
     def _end(self) -> None:
@@ -133,18 +153,13 @@ class Checkpointer:
         if self.every_s is not None or held <= ALWAYS_BYTES:
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, name: str = CHECKPOINT) -> None:
         self._written_s = time.perf_counter()
         try:
             wall_s = self.before_s + self._written_s - self._started_s
-            Checkpoint.of(self._simulation, wall_s).write(self._folder)
+            Checkpoint.of(self._simulation, wall_s).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error
-
-
-def past_of(scenario: Scenario) -> str:
-    """A digest of all that a scenario says of its past: not when it ends."""
-    return digest(replace(scenario, run=scenario.run.model_copy(update={"duration": None})))
 
 
 def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from sim.run.checkpoint import Checkpointer
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.process import quiet_collector, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
-from sim.run.resuming import Earlier
+from sim.run.resuming import Earlier, fork_of
 from sim.run.saving import Saved, create_directory, save
 from sim.run.simulation import Simulation
 from sim.run.summary import summarise
@@ -71,6 +71,7 @@ def run_scenario(
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
     checkpoint_every_s: float | None = None,
+    checkpoints_s: Sequence[float] = (),
     earlier: Earlier | None = None,
     anyway: bool = False,
 ) -> RunResult:
@@ -82,8 +83,9 @@ def run_scenario(
     Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
     measured until then the directory is written before that, too, and named in a note.
 
-    checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too. earlier: a
-    run of this scenario that goes on from its checkpoint. UserError where it would not be the same any more,
+    checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too.
+    checkpoints_s: virtual times of others. earlier: a run of this scenario, or one with the same past, that
+    goes on from its checkpoint. UserError where it would not be the same any more,
     but with `anyway` only where it cannot go on at all.
     """
     started = time.perf_counter()
@@ -109,12 +111,16 @@ def run_scenario(
             if notice is not None:
                 _announce(directory, overwrite, notice)
             checkpoints = Checkpointer(
-                simulation, directory.path, checkpoint_every_s, lambda: interrupts.number is not None
+                simulation,
+                directory.path,
+                checkpoint_every_s,
+                checkpoints_s,
+                lambda: interrupts.number is not None,
             )
             watcher = _watch(simulation, progress, started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints)
             with explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork_of(earlier))
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
                 _announce_kept(place, result, notice)
@@ -183,7 +189,12 @@ def _is_finished(place: Path) -> bool:
 
 
 def _run(
-    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
+    simulation: Simulation,
+    directory: RunDirectory,
+    overwrite: bool,
+    interrupts: Interrupts,
+    watcher: Watcher,
+    fork: Mapping[str, Any],
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that."""
     error: Deadlock | UserError | None = None
@@ -202,6 +213,7 @@ def _run(
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
+    summary |= fork
     summary["warnings"] = unawaited
     summary["scenario_hash"] = directory.scenario_hash
     if error is not None:

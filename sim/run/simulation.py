@@ -18,6 +18,7 @@ from sim.run.servers import ServerLife
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
 from sim.world.churn import ChurnEvent, rejoins, schedule
+from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
 
 
@@ -43,6 +44,8 @@ class Simulation:
         self._rejoins = rejoins(events)
         self.clients: list[Client] = []
         self.servers: list[ServerLife] = []
+        self.networks: list[tuple[float, NetworkModel]] = []
+        """What the network becomes, and when (seconds)."""
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
@@ -86,6 +89,16 @@ class Simulation:
         self.observer.by_name = self._by_name
         self.loop.call_soon(self._begin)
         self.observer.evaluate_every(0.0)
+        for time_s, network in self.networks:
+            self.loop.call_at_observer(time_s, self.network.change, network)
+        for change in self.scenario.change:
+            if change.training is not None:
+                self.loop.call_at_observer(change.at, self._train_at, change.training.learning_rate)
+
+    def _train_at(self, learning_rate: float) -> None:
+        computes = [client.compute for client in self.clients]
+        for compute in [*computes, *[each.compute for each in self.servers if each.compute is not None]]:
+            compute.change_learning_rate(learning_rate)
 
     def advance(self) -> None:
         """Go on to the end, or until something stops the loop."""

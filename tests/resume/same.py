@@ -12,14 +12,14 @@ from sim.run.checkpoint import Checkpoint
 
 
 def require_same(first: Path, second: Path) -> None:
-    """Summaries but wall time and how they were asked for, tables, and what checkpoints at their ends hold, bit for bit."""
+    """Summaries but wall time and command, tables, and checkpoints at the ends, bit for bit."""
     runs = [RunDirectory.load(path) for path in (first, second)]
     one, other = (_without_wall_time(run.summary()) for run in runs)
     assert one["trace_hash"] == other["trace_hash"]
     assert one == other
     for table in ("events", "metrics", "graph", "intervals"):
         assert runs[0].scan(table).collect().equals(runs[1].scan(table).collect()), table
-    ends = [Checkpoint.read(path) for path in (first, second)]
+    ends = [Checkpoint.latest(path) for path in (first, second)]
     assert (ends[0] is None) == (ends[1] is None)
     if ends[0] is not None and ends[1] is not None:
         require_same_rows(ends[0], ends[1])
@@ -36,4 +36,4 @@ def require_same_rows(first: Checkpoint, second: Checkpoint) -> None:
 
 def _without_wall_time(summary: dict[str, Any]) -> dict[str, Any]:
     engine = {key: value for key, value in summary["engine"].items() if "seconds" not in key}
-    return summary | {"engine": engine, "wall_seconds": None, "overrides": None}
+    return summary | {"engine": engine, "wall_seconds": None, "overrides": None, "fork": None}

@@ -119,7 +119,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     [hidden] = (tmp_path / "killed").iterdir()
     place = hidden.with_name(re.sub(r"^\.(.*)\..{8}$", r"\1", hidden.name))
-    found = Checkpoint.read(hidden)
+    found = Checkpoint.latest(hidden)
     assert found is not None and 0.9 < found.time_s <= 1.2
     whole = run(tmp_path, text, *SHORTLY).directory
     assert whole is not None and whole.name == place.name
@@ -138,12 +138,12 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     assert first is not None
     assert "no run that can go on" in refusal(tmp_path / "nothing")
     assert "has ended at 1 s: --until a later time prolongs it" in refusal(first)
-    checkpoint, file = Checkpoint.read(first), first / CHECKPOINT
-    assert checkpoint is not None
+    file = first / CHECKPOINT
+    checkpoint = Checkpoint.read(file)
     kept, log = file.read_bytes(), (first / READS).read_bytes()
 
     checkpoint.made_by["torch"] = "1.0"
-    checkpoint.write(first)
+    checkpoint.write(file)
     assert f"torch was 1.0 and is {torch.__version__}" in refusal(first, "--until", "2 s")
     result = coterie("resume", first, "--until", "2 s", "--anyway", "--quiet", "--device", "cpu")
     assert result.exit_code == 0 and "no longer exact: torch was 1.0" in result.stderr
