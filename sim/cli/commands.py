@@ -18,11 +18,26 @@ from rich.console import Console
 
 from sim.cli.console import ProgressLine, results_table
 from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
+from sim.cli.options import (
+    Anyway,
+    CheckpointEvery,
+    DataDir,
+    DeviceChoice,
+    NoCode,
+    Overrides,
+    Quiet,
+    ScenarioFile,
+    Seed,
+    Unset,
+    duration,
+)
 from sim.errors import NotVerified, UserError, errors_about
 from sim.results.outcome import why_failed
+from sim.results.place import forget
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
 if TYPE_CHECKING:
+    from sim.run.resuming import Earlier
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
@@ -36,14 +51,6 @@ app = typer.Typer(
 )
 
 
-class DeviceChoice(StrEnum):
-    """Where the numbers are computed."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 class Listing(StrEnum):
     """What can be listed."""
 
@@ -52,44 +59,6 @@ class Listing(StrEnum):
     models = "models"
     partitions = "partitions"
     scenarios = "scenarios"
-
-
-ScenarioFile = Annotated[
-    Path,
-    typer.Argument(metavar="SCENARIO", help="Scenario file (TOML), or the name of one, such as quickstart."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set network.loss=0.1"),
-]
-Unset = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--unset", metavar="KEY", help="Take a key out of the file, before any --set: --unset network.server"
-    ),
-]
-NoCode = Annotated[
-    bool,
-    typer.Option(
-        "--no-code",
-        help="Execute no Python that does not come with coterie: no protocol, model, data, ... of a file.",
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="Override run.seed.")]
-
-
-def _folder(text: str) -> Path:
-    if not text:  # which a Path would take for the current folder: what "$UNSET" gives
-        raise typer.BadParameter("must name a folder, and is empty; . is the current one")
-    return Path(text)
-
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with the data sets; else COTERIE_DATA, else ./data.", parser=_folder, metavar="DIRECTORY"
-    ),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -125,7 +94,16 @@ def run(
     data_dir: DataDir = None,
     device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
     verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    checkpoint_every: CheckpointEvery = None,
+    checkpoint_at: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Virtual time of a checkpoint that stays, to fork from; may be repeated.",
+            parser=duration,
+            metavar="TIME",
+        ),
+    ] = None,
+    quiet: Quiet = False,
     no_code: NoCode = False,
     trace: Trace = False,
     tensorboard: TensorBoard = False,
@@ -150,6 +128,8 @@ def run(
                 overwrite=overwrite,
                 progress=progress,
                 notice=_notice(progress),
+                checkpoint_every_s=checkpoint_every,
+                checkpoints_s=checkpoint_at or (),
                 **settings,
             )
     _show(result)
@@ -159,6 +139,92 @@ def run(
     _stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
+    _stop_if_failed(result)
+
+
+@app.command()
+def resume(
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME"),
+    ] = None,
+    anyway: Anyway = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    checkpoint_every: CheckpointEvery = None,
+    quiet: Quiet = False,
+    no_code: NoCode = False,
+) -> None:
+    """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
+
+    A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
+    """
+    with endings(), answering(raise_interrupted):
+        from sim.run.resuming import Earlier
+
+        earlier = Earlier.find(directory)
+        changes = [] if until is None else [f"run.duration={until}"]
+        scenario = earlier.scenario(changes, code=not no_code)
+        earlier.require_some_left(scenario)
+    settings = {"device": device.value, "data_dir": data_dir, "checkpoint_every_s": checkpoint_every}
+    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
+
+
+@app.command()
+def fork(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    at: Annotated[
+        float,
+        typer.Option(help="Virtual time after which it is another run.", parser=duration, metavar="TIME"),
+    ],
+    overrides: Overrides = None,
+    unset: Unset = None,
+    from_toml: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with entries that are added: [[churn]] and the like, later than TIME."),
+    ] = None,
+    anyway: Anyway = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    quiet: Quiet = False,
+    no_code: NoCode = False,
+) -> None:
+    """Give a run another future: the same until TIME, and then with what is changed.
+
+    What is changed must begin after TIME. It goes on from the last checkpoint that is not after TIME, see
+    `coterie run --checkpoint-at`, or is computed from the start.
+    """
+    with endings(), answering(raise_interrupted):
+        from sim.run.resuming import Earlier
+
+        earlier = Earlier.find(directory, at)
+        scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
+    if earlier.checkpoint is None:
+        typer.echo(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
+    settings = {"device": device.value, "data_dir": data_dir}
+    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
+
+
+def _go_on(earlier: "Earlier", scenario: "Scenario", out: Path, quiet: bool, **settings: Any) -> None:
+    """Run what is left of a run, and say what came of it."""
+    with endings():
+        from sim.run import running as runs
+
+        with _progress(quiet) as progress:
+            result = runs.run_scenario(
+                scenario, out=out, progress=progress, notice=_notice(progress), earlier=earlier, **settings
+            )
+    if earlier.is_hidden and earlier.fork_s is None and result.directory is not None and not result.unwritten:
+        forget(earlier.path)
+    _show(result)
+    _stop_if_cut_short(result)
+    _stop_if_failed(result)
+
+
+def _stop_if_failed(result: "RunResult") -> None:
     if (reason := why_failed(result.summary)) is not None:
         stop(f"the run failed: {reason}", FAILED)
 

@@ -14,17 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from sim.cli.commands import (
-    FAILED,
-    DataDir,
-    DeviceChoice,
-    NoCode,
-    ScenarioFile,
-    Unset,
-    app,
-    endings,
-    stop,
-)
+from sim.cli.commands import FAILED, app, endings, stop
+from sim.cli.options import DataDir, DeviceChoice, NoCode, ScenarioFile, Unset
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 

@@ -68,6 +68,7 @@ class VirtualLoop(BareLoop):
         self._must_finish: dict[asyncio.Task[Any], Callable[[], str]] = {}
         self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` runs for
         self._stopping = False
+        self.paused = False  # whether the last run ended by `pause`
         self._thread: int | None = None  # the thread that runs the loop, while it runs
 
     # Time and events
@@ -169,17 +170,19 @@ class VirtualLoop(BareLoop):
 
     # Running
 
-    def run_until(self, time_s: float) -> None:
-        """Runs every event up to and including `time_s` (seconds) and sets the clock to that time.
+    def run_until(self, time_s: float) -> bool:
+        """Runs every event up to and including `time_s` (seconds), sets the clock to that time: then True.
 
         When nothing is left to happen, time passes and only observers fire; but if a task registered by
         `must_finish` waits then, that is a `Deadlock`. Raises the error of a callback that nobody handles.
-        ValueError if `time_s` is past or infinite. After `stop` the clock stays at the last event.
+        ValueError if `time_s` is past or infinite. After `stop` or `pause` the clock is at the last event.
         """
         if not self.now_s <= time_s < math.inf:
             raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
-        if not self._run(time_s):
-            self.now_s = time_s
+        if self._run(time_s):
+            return False
+        self.now_s = time_s
+        return True
 
     def run_forever(self) -> None:
         """Runs until `stop`, or only observers are left: then `Deadlock` if a `must_finish` task waits."""
@@ -218,6 +221,7 @@ class VirtualLoop(BareLoop):
         sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_abandoned)
         asyncio._set_running_loop(self)
         self._thread = threading.get_ident()
+        self.paused = self.paused and self._stopping
         try:
             self._run_events(end_s)
             if self._failure is not None:
@@ -301,7 +305,12 @@ class VirtualLoop(BareLoop):
 
     def stop(self) -> None:
         """Ends the run after the present round; when the loop doesn't run, the next run at once."""
-        self._stopping = True
+        self._stopping, self.paused = True, False
+
+    def pause(self) -> None:
+        """As `stop`, which it does not undo, in a run that is to go on later: `paused` then says so."""
+        if not self._stopping:
+            self._stopping = self.paused = True
 
     def is_running(self) -> bool:
         return self._thread is not None

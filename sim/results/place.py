@@ -7,6 +7,7 @@ the next run clears it away. What was complete is not lost by that, it gets a pl
 
 import ctypes
 import errno
+import glob
 import os
 import re
 import shutil
@@ -25,12 +26,18 @@ if sys.platform != "win32":
 
 REPORT = "report.html"
 """Written last: where it is, the results are complete."""
-_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room"}
+READS = "reads.log"
+CHECKPOINT = "checkpoint.pt"
+_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
 _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
-_EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
+# Checkpoints, and what is written for TensorBoard.
+_NUMBERED = [
+    re.compile(pattern)
+    for pattern in (r"\.?checkpoint(-[0-9.e+]+)?\.pt(\.new)?", r"events\.out\.tfevents\..+")
+]
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
@@ -119,6 +126,37 @@ def is_results(path: Path) -> bool:
     return not path.is_symlink() and (path / "summary.json").is_file()
 
 
+def left_hidden(place: Path) -> Path | None:
+    """The folder that a process which is dead left hidden beside `place`, the last one if there are several.
+
+    UserError if a run of `place` is under way.
+    """
+    found = [
+        folder
+        for folder in place.parent.glob(f".{glob.escape(place.name)}.*")
+        if (match := HIDDEN.fullmatch(folder.name)) and match["name"] == place.name and not match[2]
+    ]
+    for folder in found:
+        try:
+            os.close(_lock(folder))
+        except BlockingIOError:
+            raise UserError(f"{place}: its run is still under way, in {folder}") from None
+        except OSError:
+            continue  # no locks in this file system
+    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder of results, in no certain order."""
+    return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name) and file.name[0] != "."]
+
+
+def forget(folder: Path) -> None:
+    """Clear away what was left hidden, now that nobody needs it."""
+    if match := HIDDEN.fullmatch(folder.name):
+        _clear_away(folder, folder.with_name(match["name"]))
+
+
 def free_place(place: Path) -> Path:
     """`place`, or the first of `<place>-2`, `<place>-3`, ... where nothing is yet."""
     return next(path for path in _places(place) if not os.path.lexists(path))
@@ -138,7 +176,7 @@ def _sweep(folder: Path, place: Path) -> None:
     try:
         if (folder / REPORT).is_file():
             _move(folder, place)
-        else:
+        elif not (folder / CHECKPOINT).is_file():  # else the run can go on from there
             _clear_away(folder, place)
     finally:
         os.close(lock)
@@ -238,7 +276,12 @@ def _clear_away(folder: Path, place: Path) -> None:
     with suppress(FileNotFoundError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):
-                if (entry.name in _FILES or _EVENTS.fullmatch(entry.name)) and not entry.is_dir():
+                ours = (
+                    entry.name in _FILES
+                    or _CHECKPOINTS.fullmatch(entry.name)
+                    or _EVENTS.fullmatch(entry.name)
+                )
+                if ours and not entry.is_dir():
                     entry.unlink()
                 elif _is_protocol(entry):
                     shutil.rmtree(entry)

@@ -11,6 +11,7 @@ runs/<scenario>-<seed>-<short hash>/
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
     trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
+    reads.log          what was read of computed numbers: with it the run can be walked through again
     report.html        written by sim.results.report from the other files
 """
 
@@ -168,6 +169,11 @@ class RunDirectory:
     def place(self) -> Path:
         """Where the results of this run belong."""
         return self.path if self._hidden is None else self._hidden.place
+
+    def take(self, place: Path) -> None:
+        """Have the results belong to another place."""
+        assert self._hidden is not None
+        self._hidden.place = place
 
     @property
     def expected_path(self) -> Path:

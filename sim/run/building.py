@@ -30,6 +30,7 @@ from sim.run.simulation import Simulation
 from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
+from sim.scenario.sections.change import changed_networks
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.devices import Device
@@ -109,6 +110,7 @@ class _Builder:
         everybody = replace(clients, servers=[plan.name for plan in self.plans])
         self._refuse_what_is_said_of_servers()
         self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
+        self.networks = changed_networks(scenario.network, scenario.change, everybody)
         self.network.expect(everybody.names)
         self._set_server_links()
 
@@ -116,6 +118,7 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
+            simulation.networks = self.networks
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -146,6 +146,11 @@ class DeviceCompute(learner.Compute):
     def step_s(self) -> float:
         """Nominal seconds of one training step on a whole batch."""
         return self._duration_s(self.batch_size, training=True)
+
+    def change_learning_rate(self, rate: float) -> None:
+        """That of every training which ends from now on, where neither method nor schedule says another."""
+        self.learning_rate = rate
+        self.settings = replace(self.settings, learning_rate=rate)
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
-
-from sim.learning.evaluation import finite_rows
 
 
 @dataclass(frozen=True)
@@ -35,15 +32,15 @@ class Divergence:
         self,
         time_s: float,
         clients: Sequence[str],
-        rows: Tensor,
+        finite: np.ndarray,
         measured: Mapping[str, np.ndarray],
         tested: np.ndarray,
     ) -> None:
-        """Look at the models `rows` [N, P] of N clients and at what was measured of them [N] each.
+        """Look at the models of N clients: which are `finite` [N], and what was measured of them [N] each.
 
         tested [N]: who has test samples; nothing can be measured of the others.
         """
-        found = _not_finite(rows, measured, tested)
+        found = _not_finite(finite, measured, tested)
         if self.first is None and found:
             position = min(found)
             self.first = NonFinite(clients[position], time_s, found[position])
@@ -56,9 +53,9 @@ class Divergence:
                 self.present.pop(client, None)
 
 
-def _not_finite(rows: Tensor, measured: Mapping[str, np.ndarray], tested: np.ndarray) -> dict[int, str]:
+def _not_finite(finite: np.ndarray, measured: Mapping[str, np.ndarray], tested: np.ndarray) -> dict[int, str]:
     """Which of N models are not finite -> what of them is not."""
-    found = dict.fromkeys(np.flatnonzero(~finite_rows(rows)).tolist(), "parameters")
+    found = dict.fromkeys(np.flatnonzero(~finite).tolist(), "parameters")
     for name, values in measured.items():
         if name != "accuracy":  # which follows from the loss
             for position in np.flatnonzero(~np.isfinite(values) & tested).tolist():

@@ -92,11 +92,11 @@ def answering(handler: Callable[[int], None]) -> Iterator[None]:
 
 
 class Interrupts:
-    """While this is entered, the first signal ends the simulation that is running, after the present event.
+    """While this is entered, the first signal ends the simulation that is running, after the present instant.
 
-    So no event is cut in two, and what was measured is consistent and can still be written, which the first
-    signal does not stop. A second one raises `Interrupted`, and so does the first before there is anything to
-    keep.
+    So the run can go on from there later, and what was measured is consistent and can still be written, which
+    the first signal does not stop. A second one raises `Interrupted`, and so does the first before there is
+    anything to keep.
     """
 
     def __init__(self) -> None:
@@ -134,6 +134,6 @@ class Interrupts:
             raise Interrupted(number)
         loop = self._simulation.loop if self._simulation is not None else None
         if loop is not None and loop.is_running():
-            loop.stop()
+            loop.pause()
         elif loop is not None and loop.time() == 0.0:
             raise Interrupted(number)  # it has not begun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine, checksums
-from sim.learning.evaluation import measure_models
+from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics import METRICS
 from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
@@ -147,7 +148,8 @@ class Observer:
     def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
         for clients in with_same_model(up):
             rows = self._engine.rows([client.params for client in clients])
-            for client, value in zip(clients, checksums(rows).tolist(), strict=True):
+            looked = self._engine.found(partial(_looked_at, rows))
+            for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
                 self._trace.checksum(now, client.name, value)
             numbers = [client.index for client in clients]
             shown = evaluated_models(clients, self._supervisor, predict=self.measure != "distance")
@@ -157,7 +159,8 @@ class Observer:
                 first = [next(iter(models.values())) for models in shown]
                 measured = self._measured(clients, *rows_of(self._engine, first))
             names = [client.name for client in clients]
-            self.divergence.look(now, names, rows, measured, self._engine.data.test.counts[numbers] > 0)
+            tested = self._engine.data.test.counts[numbers] > 0
+            self.divergence.look(now, names, looked["finite"], measured, tested)
             for name, values in measured.items():
                 self.metrics.add_all(now, names, name, values.tolist())
             if shown is not None:
@@ -186,7 +189,8 @@ class Observer:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
         task, kernel = self._scenario.data.task, clients[0].compute.kernel
-        return measure_models(task, kernel, rows, self._engine.data.test, numbers, shares)
+        test = self._engine.data.test
+        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares))
 
     def _record_graph(self, now: float, up: Sequence[Client]) -> None:
         for client in up:
@@ -205,3 +209,8 @@ class Observer:
         """What a client's model is judged by: "accuracy", the "loss" of a regression, or the "distance" to a
         quadratic's optimum."""
         return METRICS[self._scenario.data.task][0].name
+
+
+def _looked_at(rows: Tensor) -> dict[str, np.ndarray]:
+    """Checksums of models [N, P], and which of them are finite, [N] each."""
+    return {"checksums": checksums(rows), "finite": finite_rows(rows)}

@@ -84,18 +84,26 @@ class Pace:
 class Watcher:
     """Looks at a simulation again and again while it runs, as an observer, and shows how far it is.
 
-    started_s: when the run began, by `time.perf_counter`. Without `show` it only knows how long that is ago.
+    started_s: when the run began, by `time.perf_counter`. `looked` is called after each look. Without both it
+    only knows how long the run's begin is ago.
     """
 
-    def __init__(self, simulation: Simulation, show: Show | None, started_s: float) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        show: Show | None,
+        started_s: float,
+        looked: Callable[[], object] | None = None,
+    ) -> None:
         self._simulation = simulation
         self._show = show
+        self._looked = looked
         self._started_s = started_s
         self._looked_s = started_s
         self._accuracy: float | None = None
         self._is_new = True  # whether there may be an accuracy that was not looked at
         self._paces = Pace(), Pace(), Pace()
-        if show is not None:
+        if show is not None or looked is not None:
             simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
 
     @property
@@ -114,8 +122,10 @@ class Watcher:
 
     def _look(self, step_s: float) -> None:
         """Show how far it is, and look again after so much virtual time that little real time has passed."""
-        assert self._show is not None
-        self._show(self._progress(RUNNING))
+        if self._show is not None:
+            self._show(self._progress(RUNNING))
+        if self._looked is not None:
+            self._looked()
         now_s = time.perf_counter()
         took_s, self._looked_s = now_s - self._looked_s, now_s
         if took_s < _OFTEN_S:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,23 @@ from typing import Any
 import torch
 
 from sim.errors import NotVerified, UserError
+from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
+from sim.learning.engine.reads import LoggedReads
 from sim.results.outcome import why_failed
+from sim.results.place import CHECKPOINT, READS
 from sim.results.store import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
 from sim.run.building import build
+from sim.run.checkpoint import Checkpointer
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.noted import noted
+from sim.run.process import quiet_collector, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.run.resuming import Earlier, fork_of
 from sim.run.saving import Saved, create_directory, save
 from sim.run.simulation import Simulation
 from sim.run.summary import summarise
@@ -65,6 +71,10 @@ def run_scenario(
     progress: Show | None = None,
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    checkpoint_every_s: float | None = None,
+    checkpoints_s: Sequence[float] = (),
+    earlier: Earlier | None = None,
+    anyway: bool = False,
 ) -> RunResult:
     """Run a scenario and write its result directory under `out`.
 
@@ -73,33 +83,86 @@ def run_scenario(
     SIGHUP) ends the run early and leaves a valid directory; a second one ends it at once, by `Interrupted`.
     Raises UserError for what can't be run, and Deadlock when every client waits for ever; where something was
     measured until then the directory is written before that, too, and named in a note.
+
+    checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too.
+    checkpoints_s: virtual times of others. earlier: a run of this scenario, or one with the same past, that
+    goes on from its checkpoint. UserError where it would not be the same any more,
+    but with `anyway` only where it cannot go on at all.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
     with (
         interrupts.answered(),
-        _quiet_collector(),
-        _threads(scenario.engine.threads),
+        quiet_collector(),
+        threads(scenario.engine.threads),
         tensor_cores(scenario.engine.precision),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
+        if earlier is not None and (changed := earlier.differences(simulation)):
+            _refuse_or_say(earlier, changed, anyway, notice)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
         directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        if earlier is not None and earlier.is_cut_short_of(directory.place):
+            directory.take(earlier.path)
+            overwrite = True
         place = directory.place
         try:
             if notice is not None:
                 _announce(directory, overwrite, notice)
-            watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log)
+            checkpoints = Checkpointer(
+                simulation,
+                directory.path,
+                checkpoint_every_s,
+                checkpoints_s,
+                lambda: interrupts.number is not None,
+            )
+            watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
+            _begin(simulation, directory, earlier, checkpoints)
             with explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork_of(earlier))
+            result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
                 _announce_kept(place, result, notice)
         except BaseException:
             directory.discard()  # no effect on results that are complete
             raise
+        finally:
+            simulation.engine.reads.close()
     return replace(result, signal=interrupts.number)
+
+
+def _refuse_or_say(
+    earlier: Earlier, changed: list[str], anyway: bool, notice: Callable[[str], None] | None
+) -> None:
+    """UserError for a run that would not go on exactly, unless that is wanted."""
+    if not anyway:
+        raise UserError(
+            f"{earlier.path} would not go on as it was: {'; '.join(changed)}; --anyway goes on all the same"
+        )
+    if notice is not None:
+        notice(f"no longer exact: {'; '.join(changed)}")
+
+
+def _begin(
+    simulation: Simulation, directory: RunDirectory, earlier: Earlier | None, checkpoints: Checkpointer
+) -> None:
+    """Have a run log what it reads; one that goes on is taken to where its checkpoint is."""
+    log = directory.path / READS
+    if earlier is not None and earlier.checkpoint is not None:
+        checkpoints.before_s = earlier.checkpoint.wall_s
+        earlier.walk(simulation, log)
+    else:
+        simulation.engine.reads = LoggedReads(Journal(log))
+
+
+def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, ...]:
+    """What could not be kept of what a run could go on from."""
+    reads = simulation.engine.reads
+    assert isinstance(reads, LoggedReads)
+    failures = {READS: reads.failure, CHECKPOINT: checkpoints.failure}
+    return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
 
 def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], None]) -> None:
@@ -127,7 +190,12 @@ def _is_finished(place: Path) -> bool:
 
 
 def _run(
-    simulation: Simulation, directory: RunDirectory, overwrite: bool, interrupts: Interrupts, watcher: Watcher
+    simulation: Simulation,
+    directory: RunDirectory,
+    overwrite: bool,
+    interrupts: Interrupts,
+    watcher: Watcher,
+    fork: Mapping[str, Any],
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that."""
     error: Deadlock | UserError | None = None
@@ -146,12 +214,14 @@ def _run(
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
+    summary |= fork
     summary["warnings"] = unawaited
     summary["scenario_hash"] = directory.scenario_hash
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    simulation.engine.reads.settle()
     saved = save(directory, simulation, summary, overwrite=replaces)
     if error is not None:
         _add_notes(error, unawaited, saved)
@@ -250,7 +320,11 @@ def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, st
 
 
 def _watch(
-    simulation: Simulation, show: Show | None, started: float, log: Callable[[str], None] | None
+    simulation: Simulation,
+    show: Show | None,
+    started: float,
+    log: Callable[[str], None] | None,
+    checkpoints: Checkpointer,
 ) -> Watcher:
     """Collect garbage at evaluations, and show how far the run is."""
 
@@ -259,46 +333,14 @@ def _watch(
         with suppress(OSError):  # the terminal has been closed; the run is worth more
             show(progress)
 
-    watcher = Watcher(simulation, None if show is None else shown, started)
+    looked = None if checkpoints.every_s is None else checkpoints.look
+    watcher = Watcher(simulation, None if show is None else shown, started, looked)
 
     def evaluated() -> None:
         gc.collect()
+        simulation.engine.reads.settle()
         watcher.evaluated()
 
     simulation.on_log = log
     simulation.observer.on_evaluated = evaluated
     return watcher
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Collect cyclic garbage at evaluations only.
-
-    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
-    last bits of its results; so it must not depend on how many objects other code happens to allocate.
-    """
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    gc.freeze()  # what exists now is not looked at again: collections during the run stay short
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
-def _threads(stated: int | str) -> Iterator[None]:
-    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
-
-    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
-    each other at every call, however small: beside other work a hundred times as long as one thread takes.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(stated if isinstance(stated, int) else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -18,6 +18,7 @@ from sim.run.servers import ServerLife
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
 from sim.world.churn import ChurnEvent, rejoins, schedule
+from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
 
 
@@ -43,9 +44,17 @@ class Simulation:
         self._rejoins = rejoins(events)
         self.clients: list[Client] = []
         self.servers: list[ServerLife] = []
+        self.networks: list[tuple[float, NetworkModel]] = []
+        """What the network becomes, and when (seconds)."""
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
+        self.has_begun = False
+        self.has_lasted = False  # for its whole duration
+        self.on_pause: Callable[[], bool] = lambda: False
+        """Called when a run has paused, at the end of an instant: whether it is to go on."""
+        self.on_end: Callable[[], object] = lambda: None
+        """Called when a run has lasted for its whole duration, before its last evaluation."""
         self.on_log: Callable[[str], None] | None = None
         self.supervisor = Supervisor(
             network,
@@ -66,16 +75,49 @@ class Simulation:
 
     def run(self) -> None:
         """Run to the end. Raises Deadlock, or what an error outside any actor raised; `close` afterwards."""
+        if not self.has_begun:
+            self.begin()
+        self.advance()
+        if self.has_lasted:
+            self.on_end()
+        self.observer.evaluate()
+
+    def begin(self) -> None:
+        """Have the clients start as soon as time passes."""
+        self.has_begun = True
         self._by_name = {client.name: client for client in self.clients}
         self.observer.by_name = self._by_name
         self.loop.call_soon(self._begin)
-        duration_s = self.scenario.run.duration
         self.observer.evaluate_every(0.0)
+        for time_s, network in self.networks:
+            self.loop.call_at_observer(time_s, self.network.change, network)
+        for change in self.scenario.change:
+            if change.training is not None:
+                self.loop.call_at_observer(change.at, self._train_at, change.training.learning_rate)
+
+    def _train_at(self, learning_rate: float) -> None:
+        computes = [client.compute for client in self.clients]
+        for compute in [*computes, *[each.compute for each in self.servers if each.compute is not None]]:
+            compute.change_learning_rate(learning_rate)
+
+    def advance(self) -> None:
+        """Go on to the end, or until something stops the loop."""
+        loop = self.loop
+        self._go_on()
+        while loop.paused:
+            ends = False
+            while loop.paused:  # perhaps in the middle of an instant, and again before it is over
+                ends = not loop.run_until(loop.time())
+            if ends or not self.on_pause():
+                return
+            self._go_on()
+
+    def _go_on(self) -> None:
+        duration_s = self.scenario.run.duration
         if duration_s is None:
             self.loop.run_forever()
         else:
-            self.loop.run_until(duration_s)
-        self.observer.evaluate()
+            self.has_lasted = self.loop.run_until(duration_s)
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""

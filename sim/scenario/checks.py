@@ -113,6 +113,7 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
         f"devices.slowdown.{i}.start": slow.start for i, slow in enumerate(sections.devices.slowdown)
     }
     starts_s |= {f"churn.{i}.at": entry.at for i, entry in enumerate(sections.churn)}
+    starts_s |= {f"change.{i}.at": change.at for i, change in enumerate(sections.change)}
     crashes = () if sections.server is None else sections.server.crash
     starts_s |= {f"server.crash.{i}.at": crash.at for i, crash in enumerate(crashes)}
     for key, start_s in starts_s.items():

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
@@ -30,6 +30,18 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
         raw, [(_key(text, option, "section.key, such as network.server"), option) for text, option in options]
     )
     return [_state(raw, override) for override in overrides]
+
+
+def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add other contents: items to lists, keys to tables; what is neither is stated anew."""
+    for key, value in more.items():
+        there = raw.get(key)
+        if isinstance(there, dict) and isinstance(value, dict):
+            add(there, value)
+        elif isinstance(there, list) and isinstance(value, list):
+            there.extend(value)
+        else:
+            raw[key] = value
 
 
 def overlap(first: str, second: str) -> bool:

@@ -23,13 +23,14 @@ from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.scenario.checks import misfits, unmet
 from sim.scenario.limits import limits
-from sim.scenario.overrides import apply, fit_to, overlap
+from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.own_sections import section_of, users_of
 from sim.scenario.places import put, replaced, value_at
 from sim.scenario.protocol_loader import find_protocol
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario.refusals import as_written, one_line, problems, refused, show
 from sim.scenario.sections import Sections
+from sim.scenario.sections.change import Change
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -105,6 +106,7 @@ class Scenario:
     churn_process: tuple[ChurnProcess, ...]
     engine: EngineSection
     supervision: Supervision
+    change: tuple[Change, ...] = ()
     server: ServerSection | None = None
     users_code: tuple[UserCode, ...] = field(default=(), compare=False)
     """What other tables than the protocol's name of the user's own code."""
@@ -129,21 +131,23 @@ def load_scenario(
     seed: int | None = None,
     *,
     unset: Sequence[str] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
     code: bool = True,
 ) -> Scenario:
     """Read and validate a scenario, by its path or by the name of a known one.
 
     overrides: ``"section.key=value"``, the value TOML where it can be read as such, else text:
     ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
-    before anything is overridden. Overriding protocol.name takes out what the file says for its own protocol
-    alone; `Scenario.notices` says what that was. code: execute the Python of a protocol that is not one of
-    ours; else it is refused. Raises UserError.
+    before anything is overridden. more: contents that are added before that. Overriding protocol.name
+    takes out what the file says for its own protocol alone; `Scenario.notices` says what that was. code:
+    execute the Python of a protocol that is not one of ours; else it is refused. Raises UserError.
     """
     path = find_scenario(path)
     text = read_text(path)
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
-    raw = _contents(path, text)
+    raw = contents_of(path, text)
+    add(raw, more)
     named = _table(raw, "protocol").get("name")
     with errors_about(path):
         keys = apply(raw, overrides, unset)
@@ -183,7 +187,7 @@ def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({}
     instead: what some keys are to say, such as the copy of the user's code that a table names.
     """
     comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
-    contents = _resolved(scenario)
+    contents = resolved(scenario)
     for key, value in instead.items():
         put(contents, key, value)
     return f"{comment}{tomli_w.dumps(contents)}"
@@ -194,7 +198,7 @@ def digest(scenario: Scenario) -> str:
 
     They don't change with the comment, nor with the folders that these files lie in.
     """
-    contents, protocol = _resolved(scenario), scenario.protocol
+    contents, protocol = resolved(scenario), scenario.protocol
     if protocol.file is not None:
         contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
     for user in scenario.users_code:
@@ -227,10 +231,11 @@ def _content(path: Path) -> str:
         return str(path)
 
 
-def _contents(path: Path, text: str) -> dict[str, Any]:
+def contents_of(path: Path, text: str | None = None) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked, or of its text where that is known. UserError."""
     try:
         with errors_about(path):
-            return parse_toml(text)
+            return parse_toml(read_text(path) if text is None else text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(one_line(f"not valid TOML: {error}"), path) from None
 
@@ -324,7 +329,7 @@ def _refusal(
     return UserError("\n".join(lines), path)
 
 
-def _resolved(scenario: Scenario) -> dict[str, Any]:
+def resolved(scenario: Scenario) -> dict[str, Any]:
     """The contents of a file that states everything; quantities with units, None left out."""
     contents: dict[str, Any] = {}
     for section in Sections.model_fields:

@@ -133,6 +133,15 @@ class SimulatedNetwork(Transport):
         for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
+    def change(self, model: NetworkModel) -> None:
+        """Be another network from now on, also for what is in transfer; its partitions stay what they are."""
+        before, self._model = self._model, model
+        for wire in self._wires.values():
+            wire.become(model.link_of(wire.pair), self._seed)
+        for name, both in model.bandwidths.items():
+            if both != before.bandwidths_of(name):
+                self.set_link(name, *both)
+
     def expect(self, names: Iterable[str]) -> None:
         """These are all the names that there will ever be: whoever sends to another one is told so."""
         self._names = dict.fromkeys(names)

@@ -85,16 +85,20 @@ class Wire:
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
-        self.link = link
-        self.latency_key = link.latency_key(seed, "latency", pair)
+        self.become(link, seed)
         self.head_bytes = head_size(*pair)
-        self.chances = Chances(pair, link, seed) if link.chancy else None
         self.sent = 0  # messages so far: the number of the next one
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
         self.queue: deque[Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
         self.last: Message | None = None  # of those on the wires of a reliable link, and when it arrives
         self.arrival_s = -math.inf
+
+    def become(self, link: LinkModel, seed: int) -> None:
+        """From now on it is like `link`."""
+        self.link = link
+        self.latency_key = link.latency_key(seed, "latency", self.pair)
+        self.chances = Chances(self.pair, link, seed) if link.chancy else None
 
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""

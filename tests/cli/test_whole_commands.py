@@ -107,6 +107,8 @@ def check_results(folder: Path) -> dict[str, Any]:
         "intervals.parquet",
         "summary.json",
         "report.html",
+        "reads.log",
+        "checkpoint.pt",
     }
     page = run.path / "report.html"
     before = page.read_text(encoding="utf-8")

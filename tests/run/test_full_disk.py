@@ -81,6 +81,8 @@ def test_a_table_that_does_not_fit(
         "metrics.parquet",
         "graph.parquet",
         "intervals.parquet",
+        "reads.log",
+        "checkpoint.pt",
     }
 
 

@@ -186,7 +186,9 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     code, said = run("compare", small[1].directory, "--target", 1.2, "--out", tmp_path)
     assert code == 0 and f"page: {tmp_path / 'comparison.html'}" in said
     names = {path.name for path in tmp_path.iterdir()}
-    pictures = {f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")}
+    pictures = {
+        f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")
+    }
     for picture in (*pictures, "target"):
         assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / f"{picture}.svg").read_text()
@@ -194,7 +196,13 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("<figure>") == len(pictures) + 1 and "Which of two methods?" in page
     curves = (tmp_path / "curves-distance.svg").read_text()
-    for words in ("virtual time [s]", "distance to the own optimum", "2 seeds, 95 % intervals", "gossip", "alone"):
+    for words in (
+        "virtual time [s]",
+        "distance to the own optimum",
+        "2 seeds, 95 % intervals",
+        "gossip",
+        "alone",
+    ):
         assert words in curves, words
 
 

@@ -292,7 +292,13 @@ def _prepared(
     except ValueError:  # perhaps by those numbers only
         if any(atom.node is not None for atom in inputs):
             engine.flush()
-        results, is_tuple = operation.trial(operation.inputs([Node(operation, inputs, numbers)]))
+
+        def first_call() -> Any:
+            return operation.trial(operation.inputs([Node(operation, inputs, numbers)]))
+
+        engine.reads.arrive(engine.flushes)
+        found, is_tuple = engine.reads.plain(first_call)
+        results = tuple([Shape(*shape) for shape in found])
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
     arenas = tuple([engine.arena(shape.columns) for shape in results])

@@ -37,6 +37,23 @@ class Arena:
         # One pop at a time: a garbage collection may give rows back meanwhile, and must not shift the others.
         return [self._free.pop() for _ in range(count)]
 
+    @property
+    def free(self) -> np.ndarray:
+        """The rows that nobody holds, the next one to be taken last."""
+        return np.array(self._free, dtype=np.int64)
+
+    @property
+    def held(self) -> np.ndarray:
+        """The rows that somebody holds, in ascending order."""
+        is_held = np.ones(len(self.data), dtype=bool)
+        is_held[self._free] = False
+        return np.flatnonzero(is_held)
+
+    def move_to(self, device: torch.device) -> None:
+        """Have as many rows on another device, whose numbers nobody has written yet."""
+        self.device = device
+        self.data = self._allocate(len(self.data), needed=len(self.data))
+
     def give_back(self, row: int) -> None:
         """Free one row; whoever gives it back must not read it again."""
         self._free.append(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -25,6 +25,7 @@ from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Rows, Trai
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.pure import Function
+from sim.learning.engine.reads import META, Arrays, Reads, WalkedReads
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.statistics import EngineStatistics
@@ -72,7 +73,9 @@ class Engine:
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
-        self._arenas: dict[int, Arena] = {}
+        self.reads = Reads()
+        self.flushes = 0
+        self.arenas: dict[int, Arena] = {}
         self._levels: dict[int, list[ref[Node]]] = {}
         self._pending_bytes = 0
         self._failure: BaseException | None = None
@@ -90,7 +93,7 @@ class Engine:
     def vector(self, values: Tensor) -> Vector:
         """A handle on known numbers, [P]."""
         arena = self.arena(values.numel())
-        row = arena.store(values.detach().to(self.device, torch.float32).reshape(1, -1))[0]
+        row = arena.store(values.detach().to(arena.device, torch.float32).reshape(1, -1))[0]
         return Vector.of_atom(self, arena.width, Atom(arena, row))
 
     def scalar(self, value: float) -> Scalar:
@@ -229,12 +232,18 @@ class Engine:
 
     def read(self, atom: Atom) -> Tensor:
         """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
+        self.reads.arrive(self.flushes)
         if atom.node is not None:
             self.flush()
-        return atom.arena.data[atom.row].clone()
+        return self.reads.row(lambda: atom.arena.data[atom.row].clone(), self.device)
+
+    def found(self, find: Callable[[], Arrays]) -> Arrays:
+        """What is computed from `rows`: numbers leave the device by `read` and here, and nowhere else."""
+        return self.reads.arrays(find)
 
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
+        self.reads.arrive(self.flushes)
         atoms = [self._input(vector, vectors[0].width) for vector in vectors]
         if any(atom.node is not None for atom in atoms):
             self.flush()
@@ -246,6 +255,8 @@ class Engine:
             raise UserError(str(self._failure)) from self._failure
         if self._failure is not None:
             raise RuntimeError("nothing more is computed: an earlier batch failed") from self._failure
+        self.reads.arrive(self.flushes)
+        self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
         levels, self._levels, self._pending_bytes = self._levels, {}, 0
         try:
@@ -284,6 +295,7 @@ class Engine:
         """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
         results = self._results(operation, nodes)
         if results is None:
+            self.reads.cut(self.statistics.batches)
             return False
         for node in nodes:  # rows that nobody else holds are free for the results
             node.inputs = ()
@@ -293,8 +305,10 @@ class Engine:
             self._store_output(nodes, output, values)
         return True
 
-    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows, ...] | None:
+    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows | None, ...] | None:
         """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
+        if isinstance(self.reads, WalkedReads):
+            return None if self.reads.was_cut(self.statistics.batches) else operation.walk(nodes)
         try:
             return operation.run(nodes)
         except RuntimeError as error:
@@ -304,7 +318,7 @@ class Engine:
             return None
         raise does_not_fit(operation.subject, self.device)
 
-    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows) -> None:
+    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows | None) -> None:
         if isinstance(values, Rows):
             for node, row in zip(nodes, values.rows, strict=True):
                 atom = node.outputs[output]()
@@ -318,10 +332,15 @@ class Engine:
         alive = [atom for atom in atoms if atom is not None]
         if not alive:
             return
-        if len(alive) < len(nodes):
+        arena = alive[0].arena
+        if values is None:
+            rows = arena.take(len(alive))
+        elif len(alive) < len(nodes):
             held = [n for n, atom in enumerate(atoms) if atom is not None]
-            values = values.index_select(0, index_tensor(held, self.device))
-        for atom, row in zip(alive, alive[0].arena.store(values), strict=True):
+            rows = arena.store(values.index_select(0, index_tensor(held, self.device)))
+        else:
+            rows = arena.store(values)
+        for atom, row in zip(alive, rows, strict=True):
             atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
 
     def submit(
@@ -358,9 +377,9 @@ class Engine:
 
     def arena(self, width: int) -> Arena:
         """Where vectors of `width` numbers are stored."""
-        arena = self._arenas.get(width)
+        arena = self.arenas.get(width)
         if arena is None:
-            arena = self._arenas[width] = Arena(width, self.device)
+            arena = self.arenas[width] = Arena(width, META if self.reads.walking else self.device)
         return arena
 
     def _zeros(self, width: int) -> Atom:
@@ -368,7 +387,7 @@ class Engine:
         atom = self._zero_atoms.get(width)
         if atom is None:
             arena = self.arena(width)
-            atom = Atom(arena, arena.store(torch.zeros((1, width), device=self.device))[0])
+            atom = Atom(arena, arena.store(torch.zeros((1, width), device=arena.device))[0])
             self._zero_atoms[width] = atom
         return atom
 
@@ -377,7 +396,7 @@ class Engine:
     @property
     def bytes_held(self) -> int:
         """Memory of all arenas, in bytes; they never shrink, so this is also the most that they ever held."""
-        return sum(arena.data.numel() * 4 for arena in self._arenas.values())
+        return sum(arena.data.numel() * 4 for arena in self.arenas.values())
 
     @property
     def ways(self) -> list[str]:
@@ -387,7 +406,7 @@ class Engine:
     @property
     def rows_held(self) -> int:
         """Vectors and scalars that somebody holds, the constant 1 included."""
-        return sum(arena.in_use for arena in self._arenas.values())
+        return sum(arena.in_use for arena in self.arenas.values())
 
 
 _CLIP = Clip()

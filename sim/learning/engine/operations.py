@@ -55,6 +55,10 @@ class Operation(ABC):
         fewer at a time.
         """
 
+    def walk(self, nodes: list[Node]) -> tuple[Rows | None, ...]:
+        """What `run` does to rows, without computing: the rows that it takes, None for each other output."""
+        return (None,) * len(nodes[0].outputs)
+
     @property
     @abstractmethod
     def subject(self) -> str:
@@ -228,6 +232,13 @@ class Train(Operation):
         params = self.arena.data[row : row + 1]
         self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (Rows(self.arena, [row]),) if state is None else (Rows(self.arena, [row]), state)
+
+    def walk(self, nodes: list[Node]) -> tuple[Rows | None, ...]:
+        if len(nodes) > 1:
+            return super().walk(nodes)
+        nodes[0].inputs = ()
+        taken = Rows(self.arena, self.arena.take(1))
+        return (taken, None) if self.optimizer.slots else (taken,)
 
     def _train(
         self,

@@ -10,6 +10,7 @@ from sim.learning.data import Data
 from sim.learning.data.own import OwnData
 from sim.learning.models import Model
 from sim.learning.models.own import OwnModel
+from sim.scenario.sections.change import Change
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -37,6 +38,7 @@ class Sections(Settings):
     devices: Devices
     churn: tuple[Churn, ...] = ()
     churn_process: tuple[ChurnProcess, ...] = ()
+    change: tuple[Change, ...] = ()
     engine: EngineSection = EngineSection()
     supervision: Supervision = Supervision()
     server: ServerSection | None = None

@@ -1,0 +1,74 @@
+"""A file that only grows, by frames: readable up to its last whole one, however its writer ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+FRAME_BYTES_MAX = 1 << 30  # what is longer is none
+_HEADER = struct.Struct("<II")  # bytes of the frame, and its checksum, in which all frames before it count
+
+
+class Journal:
+    """Appends frames to a file. Raises OSError."""
+
+    def __init__(self, path: Path, size: int = 0, checksum: int = 0) -> None:
+        """`size` bytes of whole frames are there already, the last one of this `checksum`."""
+        self._file = path.open("r+b" if size else "xb", buffering=0)
+        self._file.truncate(size)
+        self._file.seek(size)
+        self.size, self.checksum = size, checksum
+
+    @classmethod
+    def continued(cls, path: Path, before: Path, size: int) -> Self:
+        """A new one that begins with the first `size` bytes of another."""
+        checksum = 0
+        with before.open("rb") as old, path.open("xb") as new:
+            for frame in _frames(old.read, size):
+                checksum = zlib.crc32(frame, checksum)
+            old.seek(0)
+            shutil.copyfileobj(old, new)
+        return cls(path, size, checksum)
+
+    def append(self, frame: bytes) -> None:
+        """Once this returns, the frame outlives the process, though not a power cut."""
+        self.checksum = zlib.crc32(frame, self.checksum)
+        whole = _HEADER.pack(len(frame), self.checksum) + frame
+        written = 0
+        while written < len(whole):
+            written += self._file.write(whole[written:]) or 0
+        self.size += len(whole)
+
+    def sync(self) -> None:
+        """Once this returns, all frames outlive a power cut."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Nothing is appended any more."""
+        self._file.close()
+
+
+def frames(path: Path, size: int | None = None) -> Iterator[bytes]:
+    """The frames of a file, or those of its first `size` bytes, up to the last whole one. Raises OSError."""
+    with path.open("rb") as file:
+        yield from _frames(file.read, size)
+
+
+def _frames(read: Callable[[int], bytes], size: int | None) -> Iterator[bytes]:
+    place, checksum = 0, 0
+    while size is None or place < size:
+        header = read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return
+        length, stated = _HEADER.unpack(header)
+        frame = read(min(length, FRAME_BYTES_MAX))
+        checksum = zlib.crc32(frame, checksum)
+        if len(frame) < length or checksum != stated:
+            return
+        place += _HEADER.size + length
+        yield frame

@@ -1,0 +1,247 @@
+"""The one door through which numbers leave the device, and the log of all that went through it.
+
+What a run does depends on computed numbers only where something reads one. With the log of these reads it can
+be walked through again: the same code runs, takes and gives back the same rows, and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgpack
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.files.journal import Journal
+
+Arrays = dict[str, np.ndarray]
+
+_INLINE_BYTES = 16  # of one read; what is longer stands once in the log, and then by its digest
+_RECENT_BYTES = 64 << 20  # of longer ones that may be referred to
+_FRAME_BYTES = 1 << 16
+_DIGEST, _CUT = 1, 2  # codes of records
+META = torch.device("meta")  # of tensors that have a shape and no numbers
+
+
+class WalkError(RuntimeError):
+    """A walk does not fit the log of the run that it walks through."""
+
+
+class Reads:
+    """Computes what is read, and keeps no log."""
+
+    walking = False
+
+    def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
+        """The float32 numbers of a row, on `device`."""
+        return find()
+
+    def arrays(self, find: Callable[[], Arrays]) -> Arrays:
+        """What is computed from rows, such as a measure of each."""
+        return find()
+
+    def plain(self, find: Callable[[], Any]) -> Any:
+        """A text, a number, or lists of such, that is found on the device; or the ValueError that comes."""
+        return find()
+
+    def cut(self, batches: int) -> None:
+        """A call had not memory enough, after so many that had."""
+
+    def settle(self) -> None:
+        """Have all that was read so far outlive the process."""
+
+    def arrive(self, flushes: int) -> None:
+        """Something is about to be computed, after so many flushes: a walk may have come to its end."""
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+
+
+class LoggedReads(Reads):
+    """Writes down what is computed. When that fails, the run goes on without a log: `failure` says why."""
+
+    def __init__(self, journal: Journal, recent: _Recent | None = None, count: int = 0) -> None:
+        self.count = count  # of records
+        self.failure: OSError | None = None
+        self._journal = journal
+        self._recent = _Recent() if recent is None else recent
+        self._buffer = bytearray()
+
+    def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
+        values = find()
+        raw = values.cpu().numpy().tobytes()
+        if len(raw) <= _INLINE_BYTES:
+            self._write(raw)
+            return values
+        digest = _digest(raw)
+        if self._recent.get(digest) is not None:
+            self._write(msgpack.ExtType(_DIGEST, digest))
+        else:
+            self._recent.add(digest, raw)
+            self._write(raw)
+        return values
+
+    def arrays(self, find: Callable[[], Arrays]) -> Arrays:
+        found = find()
+        self._write({name: [values.dtype.str, values.tobytes()] for name, values in found.items()})
+        return found
+
+    def plain(self, find: Callable[[], Any]) -> Any:
+        try:
+            found = find()
+        except ValueError as error:
+            self._write([str(error), False])
+            raise
+        self._write([found, True])
+        return found
+
+    def cut(self, batches: int) -> None:
+        self._write(msgpack.ExtType(_CUT, batches.to_bytes(8, "little")))
+
+    def _write(self, record: Any) -> None:
+        self.count += 1
+        self._buffer += msgpack.packb(record)
+        if len(self._buffer) >= _FRAME_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        if self._buffer and self.failure is None:
+            try:
+                self._journal.append(bytes(self._buffer))
+            except OSError as error:  # what is computed is worth more than its log
+                self.failure = error
+        self._buffer.clear()
+
+    def synced(self) -> int:
+        """Have it all outlive a power cut; returns the bytes of the log. Raises OSError."""
+        self.settle()
+        if self.failure is not None:
+            raise self.failure
+        self._journal.sync()
+        return self._journal.size
+
+    def close(self) -> None:
+        self.settle()
+        self._journal.close()
+
+
+class WalkedReads(Reads):
+    """Gives what the log of a run says, and computes nothing. WalkError where another thing is asked for."""
+
+    walking = True
+
+    def __init__(
+        self,
+        frames: Iterable[bytes],
+        *,
+        flushes: int | None = None,
+        arrive: Callable[[WalkedReads], None] | None = None,
+    ) -> None:
+        """`arrive` is called where anything is computed after the last record and so many `flushes`."""
+        self.count = 0  # of records that were asked for
+        self.failure: WalkError | None = None
+        self._flushes = flushes
+        self._on_arrival = arrive
+        self.recent = _Recent()
+        self._records = _records(frames)
+        self._next: Any = None
+        self._step()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the log says no more."""
+        return self._next is _END
+
+    def arrive(self, flushes: int) -> None:
+        if self._on_arrival is not None and self.ended and flushes == self._flushes:
+            self._on_arrival(self)
+
+    def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
+        record = self._take()
+        raw = record
+        if isinstance(record, msgpack.ExtType) and record.code == _DIGEST:
+            raw = self.recent.get(record.data)
+        elif isinstance(record, bytes) and len(record) > _INLINE_BYTES:
+            self.recent.add(_digest(record), record)
+        if not isinstance(raw, bytes):
+            raise self._unfit("a row")
+        return torch.frombuffer(bytearray(raw), dtype=torch.float32).to(device)
+
+    def arrays(self, find: Callable[[], Arrays]) -> Arrays:
+        record = self._take()
+        if not isinstance(record, Mapping):
+            raise self._unfit("a measurement")
+        return {name: np.frombuffer(raw, kind).copy() for name, (kind, raw) in record.items()}
+
+    def plain(self, find: Callable[[], Any]) -> Any:
+        record = self._take()
+        if not isinstance(record, list):
+            raise self._unfit("a text or a number")
+        found, is_there = record
+        if not is_there:
+            raise ValueError(found)
+        return found
+
+    def was_cut(self, batches: int) -> bool:
+        """Whether the call after so many had not memory enough."""
+        record = self._next
+        if not isinstance(record, msgpack.ExtType) or record.code != _CUT:
+            return False
+        if int.from_bytes(record.data, "little") != batches:
+            return False
+        self._take()
+        return True
+
+    def _take(self) -> Any:
+        record = self._next
+        if record is _END:
+            raise self._failed(f"the log ends after {self.count:,} reads, and more is read")
+        self.count += 1
+        self._step()
+        return record
+
+    def _step(self) -> None:
+        self._next = next(self._records, _END)
+
+    def _unfit(self, wanted: str) -> WalkError:
+        return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")
+
+    def _failed(self, problem: str) -> WalkError:
+        """Who asked may be an actor, whose errors end nobody else."""
+        self.failure = self.failure or WalkError(problem)
+        return self.failure
+
+
+_END = object()
+
+
+class _Recent:
+    """The longer rows that were read last, by digest; a walk knows the same ones as the run did."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[bytes, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, digest: bytes) -> bytes | None:
+        return self._rows.get(digest)
+
+    def add(self, digest: bytes, raw: bytes) -> None:
+        self._rows[digest] = raw
+        self._bytes += len(raw)
+        while self._bytes > _RECENT_BYTES:
+            self._bytes -= len(self._rows.popitem(last=False)[1])
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
+
+
+def _records(frames: Iterable[bytes]) -> Iterator[Any]:
+    for frame in frames:
+        unpacker = msgpack.Unpacker(max_buffer_size=0)
+        unpacker.feed(frame)
+        yield from unpacker

@@ -1,0 +1,43 @@
+"""What a run changes in its process, and puts back at its end."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Collect cyclic garbage at evaluations only.
+
+    When it is found decides which pending work is still wanted, hence what a batch consists of, hence the
+    last bits of its results; so it must not depend on how many objects other code happens to allocate.
+    """
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    gc.freeze()  # what exists now is not looked at again: collections during the run stay short
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def threads(stated: int | str) -> Iterator[None]:
+    """Compute with so many threads, one until they are measured, and afterwards with as many as before.
+
+    As many as there are cores would make the last bits of all sums hang on the machine. They also wait for
+    each other at every call, however small: beside other work a hundred times as long as one thread takes.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(stated if isinstance(stated, int) else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

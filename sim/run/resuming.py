@@ -1,0 +1,144 @@
+"""A run that goes on: found by its results, or by what a process that died left of them, and walked to where
+its checkpoint is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UserError
+from sim.files.journal import Journal, frames
+from sim.learning.engine.reads import LoggedReads, WalkedReads, WalkError
+from sim.learning.engine.rows import compute_from, walk
+from sim.results.place import READS, left_hidden
+from sim.results.store import RunDirectory
+from sim.run.checkpoint import Checkpoint, made_by
+from sim.run.simulation import Simulation
+from sim.scenario.overrides import add
+from sim.scenario.past import past_of, require_same_past, timed_changes
+from sim.scenario.scenario import Scenario, contents_of, load_scenario
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run that is to go on: the folder of its results, complete or not, and where it can go on from."""
+
+    path: Path
+    checkpoint: Checkpoint | None
+    is_hidden: bool
+    is_finished: bool
+    fork_s: float | None = None
+    """The virtual time from which on it is another run; None for the same one."""
+
+    @classmethod
+    def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
+        """That of a results directory, also of one that a killed process left hidden. UserError."""
+        hidden = None if path.exists() else left_hidden(path)
+        folder = hidden or path
+        if not (folder / "scenario.toml").is_file() or not (folder / READS).is_file():
+            raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+        complete = (folder / "summary.json").is_file()
+        finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
+        at = Checkpoint.latest(folder, math.inf if fork_s is None else fork_s)
+        return cls(folder, at, hidden is not None, finished, fork_s)
+
+    def is_cut_short_of(self, place: Path) -> bool:
+        """Whether it is a part of the run whose results belong to `place`, or beside it."""
+        name = re.sub(r"-\d+$", "", self.path.name) if self.path.name != place.name else place.name
+        return not (self.is_hidden or self.is_finished) and name == place.name
+
+    @property
+    def time_s(self) -> float:
+        """The virtual time from which it goes on."""
+        return 0.0 if self.checkpoint is None else self.checkpoint.time_s
+
+    def scenario(
+        self,
+        changes: Sequence[str] = (),
+        unset: Sequence[str] = (),
+        more: Path | None = None,
+        *,
+        code: bool = True,
+    ) -> Scenario:
+        """What it ran, with changes as after `--set` and `--unset`, and entries of another file. UserError.
+
+        In a fork, what can change in a running world is one `[[change]]` at its moment.
+        """
+        file = self.path / "scenario.toml"
+        added: dict[str, Any] = {} if more is None else contents_of(more)
+        if self.fork_s is not None:
+            changes, timed = timed_changes(changes, self.fork_s)
+            add(added, timed)
+        scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
+        if self.fork_s is not None:
+            require_same_past(scenario, load_scenario(file, code=code), self.fork_s)
+        return scenario
+
+    def require_some_left(self, scenario: Scenario) -> None:
+        """UserError if nothing of the scenario is left to run."""
+        if self.fork_s is not None:
+            return
+        duration_s = scenario.run.duration
+        if self.is_finished and self.checkpoint is None:
+            raise UserError(f"{self.path} has ended, and has no checkpoint from which it could be prolonged")
+        if duration_s is not None and self.checkpoint is not None and duration_s <= self.time_s:
+            if self.is_finished:
+                raise UserError(
+                    f"{self.path} has ended at {self.time_s:g} s: --until a later time prolongs it"
+                )
+            if duration_s < self.time_s:
+                raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
+
+    def differences(self, simulation: Simulation) -> list[str]:
+        """What is other than when it was run, and would change its numbers."""
+        if self.checkpoint is None:
+            return []
+        before, now = self.checkpoint.made_by, made_by(simulation.scenario, simulation.engine.device)
+        return [
+            f"{name} was {before.get(name)} and is {value}"
+            for name, value in now.items()
+            if before.get(name) != value
+        ]
+
+    def walk(self, simulation: Simulation, log: Path) -> None:
+        """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
+
+        UserError where that is not the run that the checkpoint is of.
+        """
+        at = self.checkpoint
+        assert at is not None
+        if past_of(simulation.scenario, at.time_s) != at.scenario:
+            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
+
+        def arrive(walked: WalkedReads) -> None:
+            if simulation.trace.hash() != at.trace_hash or not walked.ended:
+                walked.failure = WalkError("other things happened than in the run")
+                raise walked.failure
+            journal = Journal.continued(log, self.path / READS, at.log_bytes)
+            compute_from(simulation.engine, at.rows, LoggedReads(journal, walked.recent, walked.count))
+
+        before = frames(self.path / READS, at.log_bytes)
+        reads = WalkedReads(before, flushes=at.flushes, arrive=arrive)
+        walk(simulation.engine, reads)
+        simulation.begin()
+        try:
+            if not simulation.loop.run_until(at.time_s):
+                raise WalkError("it ended earlier than the run")
+            if reads.failure is not None:
+                raise reads.failure
+            if simulation.engine.reads is reads:
+                arrive(reads)
+        except Exception as error:  # of whatever came of numbers that are another run's
+            why = error if isinstance(error, WalkError) else "other things happened than in the run"
+            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: {why}") from error
+
+
+def fork_of(earlier: Earlier | None) -> dict[str, Any]:
+    """What a summary says of a fork: which run it is one of, and from which virtual time on."""
+    if earlier is None or earlier.fork_s is None:
+        return {}
+    return {"fork": {"of": earlier.path.name, "at": earlier.fork_s}}

@@ -1,0 +1,37 @@
+"""Going through a run again by the log of its reads: the same events and messages, and no tensor work."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from sim.files.journal import frames
+from sim.learning.engine.reads import WalkedReads
+from sim.learning.engine.rows import walk
+from sim.results.place import READS
+from sim.results.store import RunDirectory
+from sim.run.building import build
+from sim.run.process import quiet_collector, threads
+from sim.run.simulation import Simulation
+from sim.scenario.scenario import Scenario
+
+
+@contextmanager
+def walking(
+    scenario: Scenario, directory: RunDirectory, *, device: str = "auto", data_dir: Path | None = None
+) -> Iterator[Simulation]:
+    """A simulation at virtual time 0 that will do what a run of this scenario did, as far as its log goes.
+
+    Raises UserError for what cannot be built, and `WalkError` where the log is of another run.
+    """
+    assert scenario.engine.threads != "fastest", "a scenario as results state it"
+    with (
+        quiet_collector(),
+        threads(scenario.engine.threads),
+        closing(build(scenario, data_dir, device)) as simulation,
+    ):
+        walk(simulation.engine, WalkedReads(frames(directory.path / READS)))
+        simulation.observer.on_evaluated = gc.collect
+        yield simulation

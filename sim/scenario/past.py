@@ -1,0 +1,78 @@
+"""What a scenario says of the time up to a moment: two with the same past can share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.units import DURATION
+from sim.errors import UserError
+from sim.scenario.overrides import apply
+from sim.scenario.scenario import Scenario, digest, resolved
+from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
+
+LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")
+"""What can be other after a moment: when the run ends, and entries that begin later; a change may begin with
+it, as it comes after all that happens then."""
+
+_CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tuple(
+    f"training.{key}" for key in ChangedTraining.model_fields
+)
+
+
+def past_of(scenario: Scenario, time_s: float) -> str:
+    """A digest of all that a scenario says but what begins after `time_s`, and when it ends."""
+    return digest(_up_to(scenario, time_s))
+
+
+def require_same_past(scenario: Scenario, parent: Scenario, time_s: float) -> None:
+    """UserError, with the key, unless a scenario differs from its parent only in what is after `time_s`."""
+    ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
+    for key in dict.fromkeys([*ours, *theirs]):
+        if ours.get(key) != theirs.get(key):
+            kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
+            if kind is None:
+                can = ", ".join(LATER)
+                raise UserError(
+                    f"{key}: cannot be another one from a moment on; what can begin later is {can}"
+                )
+            raise UserError(f"{key}: changes what is at or before --at ({time_s:g} s); must be after it")
+
+
+def timed_changes(overrides: Sequence[str], time_s: float) -> tuple[list[str], dict[str, Any]]:
+    """Overrides as after `--set`: those that cannot be a change at that time, and the others as such."""
+    entry: dict[str, Any] = {}
+    can = {text: text.partition("=")[0].strip().startswith(_CHANGING) for text in overrides}
+    apply(entry, [text for text in overrides if can[text]], ())
+    timed = {"change": [{"at": DURATION.format(time_s)} | entry]} if entry else {}
+    return [text for text in overrides if not can[text]], timed
+
+
+def _up_to(scenario: Scenario, time_s: float) -> Scenario:
+    network, devices, server = scenario.network, scenario.devices, scenario.server
+    cuts = tuple([cut for cut in network.partition if cut.start <= time_s])
+    slow = tuple([slowdown for slowdown in devices.slowdown if slowdown.start <= time_s])
+    if server is not None:
+        crashes = tuple([crash for crash in server.crash if crash.at <= time_s])
+        server = server.model_copy(update={"crash": crashes})
+    return replace(
+        scenario,
+        run=scenario.run.model_copy(update={"duration": None}),
+        change=tuple([change for change in scenario.change if change.at < time_s]),
+        churn=tuple([entry for entry in scenario.churn if entry.at <= time_s]),
+        network=network.model_copy(update={"partition": cuts}),
+        devices=devices.model_copy(update={"slowdown": slow}),
+        server=server,
+    )
+
+
+def _leaves(contents: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(contents, Mapping):
+        for name, item in contents.items():
+            yield from _leaves(item, f"{key}.{name}".removeprefix("."))
+    elif isinstance(contents, list):
+        for number, item in enumerate(contents):
+            yield from _leaves(item, f"{key}.{number}")
+    else:
+        yield key, contents

@@ -1,0 +1,63 @@
+"""Settings that become others while a run goes on."""
+
+from collections.abc import Iterable
+
+from pydantic import model_validator
+
+from protocols.framework.settings import Duration, PositiveWeight, SettingError, Settings
+from sim.scenario.sections.network import Network
+from sim.world.bandwidths import ClientBandwidth
+from sim.world.latency import Latency
+from sim.world.links import NetworkModel
+from sim.world.loss import Loss
+from sim.world.participants import Participants
+
+
+class ChangedNetwork(Settings):
+    """What the network is like from then on; what is not stated stays, and so is what classes state."""
+
+    latency: Latency | None = None
+    """Propagation time of messages whose transfer ends later."""
+    loss: Loss | None = None
+    """Share of the transmissions that are lost."""
+    uplink: ClientBandwidth | None = None
+    """Bandwidth from each client into the network, also for what is in transfer."""
+    downlink: ClientBandwidth | None = None
+    """Bandwidth from the network to each client, also for what is in transfer."""
+
+
+class ChangedTraining(Settings):
+    """How clients train from then on."""
+
+    learning_rate: PositiveWeight
+    """Step size of trainings that end later."""
+
+
+class Change(Settings):
+    """Settings that become others when everything that happens at a time has happened."""
+
+    at: Duration
+    """Virtual time of the change."""
+    network: ChangedNetwork | None = None
+    """What the network is like from then on."""
+    training: ChangedTraining | None = None
+    """How clients train from then on."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "Change":
+        if self.network is None and self.training is None:
+            raise SettingError("network", None, "state what changes, in 'network' or 'training'")
+        return self
+
+
+def changed_networks(
+    network: Network, changes: Iterable[Change], participants: Participants
+) -> list[tuple[float, NetworkModel]]:
+    """What the network is from each change on, and since when (seconds). UserError."""
+    models = []
+    for change in sorted(changes, key=lambda change: change.at):
+        if change.network is not None:
+            stated = {key: value for key, value in change.network if value is not None}
+            network = network.model_copy(update=stated)
+            models.append((change.at, network.build(participants)))
+    return models

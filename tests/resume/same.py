@@ -1,0 +1,39 @@
+"""Whether two runs are the same one, whatever they were interrupted by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.results.store import RunDirectory
+from sim.run.checkpoint import Checkpoint
+
+
+def require_same(first: Path, second: Path) -> None:
+    """Summaries but wall time and command, tables, and checkpoints at the ends, bit for bit."""
+    runs = [RunDirectory.load(path) for path in (first, second)]
+    one, other = (_without_wall_time(run.summary()) for run in runs)
+    assert one["trace_hash"] == other["trace_hash"]
+    assert one == other
+    for table in ("events", "metrics", "graph", "intervals"):
+        assert runs[0].scan(table).collect().equals(runs[1].scan(table).collect()), table
+    ends = [Checkpoint.latest(path) for path in (first, second)]
+    assert (ends[0] is None) == (ends[1] is None)
+    if ends[0] is not None and ends[1] is not None:
+        require_same_rows(ends[0], ends[1])
+
+
+def require_same_rows(first: Checkpoint, second: Checkpoint) -> None:
+    assert (first.time_s, first.reads, first.flushes) == (second.time_s, second.reads, second.flushes)
+    assert first.rows.keys() == second.rows.keys()
+    for width, there in first.rows.items():
+        assert torch.equal(there.free, second.rows[width].free), width
+        # As bits: nan is equal to nan then.
+        assert torch.equal(there.rows.view(torch.int32), second.rows[width].rows.view(torch.int32)), width
+
+
+def _without_wall_time(summary: dict[str, Any]) -> dict[str, Any]:
+    engine = {key: value for key, value in summary["engine"].items() if "seconds" not in key}
+    return summary | {"engine": engine, "wall_seconds": None, "overrides": None, "fork": None}

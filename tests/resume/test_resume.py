@@ -1,0 +1,211 @@
+"""A run that was interrupted, killed or has ended goes on as if it had not been."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from sim.cli.commands import app
+from sim.results.place import CHECKPOINT, READS
+from sim.run.checkpoint import Checkpoint
+from sim.run.progress import Progress
+from sim.run.running import run_scenario
+from sim.scenario.scenario import load_scenario
+from tests.fuzz.worlds import SHORT, short
+from tests.resume.same import require_same
+from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
+
+BUSY = f"""\
+{DIGITS.replace('name = "gossip"', 'name = "cobo"').replace('period = "500 ms"', "local_steps = 2")}
+[[churn]]
+at = "300 ms"
+event = "crash"
+clients = [4]
+
+[[churn]]
+at = "700 ms"
+event = "rejoin"
+clients = [4]
+state = "stale"
+backup_every = "100 ms"
+"""
+SHORTLY = ["run.duration=1500 ms", "run.evaluate_every=500 ms"]
+
+
+def coterie(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def went_on(path: Path, *words: object) -> Path:
+    """Where the results of a run are that goes on."""
+    result = coterie("resume", path, "--quiet", "--device", "cpu", *words)
+    assert result.exit_code == 0, result.output
+    return Path(result.stdout.splitlines()[-1].removeprefix("report: ")).parent
+
+
+def interrupted(folder: Path, text: str, time_s: float, *overrides: str) -> Path:
+    """The results of a run to which SIGTERM comes at the first look at or after `time_s`."""
+
+    def look(progress: Progress) -> None:
+        if progress.virtual_s >= time_s and not sent:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    sent: list[bool] = []
+    scenario = load_scenario(write(folder, text), overrides)
+    result = run_scenario(scenario, out=folder, device="cpu", progress=look)
+    assert result.directory is not None and result.interrupted
+    return result.directory
+
+
+def test_an_interrupted_run_goes_on_at_any_time(tmp_path: Path) -> None:
+    whole = run(tmp_path, BUSY, *SHORTLY).directory
+    assert whole is not None
+
+    @settings(max_examples=2, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.floats(0.0, 1.4))
+    def goes_on(time_s: float) -> None:
+        path = interrupted(tmp_path, BUSY, time_s, *SHORTLY)
+        assert went_on(path) == path  # though there are other results of this scenario
+        require_same(whole, path)
+
+    goes_on()
+
+
+def test_a_run_is_prolonged(tmp_path: Path) -> None:
+    first = run(tmp_path, BUSY, "run.duration=900 ms", "run.evaluate_every=300 ms").directory
+    whole = run(tmp_path / "..", BUSY, "run.duration=1500 ms", "run.evaluate_every=300 ms").directory
+    assert first is not None and whole is not None
+    longer = went_on(first, "--until", "1500 ms")
+    assert longer.name == whole.name and longer.parent == first.parent
+    require_same(longer, whole)
+
+
+DIES = """\
+import os, signal
+from protocols.gossip import Gossip
+
+class Dies(Gossip):
+    async def step(self):
+        await super().step()
+        if self.now > 1 and "DIES" in os.environ:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    """In another process, with another hash seed; what it left is hidden, until another run has its place."""
+    (tmp_path / "dies.py").write_text(DIES)
+    text = DIGITS.replace('"gossip"', '"dies.py:Dies"')
+    file, options = write(tmp_path, text), [word for each in SHORTLY for word in ("--set", each)]
+    out = ["--quiet", "--out", str(tmp_path / "killed"), "--device", "cpu"]
+    command = [sys.executable, "-m", "sim", "run", str(file), *out, *options, "--checkpoint-every", "1 us"]
+    hash_seed = "11" if os.environ.get("PYTHONHASHSEED") != "11" else "12"
+    environment = os.environ | {"DIES": "1", "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=200)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    [hidden] = (tmp_path / "killed").iterdir()
+    place = hidden.with_name(re.sub(r"^\.(.*)\..{8}$", r"\1", hidden.name))
+    found = Checkpoint.latest(hidden)
+    assert found is not None and 0.9 < found.time_s <= 1.2
+    whole = run(tmp_path, text, *SHORTLY).directory
+    assert whole is not None and whole.name == place.name
+    assert went_on(place) == place
+    assert list((tmp_path / "killed").iterdir()) == [place]
+    require_same(whole, place)
+
+
+def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
+    def refusal(path: Path, *words: str) -> str:
+        result = coterie("resume", path, "--quiet", "--device", "cpu", *words)
+        assert result.exit_code == 2, result.output
+        return result.stderr
+
+    first = run(tmp_path, QUADRATIC, "run.duration=1 s", "run.evaluate_every=500 ms").directory
+    assert first is not None
+    assert "no run that can go on" in refusal(tmp_path / "nothing")
+    assert "has ended at 1 s: --until a later time prolongs it" in refusal(first)
+    file = first / CHECKPOINT
+    checkpoint = Checkpoint.read(file)
+    kept, log = file.read_bytes(), (first / READS).read_bytes()
+
+    checkpoint.made_by["torch"] = "1.0"
+    checkpoint.write(file)
+    assert f"torch was 1.0 and is {torch.__version__}" in refusal(first, "--until", "2 s")
+    result = coterie("resume", first, "--until", "2 s", "--anyway", "--quiet", "--device", "cpu")
+    assert result.exit_code == 0 and "no longer exact: torch was 1.0" in result.stderr
+
+    file.write_bytes(kept[: len(kept) // 2])
+    assert f"{file} is damaged" in refusal(first, "--until", "2 s")
+    file.write_bytes(kept)
+    (first / READS).write_bytes(log[: len(log) // 2])
+    assert "cannot go on from 1 s" in refusal(first, "--until", "2 s")
+    (first / READS).write_bytes(log)
+    text = (first / "scenario.toml").read_text()
+    (first / "scenario.toml").write_text(text.replace("seed = 1", "seed = 2"))
+    assert "cannot go on from 1 s: its scenario is another one" in refusal(first, "--until", "2 s")
+    assert [path.name for path in first.parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHORT)
+def test_every_scenario_goes_on(tmp_path: Path, name: str) -> None:
+    """From a random time, in another process with another hash seed."""
+    table = short(name)
+    table["run"].setdefault("name", name)
+    text = tomli_w.dumps(table)
+    whole = run(tmp_path, text)
+    assert whole.directory is not None
+    time_s = random.Random(name).uniform(0, 0.95 * whole.summary["virtual_seconds"])
+    path = interrupted(tmp_path, text, time_s)
+    command = [sys.executable, "-m", "sim", "resume", str(path), "--quiet", "--device", "cpu"]
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONHASHSEED": "77"}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    require_same(whole.directory, path)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments(tmp_path: Path) -> None:
+    """The results are those of the uninterrupted run each time, whatever was left."""
+    whole = run(tmp_path, BUSY, *SHORTLY).directory
+    assert whole is not None
+    generator = random.Random(int(os.environ.get("COTERIE_TEST_SEED") or 1))
+    options = [word for each in SHORTLY for word in ("--set", each)]
+    fates = {"never began": 0, "from the start": 0, "from a checkpoint": 0, "had ended": 0}
+    for number in range(int(os.environ.get("COTERIE_TEST_KILLS") or 50)):
+        out = tmp_path / f"killed-{number}"
+        command = [sys.executable, "-m", "sim", "run", str(tmp_path / "world.toml"), "--quiet", "--device"]
+        command += ["cpu", "--out", str(out), *options, "--checkpoint-every", "10 ms"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not any(out.glob(f".*/{READS}")):
+            time.sleep(0.005)
+        time.sleep(generator.uniform(0, 3))
+        process.kill()
+        process.wait(100)
+        place = out / whole.name
+        if place.exists():
+            fates["had ended"] += 1
+        elif not any(out.glob(f".*/{READS}")):
+            fates["never began"] += 1
+            continue
+        else:
+            fates["from a checkpoint" if any(out.glob(f".*/{CHECKPOINT}")) else "from the start"] += 1
+            assert went_on(place) == place
+        assert list(out.iterdir()) == [place]
+        require_same(whole, place)
+    print(fates)
