@@ -33,11 +33,8 @@ _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "inter
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
-# Checkpoints, and what is written for TensorBoard.
-_NUMBERED = [
-    re.compile(pattern)
-    for pattern in (r"\.?checkpoint(-[0-9.e+]+)?\.pt(\.new)?", r"events\.out\.tfevents\..+")
-]
+_CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+]+)?\.pt(\.new)?")
+_EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
