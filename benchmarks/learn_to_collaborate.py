@@ -159,7 +159,7 @@ def bad_weather() -> Table:
         "protocol.rule=threshold",
         "protocol.least=0.8",
         "protocol.patience=10 s",
-        "protocol.search_limit=20 s",
+        "protocol.search_limit=60 s",
     ]
     names = ("fedper", "lg-fedavg", "q-ffl", "afl", "per-fedavg", "pfedme", "pfedhn")
     return Table(
