@@ -265,7 +265,7 @@ def chosen(what: Table, runs: Runs) -> dict[str, Overrides]:
     scores: dict[tuple[str, int], list[float]] = {}
     for (name, number, _), found in zip(cells, runs.of(cells.values()), strict=True):
         scores.setdefault((name, number), []).append(score(found))
-    best = {}
+    best: dict[str, Overrides] = {}
     for name, method in what.methods.items():
         numbers = range(len(method.variants))
         means = {number: statistics.mean(scores.get((name, number), [0.0])) for number in numbers}
