@@ -107,26 +107,21 @@ def adult() -> Table:
     )
 
 
-def _images(scenario: Path, steps: int, rates: Mapping[float, Sequence[float]]) -> Table:
-    """SPO, and what to beat, each with as many steps as SPO has rounds.
+SIMPLEX = ("protocol.projection=simplex", "protocol.search_learning_rate=1.0", "protocol.floor=0.02")
+"""A search that ends at the best d, be it a corner: on the tuning seed its validation loss is lower there."""
 
-    rates: the hypernetwork's learning rates to choose from, by the concentration of d: the smaller, the more
-    often a round is for one client.
-    """
-    spo = [
-        [f"protocol.concentration={spread}", f"protocol.hypernetwork_learning_rate={rate}"]
-        for spread, found in rates.items()
-        for rate in found
-    ]
-    budget = f"run.budget.steps={steps}"
-    learning = {"training__learning_rate": (0.02, 0.05)}
+
+def _images(scenario: Path, steps: int, rates: Sequence[float]) -> Table:
+    """SPO, and what to beat, each with as many steps as SPO has rounds; most of these are for one client."""
+    spo = [f"protocol.rounds={steps}", "protocol.concentration=0.02", *SIMPLEX]
+    budget, rate = f"run.budget.steps={steps}", "training.learning_rate=0.05"
     return Table(
         scenario,
         ["run.evaluate_every=10 min"],
         {
-            "SPO": Method([f"protocol.rounds={steps}"], spo),
-            "local": _baseline("local", budget, **learning),
-            "FedAvg": _baseline("fedavg", budget, "protocol.local_steps=10", **learning),
+            "SPO": _baseline(L2C, *spo, protocol__hypernetwork_learning_rate=rates),
+            "local": _baseline("local", budget, rate),
+            "FedAvg": _baseline("fedavg", budget, rate, "protocol.local_steps=10"),
         },
         tuning=(1,),
     )
@@ -134,17 +129,17 @@ def _images(scenario: Path, steps: int, rates: Mapping[float, Sequence[float]]) 
 
 def fashion() -> Table:
     """The short form of the paper's table 3."""
-    return _images(SCENARIOS / "l2c_fashion_mnist.toml", 1000, {0.1: (0.01,), 0.02: (0.005, 0.02)})
+    return _images(SCENARIOS / "l2c_fashion_mnist.toml", 1000, (0.005, 0.01))
 
 
 def cifar() -> Table:
-    """Table 3 of the paper."""
-    return _images(SCENARIOS / "l2c_cifar10.toml", 3000, {0.1: (0.02,), 0.02: (0.01, 0.03)})
+    """Table 3 of the paper; of the rates .01 and .03 the first is better on the tuning seed."""
+    return _images(SCENARIOS / "l2c_cifar10.toml", 2000, (0.01,))
 
 
 def bad_weather() -> Table:
-    """Digits whose two clusters call them by different names, as in `benchmarks.weather`, for 200 s."""
-    seconds = 200.0
+    """Digits whose two clusters call them by different names, as in `benchmarks.weather`, for 10 minutes."""
+    seconds = 600.0
     world = [
         f"run.duration={seconds} s",
         f"run.evaluate_every={seconds} s",
@@ -155,6 +150,7 @@ def bad_weather() -> Table:
     l2c = [
         f"protocol.name={L2C}",
         "protocol.rounds=300",
+        "protocol.hidden=[8]",  # a pass through the usual 100 costs the broker several training steps
         "protocol.time_limit=300 ms",
         "protocol.local_steps=2",
         "protocol.newcomer_rounds=50",
@@ -163,7 +159,7 @@ def bad_weather() -> Table:
         "protocol.rule=threshold",
         "protocol.least=0.8",
         "protocol.patience=10 s",
-        "protocol.search_limit=20 s",
+        "protocol.search_limit=60 s",
     ]
     names = ("fedper", "lg-fedavg", "q-ffl", "afl", "per-fedavg", "pfedme", "pfedhn")
     return Table(
@@ -269,7 +265,7 @@ def chosen(what: Table, runs: Runs) -> dict[str, Overrides]:
     scores: dict[tuple[str, int], list[float]] = {}
     for (name, number, _), found in zip(cells, runs.of(cells.values()), strict=True):
         scores.setdefault((name, number), []).append(score(found))
-    best = {}
+    best: dict[str, Overrides] = {}
     for name, method in what.methods.items():
         numbers = range(len(method.variants))
         means = {number: statistics.mean(scores.get((name, number), [0.0])) for number in numbers}

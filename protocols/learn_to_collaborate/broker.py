@@ -91,10 +91,10 @@ class Broker(Searcher):
             return left_out
         among = sorted([*rest, *beside])
         optima, late = await self.searched(rest, among, limit_s)
-        if late and optima:  # who is left out can be nobody's collaborator yet
+        if late:  # who is left out can be nobody's collaborator yet
             left_out, rest = late, sorted(optima)
             among = sorted([*rest, *beside])
-            optima, _ = await self.searched(rest, among)
+            optima = (await self.searched(rest, among))[0] if rest else {}
         full = {} if self.stages or left_out else optima  # else these are not all clients
         while optima:
             rest = sorted(optima)

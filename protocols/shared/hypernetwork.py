@@ -119,6 +119,7 @@ def _activations(
     layers, found = _layers(weights, widths), [inputs]
     for number, (matrix, bias) in enumerate(layers):
         outputs = matrix @ found[-1] + bias
-        inner = leak is not None and number < len(layers) - 1
-        found.append(torch.where(outputs > 0, outputs, leak * outputs) if inner else outputs)
+        if leak is not None and number < len(layers) - 1:
+            outputs = torch.where(outputs > 0, outputs, leak * outputs)
+        found.append(outputs)
     return found

@@ -216,6 +216,11 @@ def test_a_straggler_delays_nobody_who_does_not_wait(tmp_path: Path) -> None:
         assert coalitions(simulation) == HALVES
 
 
+def test_where_everybody_is_too_slow_all_are_let_in_one_by_one(tmp_path: Path) -> None:
+    with finished(tmp_path, "protocol.search_limit=100 ms", "run.duration=80 s") as simulation:
+        assert coalitions(simulation) == HALVES
+
+
 def test_alone_nobody_negotiates(tmp_path: Path) -> None:
     with finished(
         tmp_path, "protocol.alone=true", "run.duration=5 s", "run.evaluate_every=5 s"

@@ -121,8 +121,8 @@ def _features(*parts: list[list[str]], categories_only: bool) -> list[np.ndarray
         for part, values in zip(columns, numbers, strict=True):
             part.append(((values - mean) / deviation)[:, None])
     for column in _CATEGORIES:
-        values = {row[column] for row in parts[0]} - ({_UNKNOWN} if categories_only else set())
-        known = np.array(sorted(values))
+        found = {row[column] for row in parts[0]} - ({_UNKNOWN} if categories_only else set())
+        known = np.array(sorted(found))
         for part, rows in zip(columns, parts, strict=True):
             part.append((np.array([row[column] for row in rows])[:, None] == known).astype(float))
     return [np.concatenate(part, axis=1) for part in columns]
