@@ -30,6 +30,8 @@ def require_packages(tensorboard: bool) -> None:
 
 def write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
     """Write what was asked for into a result directory, and say where. Raises UserError."""
+    if not (trace or tensorboard):
+        return
     from sim.results.store import RunDirectory
 
     directory = RunDirectory.load(path)

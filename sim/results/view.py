@@ -58,6 +58,7 @@ class RunView:
         self._directory = directory
         self.summary: dict[str, Any] = directory.summary()
         self.scenario_text = directory.scenario_text()
+        self._panels: dict[str, Panel | None] = {}
 
     def get(self, *keys: str) -> Any:
         """A value of the summary; None where any key on the way is absent or null."""
@@ -106,7 +107,9 @@ class RunView:
 
     def panel(self, name: str) -> Panel | None:
         """One metric of all clients; None if it was never recorded."""
-        return panel_of(self._directory.scan("metrics"), name, self.clients)
+        if name not in self._panels:
+            self._panels[name] = panel_of(self._directory.scan("metrics"), name, self.clients)
+        return self._panels[name]
 
     def last(self, name: str) -> NDArray[np.float64] | None:
         """Each client's last value [N] of one metric, NaN without any; None if it was never recorded."""

@@ -46,7 +46,9 @@ def test_everything_written_is_read_back(tmp_path):
     assert loaded.summary()["interrupted"] is True
     assert loaded.scan("metrics").collect().rows() == [(1.0, "client-0", "accuracy", 0.5)]
     assert loaded.scan("graph").collect().rows() == [(1.0, 0, 1, 0.25)]
-    assert loaded.scan("events").collect().rows() == [(0.0, "start", "client-0", None, None, None, None)]
+    assert loaded.scan("events").collect().rows() == [
+        (0.0, "start", "client-0", None, None, None, None, None)
+    ]
     assert loaded.scan("intervals").collect().rows() == [("client-0", 0.0, 0.5, "busy")]
 
 
