@@ -1,4 +1,4 @@
-"""Data of the user's own: arrays, tables, and who has which samples, with damaged files; a server with data."""
+"""Data of the user's own: arrays, tables, partitions and functions, with files damaged; servers with data."""
 
 from __future__ import annotations
 
