@@ -214,9 +214,9 @@ SHOWN = "\n    def evaluated(self):\n        return {'own': self.params}\n"
 def test_a_client_that_never_assigns_its_model_is_told_so(tmp_path: Path, shown: bool) -> None:
     """It would be judged by the model that it began with; unless it says that it means it."""
     path = write(tmp_path, FORGETFUL.replace("    LEARN", SHOWN if shown else ""), "forgetful.py")
-    with ran(
-        DIGITS, f"protocol.name={path}:Forgetful", "run.duration=3 s", "run.evaluate_every=3 s"
-    ) as world:
+    options = (f"protocol.name={path}:Forgetful", "run.duration=3 s", "run.evaluate_every=3 s")
+    with closing(make(DIGITS, *options)) as world:
+        world.run()
         failures = [str(failure) for failure in world.supervisor.failures]
     assert bool(failures) is not shown
     assert all("Forgetful has done a task and assigned nothing to self.params" in each for each in failures)
