@@ -172,6 +172,8 @@ class Member(Actor):
 
     machinery: ClassVar[bool] = True
     params: Vector
+    rng: np.random.Generator
+    """Its own random stream, by the scenario's seed: the only source of chance."""
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
     late = False
@@ -250,12 +252,14 @@ class Member(Actor):
         `self.rng.standard_normal(self.params.shape)`. What goes in by keyword is the same for all: numbers,
         texts, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
 
-        Results of bool, int8, uint8, int16, int32 or float16 count as so many bytes in a message, and are for
-        other functions to read; all others are float32.
+        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
+        1, 2, 4 or 2 bytes for each number in a message, and for other functions to read. float32, float64 and
+        bfloat16 become float32. int64, complex numbers and more dimensions than one are refused.
 
         Raises TypeError for a function that uses anything but its arguments, plain values and other functions
         (it could be another one by the time it is computed), ValueError for one that fails or returns what
-        can be no vector. Its first call is computed at once, so that this shows where it is made.
+        can be no vector, and for whole numbers that float32 does not hold. It is tried where it is first
+        called with arguments of such shapes, so that this shows there.
         """
         return self.params.applied(function, arguments, static)
 

@@ -31,6 +31,8 @@ class Server(Trainer):
     """
 
     machinery: ClassVar[bool] = True
+    settings: ProtocolSettings
+    """Those of its clients, which the scenario states beside `protocol.name`."""
 
     def __init__(
         self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector

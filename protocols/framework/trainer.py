@@ -33,7 +33,10 @@ class Trainer(Member):
 
     @property
     def params(self) -> Vector:
-        """The current model, an immutable handle. Assign a new one; TypeError for anything else."""
+        """The current model, an immutable handle. Assign a new one; TypeError for anything else.
+
+        At first a client's initial model, and a server's the scenario's.
+        """
         return self._params
 
     @params.setter
@@ -81,7 +84,8 @@ class Trainer(Member):
         weights of mean 1 leave the step's size as it is. on: a `batch()`, for each of the steps; weights are
         then those of its samples. learning_rate: instead of the scenario's. fresh_optimizer: forget momentum
         and moments first; one optimizer serves all models that a client trains. ValueError for weights of
-        another number, or with an objective that has no loss of each sample.
+        another number or below 0, or with an objective that has no loss of each sample, and for a learning
+        rate that is no number, below 0 or not finite.
         """
         if start is None:
             start = self.params
@@ -111,7 +115,8 @@ class Trainer(Member):
         all samples that are trained on or held back, as they are. Costs as much as training on so many
         samples, and counts in budgets of samples. weights: of the mean of weight times loss; one for each
         sample that `on` names, or for "batch" one for each training sample; a handle or an array. ValueError
-        as for `train`, and where no samples are held back.
+        as for `train`, and where no samples are held back. Of a model with batch norms all samples go
+        through in pieces of 512, each normalised by its own mean and variance.
         """
         return await self.compute.gradient(at, on, weights)
 

@@ -157,7 +157,11 @@ class RoundServer(learner.Server):
 
 
 class RoundClient(learner.Learner):
-    """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent."""
+    """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent.
+
+    It is judged by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. One
+    that has assigned nothing by its second task ends with a TypeError that says so.
+    """
 
     Settings = RoundSettings
     settings: RoundSettings
@@ -166,12 +170,22 @@ class RoundClient(learner.Learner):
     known = False
     """Whether a server has given it something to do, in this life."""
     working = False
+    _has_model: bool | None = None  # whether it has assigned one since its first task began
 
     @classmethod
     def servers(
         cls, settings: learner.ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[learner.ServerPlan]:
         return [learner.ServerPlan("server", cls.server, tuple(clients))]
+
+    @property
+    def params(self) -> Vector:
+        return self._params
+
+    @params.setter
+    def params(self, value: Vector) -> None:
+        learner.Learner.params.__set__(self, value)  # type: ignore[attr-defined]
+        self._has_model = True
 
     async def work(self, task: Any) -> object:
         """Do what the server asks; what is returned is the answer. Counts as an iteration."""
@@ -215,12 +229,23 @@ class RoundClient(learner.Learner):
             self.learn(message)
             return None
         self.known = self.working = True
+        self._require_models()
         try:
             answer = await self.work(message)
         finally:
             self.working = False
         self.finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
+
+    def _require_models(self) -> None:
+        """TypeError for a method that would be judged by the model that it began with, for ever."""
+        if self._has_model is None:
+            self._has_model = False
+        elif not self._has_model and type(self).evaluated is learner.Learner.evaluated:
+            raise TypeError(
+                f"{type(self).__name__} has done a task and assigned nothing to self.params, by which it is "
+                "judged: do so in work() or learn(), or name its models in evaluated()"
+            )
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)

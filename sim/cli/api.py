@@ -49,7 +49,7 @@ def groups() -> list[Group]:
         Group("A client's device and data: `self.compute`", "", _compute(), COMPUTE),
         Group("`Vector`", _doc(vector), vector, VECTOR),
         Group("`Scalar`", _doc(scalar), scalar, SCALAR),
-        Group("`Server`", f"{_doc(server)}\n\n{_SERVERS_VERBS}", server, ()),
+        Group("`Server`", f"{_doc(server)}\n\n{_SERVERS_VERBS}", server, SERVER),
         Group(
             "Rounds of a server: `RoundServer`",
             _doc(protocols.RoundServer),
@@ -80,10 +80,11 @@ NETWORK = (
     "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "senders",
     "mixing_weights", "suspect", "give_up_on", "wait_at_first",
 )  # fmt: skip
-REST = ("now", "sleep", "spawn", "finished", "newcomer", "late", "progress")
+REST = ("now", "sleep", "spawn", "rng", "finished", "newcomer", "late", "progress")
 COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "steps_left", "initial")
 VECTOR = ("shape", "numpy", "tensor", "norm")
 SCALAR = ("clip",)
+SERVER = ("params", "settings", "rng", "peers")
 SERVER_ROUNDS = ("task", "combine", "refine", "news", "number", "round", "sample", "answer")
 CLIENT_ROUNDS = ("server", "work", "learn", "trained", "step")
 PEER_ROUNDS = ("announce", "gather")

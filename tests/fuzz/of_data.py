@@ -1,8 +1,9 @@
-"""Data of the user's own: arrays, tables, and who has which samples, with damaged files; a server with data."""
+"""Data of the user's own: arrays, tables, partitions and functions, with files damaged; servers with data."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -39,6 +40,7 @@ def load(rng, clients, samples: int = 48):
     return x, (x[:, 0] > 0).astype(int), np.arange(samples) % clients
 """
 _CODE_WORDS = ("rng", "labels", "clients", "range", "len", "x", "samples", "places", "0", "int", "return")
+_FUNCTIONS = ("sorted", "str", "exit", "clients", "x", "print")
 _CODE_OTHERS = ("None", "-1", "nan", "[]", "exit()", "1e9", "'a'", "clients", "yield", "10**9", "x")
 
 
@@ -156,8 +158,10 @@ def _spoiled(name: str, content: Any, rng: Random) -> tuple[Any, str]:
         changed, how = damage.of_array(content[array], rng)
         return content | {array: changed}, f"{array}: {how}"
     if name.endswith(".py"):
-        word, other = rng.choice(_CODE_WORDS), rng.choice(_CODE_OTHERS)
-        return content.replace(word, other, 1), f"{other} for the first {word}"
+        word = rng.choice(_CODE_WORDS)
+        called = re.search(rf"\b{word}\(", content) is not None
+        other = rng.choice(_FUNCTIONS if called else _CODE_OTHERS)  # of numbers that are called Python warns
+        return re.sub(rf"\b{word}\b", other, content, count=1), f"{other} for the first {word}"
     if name.endswith(".json"):
         place = rng.randrange(len(content) + 1)
         return content[:place] + rng.choice(("-1", "[", "]", "1e9", "99", ",", '"a"', "null")) + content[

@@ -133,7 +133,7 @@ def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
 
 def test_a_call_is_bounded_by_its_results_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
-    monkeypatch.setattr("sim.learning.engine.applied._NUMBERS_AT_ONCE", 2100)
+    monkeypatch.setattr("sim.learning.engine.applied._NUMBERS_AT_ONCE_CPU", 2100)
     made = [engine.apply(wide, (n,), {"width": 1000}) for n in range(4)]
     engine.flush()
     assert engine.statistics.batches == 2  # 1 + 1,000 numbers each

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from protocols.shared.rounds import RoundLearner
 from sim.run.simulation import Simulation
-from tests.protocols.worlds import QUADRATIC, at, churn, cut, make, messages, ran
+from tests.protocols.worlds import DIGITS, QUADRATIC, at, churn, cut, make, messages, ran
+from tests.simulation.worlds import write
 
 SYNCHRONOUS = ("protocol.name=dpsgd", "protocol.mode=synchronous")
 RING = "clients.topology=ring"
@@ -177,3 +179,44 @@ def test_lost_messages_cost_round_trips_and_part_nobody(seed: int) -> None:
         assert all_know_each_other(world)
         last = {row[1:3] for row in messages(world, "RoundModel", "delivered") if row[0] > 60}
         assert len(last) == 12  # every pair still talks, in both directions
+
+
+FORGETFUL = """\
+from dataclasses import dataclass
+
+from protocols import RoundClient, RoundServer, RoundTask, Vector, mix
+
+
+@dataclass(frozen=True)
+class Task(RoundTask):
+    params: Vector
+
+
+class Mean(RoundServer):
+    def task(self, client, number):
+        return Task(self.params)
+
+    def combine(self, answers, number):
+        self.params = mix([(1 / len(answers), answer.params) for answer in answers.values()])
+
+
+class Forgetful(RoundClient):
+    server = Mean
+
+    async def work(self, task):
+        return Task(await self.trained(task.params))
+    LEARN
+"""
+SHOWN = "\n    def evaluated(self):\n        return {'own': self.params}\n"
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_client_that_never_assigns_its_model_is_told_so(tmp_path: Path, shown: bool) -> None:
+    """It would be judged by the model that it began with; unless it says that it means it."""
+    path = write(tmp_path, FORGETFUL.replace("    LEARN", SHOWN if shown else ""), "forgetful.py")
+    options = (f"protocol.name={path}:Forgetful", "run.duration=3 s", "run.evaluate_every=3 s")
+    with closing(make(DIGITS, *options)) as world:
+        world.run()
+        failures = [str(failure) for failure in world.supervisor.failures]
+    assert bool(failures) is not shown
+    assert all("Forgetful has done a task and assigned nothing to self.params" in each for each in failures)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
+_NUMBERS_AT_ONCE_CPU = 1 << 18  # so few that they stay in its cache from one operation to the next
 _FUNCTIONS_MAX = 256  # that are remembered
 _VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
 _SIMPLE = frozenset((bool, int, float, str, type(None)))
@@ -63,7 +64,8 @@ class Apply(Operation):
         return f"{self.function} of {widths} numbers"
 
     def rows_at_once(self) -> int:
-        return max(1, _NUMBERS_AT_ONCE // sum(shape.columns for shape in self.arguments + self.results))
+        most = _NUMBERS_AT_ONCE_CPU if self.device.type == "cpu" else _NUMBERS_AT_ONCE
+        return max(1, most // sum(shape.columns for shape in self.arguments + self.results))
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         inputs = self.inputs(nodes)
