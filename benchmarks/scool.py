@@ -48,8 +48,12 @@ def key(row: Row) -> str:
 
 
 def share_gpu(jobs: int) -> None:
-    """Take no more than a part of the GPU's memory: what PyTorch keeps for later is missing elsewhere."""
-    torch.cuda.set_per_process_memory_fraction(1.0 / jobs)
+    """Take no more than a part of the GPU's memory: what PyTorch keeps for later is missing elsewhere.
+
+    jobs: how many processes use it; 0 for one that does not.
+    """
+    if jobs:
+        torch.cuda.set_per_process_memory_fraction(1.0 / jobs)
 
 
 def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
@@ -63,9 +67,10 @@ def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
     futures: dict[Future[Row], Cell] = {}
     try:
         cpu_jobs = max(1, chosen.jobs - gpu_jobs)
-        for some, jobs, prepare in ((on_gpu, gpu_jobs, [share_gpu, (gpu_jobs,)]), (on_cpu, cpu_jobs, [])):
+        for some, jobs, sharing in ((on_gpu, gpu_jobs, gpu_jobs), (on_cpu, cpu_jobs, 0)):
             if some:
-                pools.append(ProcessPoolExecutor(jobs, context, *prepare))
+                pool = ProcessPoolExecutor(jobs, context, initializer=share_gpu, initargs=(sharing,))
+                pools.append(pool)
             for cell in some:
                 future = pools[-1].submit(measured, cell, chosen.out, chosen.data_dir, chosen.device)
                 futures[future] = cell
