@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from benchmarks.measuring import table
 from benchmarks.scool_cells import ROUNDS, Cell, cells, measured
 
@@ -45,6 +47,15 @@ def key(row: Row) -> str:
     return "|".join([row["setting"], row["method"], row["world"], str(row["seed"])])
 
 
+def share_gpu(jobs: int) -> None:
+    """Take no more than a part of the GPU's memory: what PyTorch keeps for later is missing elsewhere.
+
+    jobs: how many processes use it; 0 for one that does not.
+    """
+    if jobs:
+        torch.cuda.set_per_process_memory_fraction(1.0 / jobs)
+
+
 def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
     """The cells' rows, as they come."""
     os.environ["OMP_NUM_THREADS"] = "1"  # read when a worker imports torch
@@ -55,9 +66,11 @@ def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
     pools = []
     futures: dict[Future[Row], Cell] = {}
     try:
-        for some, jobs in ((on_gpu, gpu_jobs), (on_cpu, max(1, chosen.jobs - gpu_jobs))):
+        cpu_jobs = max(1, chosen.jobs - gpu_jobs)
+        for some, jobs, sharing in ((on_gpu, gpu_jobs, gpu_jobs), (on_cpu, cpu_jobs, 0)):
             if some:
-                pools.append(ProcessPoolExecutor(jobs, mp_context=context))
+                pool = ProcessPoolExecutor(jobs, context, initializer=share_gpu, initargs=(sharing,))
+                pools.append(pool)
             for cell in some:
                 future = pools[-1].submit(measured, cell, chosen.out, chosen.data_dir, chosen.device)
                 futures[future] = cell
@@ -105,7 +118,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], dest="overrides", help="for all cells")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of the CIFAR-10 cells")
-    parser.add_argument("--gpu-jobs", type=int, default=3)
+    parser.add_argument("--gpu-jobs", type=int, default=2)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/scool"))
     parser.add_argument("--show", action="store_true", help="print what is there, and measure nothing")

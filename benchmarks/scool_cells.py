@@ -122,7 +122,10 @@ CHURN = {
 
 # --- cells, the most important first ------------------------------------------------------------------------
 
-CIFAR = ("data.name=cifar-10", 'model={name="cnn"}')
+CIFAR = (
+    *("data.name=cifar-10", 'model={name="cnn"}', "training.learning_rate=0.01"),
+    *('network.uplink="10 Gbit/s"', 'network.downlink="10 Gbit/s"'),  # a model has 9 MB
+)
 MANY = ("clients.count=100",)
 KEPT = (0.02, 0.05, 0.1)
 

@@ -29,7 +29,6 @@ name), so that a lost message is made up for by the next one.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -43,6 +42,7 @@ from protocols.framework import learner
 from protocols.framework.member import Requirement, common_start
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
+from protocols.shared.patience import PatientLearner, PatientSettings
 
 _ATTEMPTS = 2  # a question is given up after three estimated round trips
 
@@ -117,7 +117,7 @@ def graph_step(
     return np.maximum(0.0, w - slope / lipschitz)
 
 
-class DadaSettings(learner.ProtocolSettings):
+class DadaSettings(PatientSettings):
     """Train towards the models of collaborators, and learn who they are."""
 
     local_steps: Count = 1
@@ -138,7 +138,7 @@ class DadaSettings(learner.ProtocolSettings):
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
 
-class Dada(learner.Learner):
+class Dada(PatientLearner):
     """Personal models and a learned graph, without rounds."""
 
     Settings = DadaSettings
@@ -152,24 +152,10 @@ class Dada(learner.Learner):
     def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        self.wait_at_first(self.settings.patience)
+    def begin(self) -> None:
         self.edges: dict[str, Edge] = {}
         self.models: dict[str, NeighbourModel] = {}
         self.most_samples = self.samples
-        self.heard_s: dict[str, float] = {}
-        self.began_s = 0.0
-
-    async def run(self) -> None:
-        self.began_s = self.now
-        await super().run()
 
     # --- the iteration --------------------------------------------------------------------------------------
 
@@ -215,8 +201,7 @@ class Dada(learner.Learner):
                 peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
             )
         except PeerUnavailable:
-            if self.now - max(self.heard_s.get(peer, -math.inf), self.began_s) >= self.settings.patience:
-                self.suspect(peer)
+            self.suspect_if_silent(peer)
             return None
         except RemoteError:
             self.suspect(peer)
@@ -271,10 +256,6 @@ class Dada(learner.Learner):
     def adopt(self, peer: str, edge: Edge) -> None:
         """Take over the other end's view of the weight, if it is later."""
         self.edges[peer] = self.edge(peer).later(edge)
-
-    def heard(self, message: object, sender: str) -> bool:
-        self.heard_s[sender] = self.now
-        return super().heard(message, sender)
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:

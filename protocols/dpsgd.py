@@ -33,6 +33,7 @@ from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.rounds import RoundLearner, RoundModel
+from protocols.shared.two_forms import TwoForms
 
 _ATTEMPTS = 4
 
@@ -45,7 +46,7 @@ class Exchange:
     time: float
 
 
-class DPSGD(RoundLearner):
+class DPSGD(TwoForms, RoundLearner):
     """D-PSGD and AD-PSGD."""
 
     class Settings(learner.ProtocolSettings):
@@ -67,12 +68,6 @@ class DPSGD(RoundLearner):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         self.wait_at_first(settings.patience)
-
-    async def step(self) -> None:
-        if self.settings.mode == "synchronous":
-            await self.take_round()
-        else:
-            await self.iterate()
 
     async def take_round(self) -> None:
         """One synchronous round: send, train, and mix once every neighbour's model of this round is there."""

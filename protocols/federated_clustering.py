@@ -84,6 +84,7 @@ class FederatedClustering(LetterRounds):
 
     settings: Settings
     collected = (RoundModel, ReturnedGradient)
+    wanted = ReturnedGradientWanted
 
     def __init__(
         self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
@@ -115,11 +116,3 @@ class FederatedClustering(LetterRounds):
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return {peer: self.followed[peer] for peer in self.peers if peer in self.followed}
-
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
-        match message:
-            case ReturnedGradientWanted(number, attempt):
-                self.post_again(sender, number, attempt)
-                return True
-        return done

@@ -36,8 +36,9 @@ from torch import Tensor
 
 from protocols.framework import learner
 from protocols.framework.member import Requirement, common_start
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
+from protocols.framework.settings import Count, PositiveWeight, Weight
 from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.patience import PatientLearner, PatientSettings
 from protocols.shared.rounds import RoundLearner
 
 _EPSILON = 1e-12
@@ -51,7 +52,7 @@ class LatestUpdate:
     time: float
 
 
-class MetaL2CSettings(learner.ProtocolSettings):
+class MetaL2CSettings(PatientSettings):
     """Mix the neighbours' updates by weights that a network makes of them."""
 
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
@@ -74,8 +75,6 @@ class MetaL2CSettings(learner.ProtocolSettings):
     """Share of the neighbours that are mixed with after `sparse_after`; at least one is."""
     sparse_after: Count = 10
     """Iterations with all neighbours, by whose weights those that are kept are chosen."""
-    patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
 
 
 def sketched(update: Tensor, signs: Tensor, size: int) -> Tensor:
@@ -122,7 +121,7 @@ def joined(update: Tensor, phi: Tensor) -> Tensor:
     return torch.cat([update, phi])
 
 
-class MetaL2C(RoundLearner):
+class MetaL2C(PatientLearner, RoundLearner):
     """meta-L2C, synchronous and asynchronous."""
 
     Settings = MetaL2CSettings
@@ -136,17 +135,9 @@ class MetaL2C(RoundLearner):
             Requirement("data.validation_share", lambda share: share > 0, needed),
         )
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        self.wait_at_first(self.settings.patience)
+    def begin(self) -> None:
         chosen = self.settings
-        rng = common_rng(surroundings.shared_seed)
+        rng = common_rng(self.surroundings.shared_seed)
         [width] = self.params.shape
         self.signs: Vector = self.vector(rng.choice([-1.0, 1.0], size=width))
         inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1

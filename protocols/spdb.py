@@ -31,8 +31,9 @@ from pydantic import Field
 from protocols.framework import learner
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.member import Requirement, common_start, plain_sgd
-from protocols.framework.settings import Count, CountOrZero, PositiveDuration, default
+from protocols.framework.settings import Count, CountOrZero
 from protocols.framework.vectors import Vector, mix
+from protocols.shared.patience import PatientLearner, PatientSettings
 from protocols.shared.rounds import RoundLearner, RoundModel
 
 
@@ -44,7 +45,7 @@ class Multiplier:
     value: Vector
 
 
-class SPDBSettings(learner.ProtocolSettings):
+class SPDBSettings(PatientSettings):
     """Agree on a backbone with the neighbours, and keep a head."""
 
     local_steps: Count = 1
@@ -53,11 +54,9 @@ class SPDBSettings(learner.ProtocolSettings):
     """Steps of the head before each step of the backbone; with 0 both move in the same step."""
     dual_rate: Annotated[float, Field(ge=0, le=1)] = 0.5
     """theta: the step of the multipliers; 0 is D-PSGD on backbones."""
-    patience: PositiveDuration = default("1 min")
-    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
 
 
-class SPDB(RoundLearner):
+class SPDB(PatientLearner, RoundLearner):
     """A client that shares its backbone with its neighbours."""
 
     Settings = SPDBSettings
@@ -68,15 +67,7 @@ class SPDB(RoundLearner):
     def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        self.wait_at_first(self.settings.patience)
+    def begin(self) -> None:
         self.multipliers: dict[str, Multiplier] = {}
 
     @property

@@ -9,18 +9,13 @@ from protocols.cobo.rounds import GradientRounds
 from protocols.cobo.settings import CoBoSettings
 from protocols.cobo.updates import PairUpdates
 from protocols.framework.vectors import Scalar, Vector
+from protocols.shared.two_forms import TwoForms
 
 
-class CoBo(GradientRounds, PairUpdates):
+class CoBo(TwoForms, GradientRounds, PairUpdates):
     """CoBo, synchronous and asynchronous."""
 
     Settings = CoBoSettings
-
-    async def step(self) -> None:
-        if self.settings.mode == "synchronous":
-            await self.take_round()
-        else:
-            await self.iterate()
 
     async def take_round(self) -> None:
         """One iteration of algorithm 1."""
@@ -63,9 +58,7 @@ class CoBo(GradientRounds, PairUpdates):
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
-        if self.settings.mode == "synchronous":
-            return self.heard_in_round(message, sender) or done
-        if self.is_peer(sender):
+        if not self.in_rounds and self.is_peer(sender):
             self.heard_without_rounds(message, sender)
             return done or type(message) in (LatestModel, PairResult)
         return done

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocols.cobo.messages import LatestModel
 from protocols.cobo.settings import CoBoSettings, expected_updates
 from protocols.framework import learner
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.vectors import Scalar
+from protocols.shared.pace import PeerPace
 from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.round_letters import LetterRounds
 
@@ -19,8 +20,8 @@ from protocols.shared.round_letters import LetterRounds
 class Pair:
     """What a client knows of one peer.
 
-    Their weight: after `version` updates in rounds; without rounds the `ledger` counts them. When the first
-    model came (s) and after how many of the peer's iterations; the latest model, and how often it has pulled.
+    Their weight: after `version` updates in rounds; without rounds the `ledger` counts them. How fast the
+    peer is, by its models; the latest of these, and how often it has pulled.
     `owed`: updates that the sampling has called for and that this end has yet to make. `asking`: it is at
     one. `declined`: the peer has no time for one, until it is heard from again, which was at `heard_s` (s)
     last.
@@ -29,20 +30,13 @@ class Pair:
     weight: float | Scalar
     ledger: Ledger
     version: int = 0
-    first: tuple[float, int] | None = None
+    pace: PeerPace = field(default_factory=PeerPace)
     latest: LatestModel | None = None
     pulled: int = 0
     owed: int = 0
     asking: bool = False
     declined: bool = False
     heard_s: float = -math.inf
-
-    @property
-    def rate(self) -> float:
-        """The peer's iterations per second since it was first heard from; 0 before it has done two more."""
-        if self.first is None or self.latest is None or self.latest.iterations < self.first[1] + 2:
-            return 0.0
-        return (self.latest.iterations - self.first[1]) / (self.latest.time - self.first[0])
 
 
 class PairLearner(LetterRounds):

@@ -15,6 +15,7 @@ class GradientRounds(PairLearner):
     """A client that exchanges gradients with the peers of its sampled pairs, in rounds."""
 
     collected = (RoundModel, RoundGradient)
+    wanted = RoundGradientWanted
 
     def is_sampled(self, peer: str, model: RoundModel) -> bool:
         """Whether the pair updates its weight in this round.
@@ -41,11 +42,3 @@ class GradientRounds(PairLearner):
             RoundGradient, sent, self.settings.patience, RoundGradientWanted(self.round)
         )
         return {peer: (sent[peer], answer) for peer, answer in answers.items()}
-
-    def heard_in_round(self, message: object, sender: str) -> bool:
-        """Send a gradient again that the other end has missed."""
-        match message:
-            case RoundGradientWanted(number, attempt):
-                self.post_again(sender, number, attempt)
-                return True
-        return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 from actors.message import PeerUnavailable, RemoteError
 from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.pairs import Pair, PairLearner
@@ -11,6 +9,7 @@ from protocols.cobo.settings import CoBoSettings, pair_probability
 from protocols.framework import learner
 from protocols.framework.vectors import Vector
 from protocols.shared.allowance import GradientAllowance
+from protocols.shared.pace import relative_pace
 
 OWED_MAX = 10
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
@@ -63,12 +62,9 @@ class PairUpdates(PairLearner):
 
         None as long as none of theirs is known.
         """
-        duration_s = self.now - self.began_s
-        rates = [rate for rate in [self.pair(peer).rate for peer in self.peers] if rate > 0]
-        if not rates or not duration_s:
-            return None
         done = self.iterations + 1 - self.iterations_before  # with the one that ends now
-        return done / duration_s / statistics.median(rates)
+        paces = [self.pair(peer).pace for peer in self.peers]
+        return relative_pace(done, self.now - self.began_s, paces)
 
     async def update_pair(self, peer: str, pair: Pair) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
@@ -132,7 +128,7 @@ class PairUpdates(PairLearner):
 
     def remember(self, pair: Pair, message: LatestModel) -> None:
         """Keep the latest model of a peer, without what else the message says."""
-        pair.first = pair.first or (message.time, message.iterations)
+        pair.pace.met(message.time, message.iterations)
         if pair.latest is None or message.time > pair.latest.time:
             pair.latest = LatestModel(message.params, message.time, message.iterations)
             pair.pulled = 0

@@ -6,32 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from protocols.federico.posterior import LossTable
 from protocols.federico.settings import FedericoSettings
-from protocols.framework import learner
 from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.vectors import Vector
+from protocols.shared.patience import PatientLearner
 from protocols.shared.round_letters import LetterRounds
 
 NEGLIGIBLE = 1e-6
 """An update of a smaller weight would be lost in the rounding of the model that it is added to."""
 
 
-class Collaborators(LetterRounds):
+class Collaborators(PatientLearner, LetterRounds):
     """A client that weighs itself and its peers by the losses of their models on its data."""
 
     settings: FedericoSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: FedericoSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def begin(self) -> None:
         momentum = self.settings.momentum if self.settings.tracking == "average" else None
         self.table = LossTable(self.candidates, momentum)
         self.held: dict[str, Vector] = {}  # the last models of the peers of the largest weights
-        self.wait_at_first(settings.patience)
 
     @property
     def candidates(self) -> list[str]:

@@ -6,18 +6,13 @@ from protocols.federico.messages import RoundUpdate, WeightedUpdate
 from protocols.federico.rounds import UpdateRounds
 from protocols.federico.settings import FedericoSettings
 from protocols.federico.visits import Visits
+from protocols.shared.two_forms import TwoForms
 
 
-class FedeRiCo(UpdateRounds, Visits):
+class FedeRiCo(TwoForms, UpdateRounds, Visits):
     """FedeRiCo, synchronous and asynchronous."""
 
     Settings = FedericoSettings
-
-    async def step(self) -> None:
-        if self.settings.mode == "synchronous":
-            await self.take_round()
-        else:
-            await self.iterate()
 
     async def take_round(self) -> None:
         """One iteration of algorithm 1."""
@@ -65,9 +60,3 @@ class FedeRiCo(UpdateRounds, Visits):
             elif self.is_peer(name):
                 self.spawn(self.return_update(name, WeightedUpdate(update, self.model_time(name))))
         self.earn()
-
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
-        if self.settings.mode == "synchronous":
-            return self.heard_in_round(message, sender) or done
-        return done

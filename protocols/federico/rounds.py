@@ -12,6 +12,7 @@ class UpdateRounds(Collaborators):
     """A client that hears from all its partners, in each round, what they have for it."""
 
     collected = (RoundModel, RoundUpdate)
+    wanted = RoundUpdateWanted
 
     async def returned(self, partners: list[str]) -> list[Vector]:
         """The updates of the own model by those partners that have chosen it."""
@@ -19,11 +20,3 @@ class UpdateRounds(Collaborators):
             RoundUpdate, partners, self.settings.patience, RoundUpdateWanted(self.round)
         )
         return [letter.update for letter in letters.values() if letter.update is not None]
-
-    def heard_in_round(self, message: object, sender: str) -> bool:
-        """Send an update again that its owner has missed."""
-        match message:
-            case RoundUpdateWanted(number, attempt):
-                self.post_again(sender, number, attempt)
-                return True
-        return False

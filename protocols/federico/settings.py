@@ -6,18 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework import learner
 from protocols.framework.settings import (
     Count,
     CountOrZero,
-    PositiveDuration,
     PositiveWeight,
     Weight,
-    default,
 )
+from protocols.shared.patience import PatientSettings
 
 
-class FedericoSettings(learner.ProtocolSettings):
+class FedericoSettings(PatientSettings):
     """Find by the losses of others' models on the own data whose model to train, and to predict with."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
@@ -55,5 +53,3 @@ class FedericoSettings(learner.ProtocolSettings):
     gradients_when_behind: Weight = 1.0
     """Asynchronous: gradients for others' models that a client which is s < 1 times as fast as its peers
     (median) computes in an iteration at most: so many, times s/(1 - s), times what all M would take."""
-    patience: PositiveDuration = default("1 min")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.federico.collaborators import Collaborators
 from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUpdate
-from protocols.federico.settings import FedericoSettings
-from protocols.framework import learner
 from protocols.framework.vectors import Vector
 from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
-from protocols.shared.pace import Pace, relative_pace
+from protocols.shared.pace import PeerPace, relative_pace
 
 ATTEMPTS = 2
 """How often a model is asked for before it is given up, after three estimated round trips."""
@@ -27,29 +24,20 @@ class Visits(Collaborators):
     up, is over; so in no iteration it turns to more than M peers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: FedericoSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def begin(self) -> None:
+        super().begin()
         # Who is chosen, with its model if it has come.
         self.places: dict[str, RequestedModel | None] = {}
         self.over: list[str] = []  # places that are free from the next iteration on
         self.judges_itself = False  # whether the own model is evaluated in this iteration
         self.news = asyncio.Event()
-        self.heard_s: dict[str, float] = {}
-        self.began_s, self.iterations_before = 0.0, 0
-        self.paces: dict[str, Pace] = {}
-        self.allowance = GradientAllowance(settings.gradients_when_behind)
+        self.paces: dict[str, PeerPace] = {}
+        self.allowance = GradientAllowance(self.settings.gradients_when_behind)
 
     async def run(self) -> None:
         self.places.clear()  # of a former life, whose questions ended with it
         self.over.clear()
         self.paces.clear()
-        self.began_s, self.iterations_before = self.now, self.iterations
         self.allowance.earn(None, self.called_for)
         await super().run()
 
@@ -84,8 +72,7 @@ class Visits(Collaborators):
             self.places[peer] = answer
         except (PeerUnavailable, RemoteError):
             self.over.append(peer)
-            if self.now - max(self.heard_s.get(peer, -math.inf), self.began_s) > patience:
-                self.suspect(peer)
+            self.suspect_if_silent(peer)
         self.news.set()
 
     async def evaluated_models(self) -> dict[str, Vector]:
@@ -141,9 +128,9 @@ class Visits(Collaborators):
 
     # --- the time that it has for others --------------------------------------------------------------------
 
-    def pace(self, peer: str) -> Pace:
+    def pace(self, peer: str) -> PeerPace:
         """How fast a peer is."""
-        return self.paces.setdefault(peer, Pace())
+        return self.paces.setdefault(peer, PeerPace())
 
     @property
     def loss_cost(self) -> float:
@@ -173,7 +160,3 @@ class Visits(Collaborators):
         """
         pace = self.own_pace
         return weight if pace is None else max(weight, 1.0 - pace)
-
-    def heard(self, message: object, sender: str) -> bool:
-        self.heard_s[sender] = self.now
-        return super().heard(message, sender)

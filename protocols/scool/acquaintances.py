@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from protocols.framework.vectors import Scalar, Vector
 from protocols.scool.messages import Opinion
-from protocols.shared.pace import Pace
+from protocols.shared.pace import PeerPace
 
 RESTS_MAX = 16
 """Iterations at most for which a peer that has nothing new is not asked."""
@@ -20,8 +19,7 @@ class Acquaintance:
     `loss`: of a model of this client on the peer's data, the last that it told. `opinion`: its last answer;
     `used`: the progress, and the iterations, of which this client has made use. `asking`: it is being asked.
     `asked`: how often it was so far, the first time in iteration `since` of this client. `rests`: for how
-    many iterations it is not asked again, and `rest` how long the next rest is. `heard_s`: when it was heard
-    last. `pace`: how fast it is.
+    many iterations it is not asked again, and `rest` how long the next rest is. `pace`: how fast it is.
     """
 
     loss: float | Scalar | None = None
@@ -33,8 +31,7 @@ class Acquaintance:
     since: int | None = None
     rests: int = 0
     rest: int = 1
-    heard_s: float = -math.inf
-    pace: Pace = field(default_factory=Pace)
+    pace: PeerPace = field(default_factory=PeerPace)
 
     def answered(self, opinion: Opinion) -> None:
         """Take note of an answer; one that brings nothing new is followed by a rest, each twice as long."""

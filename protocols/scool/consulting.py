@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework import learner
 from protocols.framework.vectors import Vector
 from protocols.scool.acquaintances import Acquaintance
 from protocols.scool.attention import first_encoder, sketch
@@ -19,6 +18,7 @@ from protocols.scool.priors import AttentionPrior, BlockPrior, MixedPrior, Prior
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
 from protocols.shared.pace import relative_pace
+from protocols.shared.patience import PatientLearner
 
 ATTEMPTS = 2
 """Asynchronous: how often a question is sent before it is given up, after three estimated round trips; the
@@ -45,7 +45,7 @@ class Publication:
     delayed: float = 0.0
 
 
-class Consulting(learner.Learner):
+class Consulting(PatientLearner):
     """A client that asks its peers what they make of its model, and tells them what it makes of theirs."""
 
     settings: SCooLSettings
@@ -53,17 +53,12 @@ class Consulting(learner.Learner):
     delayed = 0.0
     """In rounds: for how long (s) the last one waited for those that were late."""
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: SCooLSettings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def begin(self) -> None:
         self.known: dict[str, Acquaintance] = {}
         self.left: dict[str, float] = {}  # peers not kept, with what spoke for them
-        self.allowance = GradientAllowance(settings.gradients_when_behind)
+        self.allowance = GradientAllowance(self.settings.gradients_when_behind)
         self.published: tuple[Publication, ...] = ()  # of the last two rounds
         self.news = asyncio.Event()
-        self.began_s, self.iterations_before = 0.0, 0
-        self.wait_at_first(settings.patience)
         self.prior = self.make_prior()
 
     def make_prior(self) -> Prior | None:
@@ -81,7 +76,6 @@ class Consulting(learner.Learner):
         return None
 
     async def run(self) -> None:
-        self.began_s, self.iterations_before = self.now, self.iterations
         self.known.clear()  # of a life before: what peers did since must not count as one step
         self.allowance.earn(None, self.opinion_cost * len(self.peers))
         self.publish(self.iterations, self.round - 1)
@@ -134,12 +128,6 @@ class Consulting(learner.Learner):
                 self.acquaintance(sender).pace.met(message.time, message.iterations)
                 return self.spawn(self.answer(message, sender))  # a loss holds up no other message
         return None
-
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
-        if self.is_peer(sender):
-            self.acquaintance(sender).heard_s = self.now
-        return done
 
     def listen(self, peer: str, beliefs: Beliefs) -> None:
         """Remember what a peer believes."""
@@ -232,8 +220,7 @@ class Consulting(learner.Learner):
             opinion = await self.ask(peer, question, timeout=self.settings.patience, attempts=ATTEMPTS)
             self.note(peer, opinion)
         except PeerUnavailable:
-            if self.now - max(known.heard_s, self.began_s) >= self.settings.patience:
-                self.suspect(peer)
+            self.suspect_if_silent(peer)
         except RemoteError:
             self.suspect(peer)
         finally:

@@ -14,6 +14,7 @@ from protocols.scool.priors import AttentionPrior
 from protocols.scool.rounds import ConsultingRounds
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.push_sum import Mass
+from protocols.shared.two_forms import TwoForms
 
 RENEWED = 0.1
 """Share of a client's mass that its present numbers replace in an iteration."""
@@ -23,31 +24,19 @@ _STIFFNESS = 1e-3
 """Of the pull that stands for a gradient that stays the same."""
 
 
-class SCooL(ConsultingRounds):
+class SCooL(TwoForms, ConsultingRounds):
     """SCooL with any of its priors, synchronous and asynchronous."""
 
     Settings = SCooLSettings
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: SCooLSettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def begin(self) -> None:
+        super().begin()
         self.progress_made = self.params - self.params
         self.mass: Mass | None = None
 
     @classmethod
     def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
-
-    async def step(self) -> None:
-        if self.settings.mode == "synchronous":
-            await self.take_round()
-        else:
-            await self.iterate()
 
     @property
     def fixed(self) -> bool:

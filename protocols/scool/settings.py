@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework import learner
-from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
+from protocols.framework.settings import Count, CountOrZero, PositiveWeight, Weight
+from protocols.shared.patience import PatientSettings
 
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
-class SCooLSettings(learner.ProtocolSettings):
+class SCooLSettings(PatientSettings):
     """Train, and take part in others' training by the weights of a graph that is inferred from losses."""
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
@@ -71,5 +71,3 @@ class SCooLSettings(learner.ProtocolSettings):
     gradients_when_behind: Weight = 1.0
     """Asynchronous: what a client that is s < 1 times as fast as its peers (median) computes for them in an
     iteration at most: so many, times s/(1 - s), times what they would ask of one as fast as they are."""
-    patience: PositiveDuration = default("1 min")
-    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Pace:
+class PeerPace:
     """Of one peer: when it was first heard of, and last: (s), and after how many of its iterations."""
 
     first: tuple[float, int] | None = None
@@ -28,7 +28,7 @@ class Pace:
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
 
 
-def relative_pace(iterations: int, duration_s: float, others: Iterable[Pace]) -> float | None:
+def relative_pace(iterations: int, duration_s: float, others: Iterable[PeerPace]) -> float | None:
     """How fast a client is that has done so many iterations in that time, beside the median of its peers.
 
     None as long as none of theirs is known.

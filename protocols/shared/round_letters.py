@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from protocols.shared.rounds import RoundLearner, delay_s
 
@@ -19,6 +19,8 @@ class LetterRounds(RoundLearner):
     """A client that exchanges letters with its partners: frozen dataclasses with the fields `round`,
     `repeated`, `attempt` and `delayed` of a `RoundModel`, each class listed in `collected`."""
 
+    wanted: ClassVar[type]
+    """What asks for a letter again: a frozen dataclass with the fields `round` and `attempt`."""
     posted: Mapping[str, Any] = {}
     """The last letter to each partner, of this round or the one before."""
 
@@ -48,6 +50,15 @@ class LetterRounds(RoundLearner):
         self.delayed += delay_s(found, self.now - began_s - usual_s)
         self.discard(kind, lambda letter: letter.round <= self.round)  # type: ignore[attr-defined]
         return letters
+
+    def heard(self, message: object, sender: str) -> bool:
+        """Post a letter again that a partner has missed."""
+        done = super().heard(message, sender)
+        if isinstance(message, self.wanted):
+            wanted: Any = message
+            self.post_again(sender, wanted.round, wanted.attempt)
+            return True
+        return done
 
     def post_again(self, peer: str, number: int, attempt: int) -> None:
         """A partner has missed its letter of a round; if it has yet to be written, it will come."""

@@ -108,12 +108,7 @@ def test_clusters_mix_in_their_own_ways() -> None:
 
 
 def test_after_a_round_all_may_be_told() -> None:
-    few = (
-        "protocol.name=fedem",
-        "protocol.local_steps=1",
-        "protocol.fraction=0.17",
-        'protocol.broadcast="all"',
-    )
+    told = ("protocol.fraction=0.17", 'protocol.broadcast="all"')
     with ran(DIGITS, "protocol.name=fedem", "protocol.local_steps=1", *told) as world:
         learners = [learner(world, i) for i in range(6)]
         assert min(one.iterations for one in learners) == 0

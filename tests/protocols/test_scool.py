@@ -18,7 +18,7 @@ from protocols.scool.acquaintances import Acquaintance
 from protocols.scool.consulting import Publication
 from protocols.scool.messages import Beliefs, Consultation, Opinion
 from protocols.scool.priors import BlockPrior
-from protocols.shared.pace import Pace, relative_pace
+from protocols.shared.pace import PeerPace, relative_pace
 from sim.run.simulation import Simulation
 from tests.protocols.test_survival import LOSSY
 from tests.protocols.worlds import (
@@ -160,8 +160,8 @@ def test_who_has_nothing_new_is_asked_more_and_more_rarely() -> None:
 
 
 def test_pace_is_that_beside_the_median_of_the_others() -> None:
-    def doing(rate: float) -> Pace:
-        pace = Pace()
+    def doing(rate: float) -> PeerPace:
+        pace = PeerPace()
         pace.met(1.0, 5)
         pace.met(3.0, 5 + round(2 * rate))
         return pace
