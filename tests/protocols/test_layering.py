@@ -20,6 +20,7 @@ WALL_CLOCK = {
     "sim/run/progress.py": {""},
     "sim/run/running.py": {""},
     "sim/run/provenance.py": {"", "provenance"},  # the date of a run, beside its results
+    "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/learning/engine/engine.py": {"Engine.flush"},
     "sim/learning/engine/choice.py": {"_seconds"},
 }

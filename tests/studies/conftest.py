@@ -1,7 +1,6 @@
 """The small study, run once."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 

@@ -41,7 +41,9 @@ def test_the_full_form_replaces_axes_of_the_same_key(tmp_path: Path) -> None:
 
 
 def test_rows_go_together(tmp_path: Path) -> None:
-    text = STUDY.replace("[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]")
+    text = STUDY.replace(
+        "[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]"
+    )
     planned = plan(study(tmp_path, text), ["protocol.name=local"], seeds=1)
     rows = [(cell.values["network.loss"], cell.values["run.seed"]) for cell in planned.cells]
     assert rows == [(0, 1), (0.2, 2)] * 2

@@ -16,7 +16,7 @@ from sim.errors import UserError
 from sim.results.store import RunDirectory
 from sim.studies.cells import Plan
 from sim.studies.comparison import TIMES, Comparison
-from sim.studies.study import INDEX, Run, load_study
+from sim.studies.study import INDEX, StudiedRun, load_study
 from sim.studies.sweep import SweepResult
 from sim.studies.tables import latex, write_csv
 
@@ -164,7 +164,7 @@ def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None
         found = {row["directory"]: row for row in csv.DictReader(file)}
     assert len(found) == 8
     for name, row in found.items():
-        run = Run(comparison.study.runs[0].directory.parent / name, {})
+        run = StudiedRun(comparison.study.runs[0].directory.parent / name, {})
         assert row["trace_hash"] == run.view.get("trace_hash")
         assert float(row["distance"]) == run.number("distance")
 
@@ -186,7 +186,9 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     code, said = run("compare", small[1].directory, "--target", 1.2, "--out", tmp_path)
     assert code == 0 and f"page: {tmp_path / 'comparison.html'}" in said
     names = {path.name for path in tmp_path.iterdir()}
-    pictures = {f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")}
+    pictures = {
+        f"{name}-{metric}" for name in ("curves", "by") for metric in ("distance", "distance-worst_decile")
+    }
     for picture in (*pictures, "target"):
         assert (tmp_path / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (tmp_path / f"{picture}.svg").read_text()
@@ -194,7 +196,13 @@ def test_the_command_writes_page_tables_and_pictures(small: Small, tmp_path: Pat
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("<figure>") == len(pictures) + 1 and "Which of two methods?" in page
     curves = (tmp_path / "curves-distance.svg").read_text()
-    for words in ("virtual time [s]", "distance to the own optimum", "2 seeds, 95 % intervals", "gossip", "alone"):
+    for words in (
+        "virtual time [s]",
+        "distance to the own optimum",
+        "2 seeds, 95 % intervals",
+        "gossip",
+        "alone",
+    ):
         assert words in curves, words
 
 

@@ -28,7 +28,9 @@ def cells_of(directory: Path) -> list[dict]:
 def hashes(directory: Path) -> list[str]:
     """The trace hashes of a sweep's cells, in order."""
     out = directory.parent
-    return [RunDirectory.load(out / cell["directory"]).summary()["trace_hash"] for cell in cells_of(directory)]
+    return [
+        RunDirectory.load(out / cell["directory"]).summary()["trace_hash"] for cell in cells_of(directory)
+    ]
 
 
 def counting(ran_too: list[str]) -> Callable:
@@ -39,9 +41,7 @@ def counting(ran_too: list[str]) -> Callable:
     return execute
 
 
-def test_each_cell_is_the_single_run_of_its_scenario(
-    small: tuple[Plan, SweepResult], tmp_path: Path
-) -> None:
+def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepResult], tmp_path: Path) -> None:
     planned, result = small
     assert result.errors == {} and (result.cells, result.there) == (8, 0)
     for number in (0, 7):
