@@ -108,8 +108,8 @@ def sweep(
     again = f", {result.there:,} of them before" if result.there else ""
     done = result.cells - len(result.errors)
     typer.echo(f"{done:,} of {result.cells:,} runs done{again}: {result.directory}")
-    for cell, error in result.errors.items():
-        typer.echo(f"failed: {cell}: {error}", err=True)
+    for name, reason in result.errors.items():
+        typer.echo(f"failed: {name}: {reason}", err=True)
     if result.errors:
         stop(
             f"{len(result.errors):,} of {result.cells:,} runs failed; the same command tries them again",

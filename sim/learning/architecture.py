@@ -261,7 +261,7 @@ class Architecture:
 
     @cached_property
     def known_training_flops(self) -> int | None:
-        """The same, None for a model that cannot be evaluated without numbers, as one of the user's may be."""
+        """The same; None for a model that cannot be evaluated without numbers, as a user's may be."""
         try:
             return self.training_flops_per_sample
         except (RuntimeError, ValueError, TypeError, NotImplementedError):

@@ -45,7 +45,7 @@ def find_scenario(path: Path | str) -> Path:
 
 
 def scenario_files() -> list[Path]:
-    """The scenarios and studies in ./scenarios, and those beside coterie's source whose names are not there."""
+    """Scenarios and studies in ./scenarios, and those beside coterie's source whose names are not there."""
     found: dict[str, Path] = {}
     places = (Path("scenarios"), Path(sim.__path__[0]).parent / "scenarios")
     for folder in (each for place in places for each in (place, place / "studies")):

@@ -31,7 +31,7 @@ class _Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One run of a sweep. key: by its resolved scenario, the user's code and the seed."""
 
     values: Mapping[str, Value]
@@ -57,7 +57,7 @@ class Plan:
     target: float | None
     threads: int
     """The most that one run computes with."""
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     notices: tuple[str, ...]
 
     @property
@@ -118,7 +118,7 @@ def plan(
 
 def _cell(
     path: Path, fixed: Sequence[str], unset: Sequence[str], choices: Sequence[_Choice], seed: int, code: bool
-) -> tuple[Cell, Scenario]:
+) -> tuple[SweepCell, Scenario]:
     stated = (*fixed, *[override for choice in choices for override in choice.overrides])
     gone = (*unset, *[key for choice in choices for key in choice.unset])
     values = {axis: value for choice in choices for axis, value in choice.values.items()}
@@ -129,7 +129,7 @@ def _cell(
         if where:
             error.add_note(f"in the runs with {where}")
         raise
-    return Cell(values, stated, gone, seed, digest(scenario)), scenario
+    return SweepCell(values, stated, gone, seed, digest(scenario)), scenario
 
 
 def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
 # --- axes ---------------------------------------------------------------------------------------------------
 
 
-def _dimensions(axes: Axes, lists: Mapping[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
+def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
     """What is combined with what: cases first, which make up the most, then rows, then single keys."""
     stated = [*fixed, *lists]
 

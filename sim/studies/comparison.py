@@ -26,7 +26,7 @@ from sim.studies.statistics import (
     median_time,
     restricted_mean,
 )
-from sim.studies.study import COSTS, WAITS, WORST, Run, Study, Value, at_times, higher_is_better
+from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
 
 TIMES = 101
 """Points of the common grid of times."""
@@ -35,11 +35,11 @@ _BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sen
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """The runs that differ by their seeds alone."""
 
     values: Mapping[str, Value]
-    runs: tuple[Run, ...]
+    runs: tuple[StudiedRun, ...]
 
     @property
     def label(self) -> str:
@@ -59,7 +59,7 @@ class Line:
     p: of that, corrected for the number of comparisons in the table.
     """
 
-    group: Group
+    group: SeedGroup
     metric: str
     estimate: Estimate
     against: Contrast | None = None
@@ -75,7 +75,7 @@ class Line:
 class Target:
     """What it took the runs of one group to reach the target, by one of `COSTS`."""
 
-    group: Group
+    group: SeedGroup
     kind: str
     reached: Reached
     """In virtual seconds."""
@@ -152,10 +152,13 @@ class Comparison:
     def _require_metrics(self) -> None:
         for metric in self.metrics:
             if metric not in WAITS and not _is_there(metric, self.study.runs):
-                allowed = f"a name in metrics.parquet, with {WORST} or not, a path in summary.json, or one of {WAITS}"
+                allowed = (
+                    f"a name in metrics.parquet, or that with {WORST}; a path in summary.json; "
+                    + ", ".join(WAITS)
+                )
                 raise UserError(f"--metric {metric}: no run has it; must be {allowed}, as graph.l1")
 
-    def baseline_of(self, group: Group) -> Group | None:
+    def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
         """What a group is held against: the one with the baseline's value, all others being equal."""
         if self._baseline is None:
             return None
@@ -167,7 +170,7 @@ class Comparison:
                 return None if other is group else other
         return None
 
-    def numbers(self, group: Group, metric: str) -> dict[int, float]:
+    def numbers(self, group: SeedGroup, metric: str) -> dict[int, float]:
         """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean in each run."""
         if metric not in WAITS:
             return {run.seed: run.number(metric) for run in group.runs}
@@ -217,7 +220,7 @@ class Comparison:
                     found.append(Target(group, kind, each, until, spent))
         return found
 
-    def _reached(self, group: Group) -> Reached:
+    def _reached(self, group: SeedGroup) -> Reached:
         """When each of a group's runs did; what ended by itself before never will."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
@@ -229,7 +232,7 @@ class Comparison:
         watched = [math.inf if run.ended_itself else run.end_s for run in group.runs]
         return Reached(np.array(at), np.array(watched))
 
-    def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[Group, NDArray, NDArray]]]:
+    def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
         """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds."""
         series = {run.directory: run.curve(metric) for run in self.study.runs}
         if all(each is None for each in series.values()):
@@ -268,8 +271,8 @@ class Comparison:
         return found
 
 
-def _groups(study: Study) -> list[Group]:
-    found: dict[tuple[tuple[str, Value], ...], dict[int, Run]] = {}
+def _groups(study: Study) -> list[SeedGroup]:
+    found: dict[tuple[tuple[str, Value], ...], dict[int, StudiedRun]] = {}
     for run in study.runs:
         runs = found.setdefault(tuple(run.values.items()), {})
         if run.seed in runs:
@@ -277,10 +280,10 @@ def _groups(study: Study) -> list[Group]:
                 f"{runs[run.seed].directory} and {run.directory} are the same run; name one of them"
             )
         runs[run.seed] = run
-    return [Group(dict(values), tuple(runs.values())) for values, runs in found.items()]
+    return [SeedGroup(dict(values), tuple(runs.values())) for values, runs in found.items()]
 
 
-def _spent(group: Group, kind: str, times: NDArray[np.float64]) -> list[float]:
+def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[float]:
     """What each run had spent by its time."""
     if kind == "seconds":
         return times.tolist()
@@ -300,7 +303,7 @@ def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contras
     return contrast(list(ours.values()), list(theirs.values()), paired=False)
 
 
-def _is_there(metric: str, runs: Iterable[Run]) -> bool:
+def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:
     return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -63,25 +64,21 @@ def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
 
 
 def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
-    """Those rows whose columns hold, or with "=" are, what `where` says, in the order of a column. UserError.
+    """The rows that all of `where` hold for, in the order of a column. UserError.
 
-    where: ``"protocol=cobo"``, ``"overrides~network.loss"``. sort: a column, with "-" before it the other way.
+    where: ``"protocol=cobo"``, or ``"overrides~network.loss"`` for a part of it. sort: a column, with "-"
+    before it the other way.
     """
     kept = list(rows)
     for condition in where:
-        sign = (
-            "="
-            if "=" in condition and ("~" not in condition or condition.index("=") < condition.index("~"))
-            else "~"
-        )
-        column, _, wanted = map(str.strip, condition.partition(sign))
-        if sign not in condition or column not in COLUMNS:
-            raise UserError(
-                f"--where {condition}: must be column=value, or column~part of it; columns: {', '.join(COLUMNS)}"
-            )
-        kept = [
-            row for row in kept if (str(row[column]) == wanted if sign == "=" else wanted in str(row[column]))
-        ]
+        match = re.fullmatch(r"\s*(\w+)\s*([=~])\s*(.*?)\s*", condition)
+        if match is None or match[1] not in COLUMNS:
+            allowed = f"column=value, or column~part of it; columns: {', '.join(COLUMNS)}"
+            raise UserError(f"--where {condition}: must be {allowed}")
+        column, sign, wanted = match.groups()
+        found = [str(row[column]) for row in kept]
+        holds = [text == wanted if sign == "=" else wanted in text for text in found]
+        kept = [row for row, is_kept in zip(kept, holds, strict=True) if is_kept]
     if sort is not None:
         column = sort.removeprefix("-")
         if column not in COLUMNS:

@@ -17,7 +17,7 @@ PAGE = "comparison.html"
 
 
 def write_comparison(comparison: Comparison, folder: Path) -> Path:
-    """Write comparison.html, tables as CSV and LaTeX and pictures as PNG and SVG; the page's path. UserError."""
+    """Write comparison.html, tables (CSV, LaTeX) and pictures (PNG, SVG); the page's path. UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = write_csv(comparison, folder)

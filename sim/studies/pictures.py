@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from sim.results import text
 from sim.results.metrics import Series
-from sim.studies.comparison import Comparison, Group
-from sim.studies.statistics import Reached, curve, waiting
+from sim.studies.comparison import Comparison, SeedGroup
+from sim.studies.statistics import Reached, curve, known_until, waiting
 from sim.studies.study import CATCH_UP, Value, at_times
-from sim.studies.tables import name_of, scale_of, titled
+from sim.studies.tables import name_of, scale_of, titled, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 _MARKERS = "os^Dv<>P"
 _PANELS_MAX = 12
-_STYLE = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -46,12 +47,12 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     drawn: dict[str, tuple[str, Callable[[], Figure | None]]] = {}
     for metric in comparison.metrics:
         file = metric.replace(".", "-")
-        drawn[f"curves-{file}"] = (f"{name_of(metric)} over time", lambda m=metric: _curves(comparison, m))
+        drawn[f"curves-{file}"] = (f"{name_of(metric)} over time", partial(_curves, comparison, metric))
         if comparison.by is not None:
             title = f"{name_of(metric)} at the end by {comparison.study.label(comparison.by)}"
-            drawn[f"by-{file}"] = (title, lambda m=metric: _by_axis(comparison, m))
-    drawn["target"] = ("what the target takes", lambda: _to_target(comparison))
-    drawn["catching-up"] = ("newcomers that have yet to catch up", lambda: _catching_up(comparison))
+            drawn[f"by-{file}"] = (title, partial(_by_axis, comparison, metric))
+    drawn["target"] = ("what the target takes", partial(_to_target, comparison))
+    drawn["catching-up"] = ("newcomers that have yet to catch up", partial(_catching_up, comparison))
     titles = {}
     with pyplot.rc_context(_STYLE):
         for name, (title, draw) in drawn.items():
@@ -66,13 +67,13 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     return titles
 
 
-def _seeds(groups: Sequence[Group]) -> str:
+def _seeds(groups: Sequence[SeedGroup]) -> str:
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
     return f"{number} seed{'s' * (counts[-1] != 1)}" + (", 95 % intervals" if counts[-1] > 1 else "")
 
 
-def _rest(comparison: Comparison, group: Group) -> str:
+def _rest(comparison: Comparison, group: SeedGroup) -> str:
     """A group's name within a picture that shows one axis otherwise."""
     named = [axis for axis in comparison.varied if axis != comparison.by]
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
@@ -87,12 +88,13 @@ def _look(comparison: Comparison) -> dict[str, tuple[str, str]]:
     }
 
 
-def _panels(comparison: Comparison) -> Mapping[Value | None, list[Group]]:
+def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
     """The groups by the value of the axis that is drawn along; all in one where that is too many."""
-    values = () if comparison.by is None else comparison.study.axes[comparison.by]
-    if not 1 < len(values) <= _PANELS_MAX:
+    axis = comparison.by
+    values = () if axis is None else comparison.study.axes[axis]
+    if axis is None or not 1 < len(values) <= _PANELS_MAX:
         return {None: comparison.groups}
-    found = {value: [g for g in comparison.groups if g.values[comparison.by] == value] for value in values}
+    found = {value: [group for group in comparison.groups if group.values[axis] == value] for value in values}
     return {value: groups for value, groups in found.items() if groups}
 
 
@@ -109,6 +111,14 @@ def _grid(count: int, *, alike: bool = True) -> tuple[Figure, list[Axes]]:
     for empty in flat[count:]:
         empty.set_visible(False)
     return figure, flat[:count]
+
+
+def _name_below(axes: Sequence[Axes], name: str) -> None:
+    """Name the axis of all panels below those that have none below."""
+    columns = 3 if len(axes) != 4 else 2
+    for ax in axes[-columns:]:
+        ax.set_xlabel(name)
+        ax.tick_params(labelbottom=True)
 
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
@@ -144,7 +154,7 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
-    figure.supxlabel(f"virtual time [{unit}]", fontsize=9)
+    _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
     figure.suptitle(_seeds(comparison.groups), fontsize=8, color="#666666")
     _legend(figure, axes)
@@ -173,20 +183,28 @@ def _name_places(comparison: Comparison, ax: Axes) -> None:
 
 def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     """A metric at the end by the values of an axis, a line for what differs beside it."""
-    lines = [line for line in comparison.lines if line.metric == metric and line.estimate.count]
+    lines = [line for line in comparison.lines if line.metric == metric and line.estimate.runs]
     if not lines:
         return None
     figure, [ax] = _grid(1)
-    places, _ = _places(comparison)
-    look = _look(comparison)
+    places, is_number = _places(comparison)
+    look, between = _look(comparison), "-" if is_number else "none"
     for number, (name, (colour, marker)) in enumerate(look.items()):
         own = [line for line in lines if _rest(comparison, line.group) == name]
-        shift = _shift(places, number, len(look))
+        shift = _shift(places, is_number, number, len(look))
         x = [places[line.group.values[comparison.by]] + shift for line in own]  # type: ignore[index]
         y = [scale_of(metric) * line.estimate.mean for line in own]
         half = [scale_of(metric) * (line.estimate.high - line.estimate.mean) for line in own]
         ax.errorbar(
-            x, y, yerr=np.nan_to_num(half), label=name, color=colour, marker=marker, capsize=3, markersize=4
+            x,
+            y,
+            yerr=np.nan_to_num(half),
+            label=name,
+            color=colour,
+            marker=marker,
+            capsize=3,
+            markersize=4,
+            linestyle=between,
         )
     _name_places(comparison, ax)
     ax.set_ylabel(titled(metric))
@@ -195,10 +213,10 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     return figure
 
 
-def _shift(places: Mapping[Value, float], number: int, count: int) -> float:
-    """So that intervals of several lines do not hide each other."""
-    span = max(places.values()) - min(places.values())
-    return (number - (count - 1) / 2) * 0.008 * span
+def _shift(places: Mapping[Value, float], is_number: bool, number: int, count: int) -> float:
+    """So that intervals of several lines do not hide each other: far among words, little among numbers."""
+    span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / count
+    return (number - (count - 1) / 2) * span
 
 
 def _to_target(comparison: Comparison) -> Figure | None:
@@ -207,23 +225,25 @@ def _to_target(comparison: Comparison) -> Figure | None:
     if comparison.by is None or not kinds:
         return None
     figure, axes = _grid(len(kinds), alike=False)
-    places, _ = _places(comparison)
-    look = _look(comparison)
+    places, is_number = _places(comparison)
+    look, between = _look(comparison), "-" if is_number else "none"
     for ax, kind in zip(axes, kinds, strict=True):
         for number, (name, (colour, marker)) in enumerate(look.items()):
             own = [t for t in comparison.targets if t.kind == kind and _rest(comparison, t.group) == name]
-            shift = _shift(places, number, len(look))
+            shift = _shift(places, is_number, number, len(look))
             x = [places[target.group.values[comparison.by]] + shift for target in own]
             means = [target.spent for target in own]
             half = np.nan_to_num([each.high - each.mean for each in means])
-            ax.errorbar(x, [each.mean for each in means], yerr=half, label=name, color=colour, capsize=3)
+            y = [each.mean for each in means]
+            ax.errorbar(x, y, yerr=half, label=name, color=colour, capsize=3, linestyle=between)
             for place, target in zip(x, own, strict=True):
                 face = "white" if target.is_least else colour
                 ax.plot(place, target.spent.mean, marker, color=colour, markerfacecolor=face, markersize=5)
         _name_places(comparison, ax)
         ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
-    goal = f"{scale_of(comparison.study.measure) * (comparison.target or 0):g}"
-    title = f"{titled(comparison.study.measure)} of {goal}: what it takes; hollow: not all runs reach it"
+    measure = comparison.study.measure
+    goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
+    title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
     figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color="#666666")
     _legend(figure, axes)
     return figure
@@ -252,7 +272,7 @@ def _catching_up(comparison: Comparison) -> Figure | None:
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
-    figure.supxlabel("time since arrival [s]", fontsize=9)
+    _name_below(axes, "time since arrival [s]")
     figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
     figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
     _legend(figure, axes)
@@ -260,4 +280,5 @@ def _catching_up(comparison: Comparison) -> Figure | None:
 
 
 def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:
-    return at_times(Series(*waiting(reached)), times, hold=True)
+    shares = at_times(Series(*waiting(reached)), times, hold=True)
+    return np.where(times <= known_until(reached), shares, np.nan)

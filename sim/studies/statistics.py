@@ -16,12 +16,12 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean over `count` seeds and its interval, NaN where there is none."""
+    """A mean over so many runs and its interval, NaN where there is none."""
 
     mean: float
     low: float
     high: float
-    count: int
+    runs: int
 
 
 class Contrast(NamedTuple):
@@ -140,7 +140,7 @@ def median_time(reached: Reached) -> float | None:
 
 
 def horizon(groups: Sequence[Reached]) -> float:
-    """Until when it is known of all runs whether they had reached it: when the first was seen last that had not.
+    """Until when it is known of all runs whether they had: when the first was seen last that had not.
 
     Where no end of watching hides anything, it is the last time at which any run reached it.
     """

@@ -30,12 +30,12 @@ COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "training_steps", "FLO
 """What reaching a target costs, all clients together, by the name of the recorded total."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)
-"""Metrics of waiting, in seconds: of newcomers for 90 % of the others' accuracy, of survivors for what they had."""
+"""Seconds that newcomers take to 90 % of the others' accuracy, and survivors to what they had."""
 Value = str | bool | int | float
 
 
 @dataclass(frozen=True)
-class Run:
+class StudiedRun:
     """One run. values: by axis, what is different in it. clients: those that count; None for all."""
 
     directory: Path
@@ -127,7 +127,7 @@ class Run:
 
     @cached_property
     def waits(self) -> dict[str, Reached]:
-        """By the names of `WAITS`, how long each newcomer and each departure's survivors took, as far as seen."""
+        """By the names of `WAITS`: how long newcomers and survivors of departures took, as far as seen."""
         population = self.population
         if population is None:
             return dict.fromkeys(WAITS, Reached(np.empty(0), np.empty(0)))
@@ -155,7 +155,7 @@ class Study:
     question: str
     axes: Mapping[str, tuple[Value, ...]]
     labels: Mapping[str, str]
-    runs: tuple[Run, ...]
+    runs: tuple[StudiedRun, ...]
     missing: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -202,7 +202,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
             if cell["state"] != "done"
         }
         axes = {axis: tuple(values) for axis, values in index["axes"].items()}
-        runs = tuple([Run(path.parent / cell["directory"], cell["values"], counted) for cell in done])
+        runs = tuple([StudiedRun(path.parent / cell["directory"], cell["values"], counted) for cell in done])
         return Study(index["name"], index["question"], axes, index["labels"], runs, missing, defaults)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
@@ -224,7 +224,7 @@ def _of_runs(paths: Sequence[Path], clients: Sequence[int] | None) -> Study:
         keys = [key for key in keys if not key.startswith("protocol.") or _differs_within(key, settings)]
     values = [{key: each.get(key, "-") for key in keys} for each in settings]
     axes = {key: _in_order([each[key] for each in values]) for key in keys}
-    runs = [Run(path, each, counted) for path, each in zip(paths, values, strict=True)]
+    runs = [StudiedRun(path, each, counted) for path, each in zip(paths, values, strict=True)]
     return Study("comparison", "", axes, {}, tuple(runs), _not_finished(runs))
 
 
@@ -234,7 +234,7 @@ def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
     return tuple(sorted(found) if all(isinstance(each, int | float) for each in found) else found)
 
 
-def _not_finished(runs: Sequence[Run]) -> dict[str, str]:
+def _not_finished(runs: Sequence[StudiedRun]) -> dict[str, str]:
     """Runs that did not come to their end count all the same, since they were named; but that is said."""
     return {
         str(run.directory): "it did not come to its end; what it measured counts"
@@ -279,7 +279,7 @@ def _differs_within(key: str, settings: Sequence[Mapping[str, Value]]) -> bool:
 
 
 def at_times(series: Series, times: NDArray[np.float64], *, hold: bool) -> NDArray[np.float64]:
-    """The last value measured by each of `times` [T]; NaN before the first, and after the last but to `hold`."""
+    """The last value by each of `times` [T]; NaN before the first, and after the last unless to `hold`."""
     position = np.searchsorted(series.times, times, side="right") - 1
     values = np.where(position >= 0, series.values[np.maximum(position, 0)], np.nan)
     return values if hold else np.where(times <= series.times[-1] * (1 + 1e-9), values, np.nan)

@@ -17,7 +17,7 @@ from typing import Any
 from sim.errors import UserError
 from sim.run.progress import Pace
 from sim.run.provenance import version_of
-from sim.studies.cells import Cell, Plan
+from sim.studies.cells import Plan, SweepCell
 from sim.studies.worker import CELL, Ran, Task, serve
 
 INDEX = "sweep.json"
@@ -108,7 +108,7 @@ def run_sweep(
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
 
-def in_words(cell: Cell) -> str:
+def in_words(cell: SweepCell) -> str:
     """Which one it is."""
     return ", ".join([*(f"{axis} = {value}" for axis, value in cell.values.items()), f"seed {cell.seed}"])
 

@@ -123,7 +123,7 @@ def _line_row(line: Line) -> dict[str, Any]:
     return {
         **{axis: str(value) for axis, value in line.group.values.items()},
         "metric": line.metric,
-        "seeds": line.estimate.count,
+        "seeds": line.estimate.runs,
         **{name: _number(getattr(line.estimate, name)) for name in ("mean", "low", "high")},
         "difference": None if found is None else _number(found.mean),
         "difference_low": None if found is None else _number(found.low),
@@ -221,12 +221,19 @@ def caption(comparison: Comparison) -> str:
     if any(line.against is not None for line in comparison.lines):
         number = sum(not math.isnan(line.p) for line in comparison.lines)
         parts.append(
-            f"* differs from the baseline ({comparison.baseline_text}) with p < .05, paired by seed, corrected "
+            f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
+    for metric in comparison.metrics:
+        if metric in WAITS:
+            until = text.duration(comparison.until_s(metric))
+            parts.append(
+                f"{name_of(metric).capitalize()}: who waits for longer than {until} counts with that."
+            )
     if comparison.targets:
+        until = text.duration(comparison.targets[0].until)
         parts.append(
-            f"A run that has not reached the target by {text.duration(comparison.targets[0].until)} counts with "
+            f"A run that has not reached the target by {until} counts with "
             "what it had spent by then: the mean is then the least that it takes."
         )
     return " ".join(parts)
@@ -263,7 +270,7 @@ def _escaped(words: str) -> str:
 
 
 def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows, a row for each group: its values, seeds, each metric and the difference to the baseline."""
+    """Heads and rows, one for each group: its values, its seeds, each metric, and that above the baseline."""
     axes = list(comparison.study.axes)
     has_baseline = any(line.against is not None for line in comparison.lines)
     heads = [comparison.study.label(axis) for axis in axes] + ["seeds"]

@@ -16,7 +16,7 @@ from sim.results.outcome import headlines
 from sim.results.place import REPORT
 from sim.run.progress import Progress
 from sim.run.provenance import version_of
-from sim.studies.cells import Cell
+from sim.studies.cells import SweepCell
 
 CELL = "cell.json"
 """In a result directory: of which cell it is, by which version."""
@@ -25,10 +25,10 @@ _ERROR_LENGTH = 2_000
 
 @dataclass(frozen=True)
 class Task:
-    """A cell, and where and how it is run. reports: whether to keep report.html, which is the largest file."""
+    """A cell, and where and how it is run. reports: whether to keep report.html, the largest file."""
 
     file: Path
-    cell: Cell
+    cell: SweepCell
     out: Path
     data_dir: Path | None = None
     device: str = "auto"
@@ -45,7 +45,7 @@ class Ran:
 
 
 def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
-    """Run one cell; whatever goes wrong is what is returned. shares[slot]: how much of it is done, up to 1."""
+    """Run one cell; whatever goes wrong is returned. shares[slot]: how much of it is done, up to 1."""
     from sim.kernel.clock import Deadlock
     from sim.run.running import run_scenario
     from sim.scenario.scenario import digest, load_scenario

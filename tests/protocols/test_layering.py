@@ -21,6 +21,7 @@ WALL_CLOCK = {
     "sim/run/running.py": {""},
     "sim/run/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
     "sim/run/provenance.py": {"", "provenance"},  # the date of a run, beside its results
+    "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/learning/engine/engine.py": {"Engine.flush"},
     "sim/learning/engine/choice.py": {"_seconds"},
 }

@@ -16,7 +16,7 @@ from sim.errors import UserError
 from sim.results.store import RunDirectory
 from sim.studies.cells import Plan
 from sim.studies.comparison import TIMES, Comparison
-from sim.studies.study import INDEX, Run, load_study
+from sim.studies.study import INDEX, StudiedRun, load_study
 from sim.studies.sweep import SweepResult
 from sim.studies.tables import latex, write_csv
 
@@ -164,7 +164,7 @@ def test_csv_holds_what_is_shown(comparison: Comparison, tmp_path: Path) -> None
         found = {row["directory"]: row for row in csv.DictReader(file)}
     assert len(found) == 8
     for name, row in found.items():
-        run = Run(comparison.study.runs[0].directory.parent / name, {})
+        run = StudiedRun(comparison.study.runs[0].directory.parent / name, {})
         assert row["trace_hash"] == run.view.get("trace_hash")
         assert float(row["distance"]) == run.number("distance")
 

@@ -29,7 +29,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     assert (found.mean, found.low, found.high) == pytest.approx((values.mean(), *expected))
     assert estimate([*values, math.nan]) == found
     assert math.isnan(estimate([1.0]).low) and estimate([1.0]).mean == 1.0
-    assert estimate([]).count == 0
+    assert estimate([]).runs == 0
 
 
 def test_a_curve_has_the_interval_of_each_of_its_times() -> None:
@@ -115,7 +115,7 @@ def test_a_horizon_ends_where_the_first_run_that_never_reached_it_was_seen_last(
 
 
 def shares_covered(count: int, seeds: int) -> tuple[float, float]:
-    """How often 95 % intervals hold the truth, in `count` studies of so many seeds: means, and differences."""
+    """How often 95 % intervals hold the truth, in so many studies: of means, and of differences."""
     rng, of_means, of_differences = np.random.default_rng(7), 0, 0
     for _ in range(count):
         level = rng.normal(size=seeds)  # what runs of one seed share
@@ -134,7 +134,7 @@ def test_95_percent_intervals_hold_the_truth_95_times_of_100() -> None:
 
 
 def test_chance_alone_is_rarely_significant_after_the_correction() -> None:
-    """500 studies of six methods that do not differ: in 5 % of them any mark is allowed (standard error 1)."""
+    """500 studies of six methods that do not differ: 5 % of them may have a mark (standard error 1)."""
     rng, marked = np.random.default_rng(11), 0
     for _ in range(500):
         values = rng.normal(size=(6, 5)) + rng.normal(size=5)

@@ -69,15 +69,15 @@ class Case(Settings):
 
 
 class Axes(Settings):
-    """Which runs there are: every combination of `grid`, `zip` and the cases of each axis, with every seed."""
+    """Which runs there are: all combinations of `grid`, `zip` and the cases of each axis, with every seed."""
 
     seeds: Seeds | None = None
     """How many seeds, counted from run.seed, or a list of them; by default run.seed alone."""
     set: tuple[str, ...] = ()
     """What is stated in all runs, each as after `--set`."""
-    grid: _Lists = {}
+    grid: _Lists = Field(default_factory=dict)
     """Lists of values by key: ``"network.loss" = [0, 0.1]``. Every combination is run."""
-    zip: _Lists = {}
+    zip: _Lists = Field(default_factory=dict)
     """Lists of equally many values by key, which go together: the first of each, the second of each, ..."""
     case: tuple[Case, ...] = ()
     """Values that take several keys."""
@@ -120,7 +120,7 @@ class Sweep(Axes):
     full: Axes = Axes()
     """What differs with `--full`: seeds, lists of the same key and cases of the same axis take the place of
     those of the short form."""
-    labels: _Labels = {}
+    labels: _Labels = Field(default_factory=dict)
     """What keys are called in tables and pictures: ``"network.loss" = "messages lost"``."""
     compare: Comparing = Comparing()
     """How it is compared."""
