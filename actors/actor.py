@@ -218,6 +218,13 @@ class Actor:
         return None
 
     @property
+    def inbox(self) -> list[str]:
+        """What waits in its mailbox, in words."""
+        return [
+            f"{type(envelope.message).__name__} from {envelope.sender}" for envelope in self._mailbox.contents
+        ]
+
+    @property
     def whereabouts(self) -> str:
         """Where this actor waits and what for, in words, for whoever finds that it waits for ever."""
         line = None if self._main is None else line_of(type(self), self._main)

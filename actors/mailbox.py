@@ -131,6 +131,11 @@ class Mailbox:
     def __len__(self) -> int:
         return len(self._queue) + self._kept_count
 
+    @property
+    def contents(self) -> list[Envelope]:
+        """What waits to be handled or collected, each kind in the order of its arrival."""
+        return [*self._queue, *[envelope for kept in self._kept.values() for envelope in kept]]
+
     def put(self, envelope: Envelope) -> bool:
         """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
         kind = type(envelope.message)

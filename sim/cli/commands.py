@@ -208,6 +208,32 @@ def fork(
     _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
 
 
+@app.command()
+def explain(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    at: Annotated[
+        float,
+        typer.Option(
+            help="Virtual time, after everything that happens then.", parser=duration, metavar="TIME"
+        ),
+    ],
+    client: Annotated[int, typer.Option(min=0, help="Number of the client.")],
+    data_dir: DataDir = None,
+    no_code: NoCode = False,
+) -> None:
+    """Say what a client holds, waits for and has in its mailbox at a moment of a run.
+
+    The run is walked through to that moment by its log, without tensor work.
+    """
+    with _endings(), answering(raise_interrupted):
+        from sim.run.explaining import explained_client
+
+        rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code)
+    width = max(len(name) for name, _ in rows)
+    for name, what in rows:
+        typer.echo(f"{name:<{width}}  {what}")
+
+
 def _go_on(earlier: "Earlier", scenario: "Scenario", out: Path, quiet: bool, **settings: Any) -> None:
     """Run what is left of a run, and say what came of it."""
     with endings():

@@ -1,0 +1,63 @@
+"""What a client holds and waits for at a moment of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.resume.test_resume import coterie
+from tests.simulation.worlds import QUADRATIC, run
+
+ASKS = """\
+from dataclasses import dataclass
+from actors import PeerUnavailable
+from protocols import Learner
+
+@dataclass(frozen=True)
+class Note:
+    number: int
+
+@dataclass(frozen=True)
+class Question:
+    pass
+
+class Asks(Learner):
+    collected = (Note,)
+
+    async def step(self):
+        self.told = 1.0 + float(self.params.numpy()[0])
+        for peer in self.peers:
+            self.tell(peer, Note(self.iterations))
+        try:
+            await self.ask("client-1", Question(), timeout=8.0)
+        except PeerUnavailable:
+            pass
+
+    async def on_message(self, message, sender):
+        await self.sleep(100)
+"""
+
+
+def test_a_client_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    overrides = ["protocol.name=asks.py:Asks", "run.duration=2 s", "run.evaluate_every=1 s"]
+    path = run(tmp_path, QUADRATIC, *overrides).directory
+
+    def explained(client: int, time: str) -> dict[str, str]:
+        result = coterie("explain", path, "--at", time, "--client", client)
+        assert result.exit_code == 0, result.output
+        return dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+
+    rows = explained(0, "1500 ms")
+    assert rows["client"] == "client-0, up at 1.5 s"
+    assert "waits for" in rows["it"] and "Question" in rows["it"] and "client-1" in rows["it"]
+    assert sorted(rows["mailbox"].split(", ")) == [f"Note from client-{peer}" for peer in range(1, 6)]
+    assert rows["peers"].split(", ") == [f"client-{peer}" for peer in range(1, 6)]
+    assert rows["told"] == "1.0"
+
+    for client, time, problem in (
+        (6, "1 s", "--client 6: must be from 0 to 5"),
+        (0, "3 s", "cannot be walked through to 3 s"),
+    ):
+        result = coterie("explain", path, "--at", time, "--client", client)
+        assert result.exit_code == 2
+        assert problem in result.stderr
