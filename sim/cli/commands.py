@@ -225,7 +225,7 @@ def explain(
 
     The run is walked through to that moment by its log, without tensor work.
     """
-    with _endings(), answering(raise_interrupted):
+    with endings(), answering(raise_interrupted):
         from sim.run.explaining import explained_client
 
         rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code)
