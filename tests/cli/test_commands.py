@@ -479,7 +479,8 @@ def test_the_version() -> None:
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_the_help_says_what_is_executed(command: str) -> None:
     words = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
-    assert "A protocol.name such as my_file.py:Class executes that Python; --no-code refuses it." in words
+    what = 'such as protocol.name or model.name = "my_file.py:Class"'
+    assert f"What it names of yours, {what}, is executed, unless --no-code refuses it." in words
 
 
 def test_the_schema_is_json() -> None:
