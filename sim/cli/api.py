@@ -128,7 +128,7 @@ COLUMNS = {
         "state": "`busy` or `down`, of its device",
     },
 }
-MACHINERY = frozenset(("machinery", "main_task", "overflows", "waiting_for", "whereabouts"))
+MACHINERY = frozenset(("inbox", "machinery", "main_task", "overflows", "waiting_for", "whereabouts"))
 """Public names that no method needs."""
 
 
