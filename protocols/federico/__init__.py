@@ -21,11 +21,16 @@ doing. A model that comes late is worked on in the next iteration, and keeps its
 no iteration turns to more than M peers. If the own model is not chosen and none has come yet, the client
 waits for the first. What is lost is sent again; an update counts once.
 
+A client that is slower than its peers trains its own model as a whole instead of by its weight (others seldom
+do it for it), and judges and trains those of others as far as its allowance goes.
+
 Whoever is gone weighs nothing. One that comes is tried before all others, and weighs nothing before that (at
 first all weigh the same); its first loss counts as if it had always been that. One that comes back weighs
 what its model weighed before, and is tried before all others, too.
 
 Differences to the paper:
+- In the first iteration (`alone_first`) a client trains its own model and nothing else. Algorithm 1 begins with
+  models that fit the data of any client by chance, and become that of whoever trains them.
 - The own model needs no message, so that here it is evaluated in every iteration, and trained where it weighs
   anything, beside those of M sampled neighbours. With `own_model = "candidate"` it has to be sampled, too.
   Then nothing ties a model to its owner, and a client may come to train, and to predict with, that of one

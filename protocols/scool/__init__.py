@@ -27,6 +27,9 @@ their sum so far, so that each counts once, however many messages were lost and 
 After `keep_after` of its iterations a client goes on to talk only to the share `keep` of its peers for which
 most speaks, and to peers that are new.
 
+A client asks so many of its peers in an iteration as take a twentieth of the time of its training
+(`consulted`), in turn; of the others it knows what they said last.
+
 In bad weather: lost questions are asked again (asynchronous: the next iteration has a newer one). A client
 that is slower than its peers keeps its device for itself (`protocols.shared.allowance`), and one that has had
 nothing new is asked more and more rarely. Who is gone has no weight, and is met anew when it is back.
