@@ -342,7 +342,9 @@ class Simulation:
     @property
     def least_iterations(self) -> int | None:
         """Iterations that all have done who are up and still train; None if nobody does."""
-        return min([client.iterations for client in self.clients_up if not client.finished], default=None)
+        # A client whose protocol could not be made has none.
+        begun = [client for client in self.clients_up if client.learner is not None]
+        return min([client.iterations for client in begun if not client.finished], default=None)
 
     def device_seconds(self) -> Mapping[str, float]:
         """Virtual seconds of all clients' devices, by what they did."""
