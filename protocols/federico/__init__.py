@@ -29,8 +29,8 @@ first all weigh the same); its first loss counts as if it had always been that. 
 what its model weighed before, and is tried before all others, too.
 
 Differences to the paper:
-- In the first iteration (`alone_first`) a client trains its own model and nothing else. Algorithm 1 begins with
-  models that fit the data of any client by chance, and become that of whoever trains them.
+- In the first iteration (`alone_first`) a client trains its own model and nothing else. Algorithm 1 begins
+  with models that fit the data of any client by chance, and become that of whoever trains them.
 - The own model needs no message, so that here it is evaluated in every iteration, and trained where it weighs
   anything, beside those of M sampled neighbours. With `own_model = "candidate"` it has to be sampled, too.
   Then nothing ties a model to its owner, and a client may come to train, and to predict with, that of one

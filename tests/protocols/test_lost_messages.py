@@ -185,7 +185,9 @@ def test_rounds_end_as_if_nothing_had_been_lost(method: str) -> None:
     def whatever_is_lost(lost: set[int]) -> None:
         found, end_s, _ = models_at_the_end(*DISTRIBUTED[method], lost=lost)
         np.testing.assert_allclose(found, expected, atol=3e-5)
-        assert end_s <= calm_s + costs_s(len(lost))
+        # Who has missed a question of SCooL asks for it, and then judges the model, behind a step perhaps.
+        more_s = 1.25 * len(lost) if method.startswith("scool") else 0.0
+        assert end_s <= calm_s + costs_s(len(lost)) + more_s
 
     whatever_is_lost()
 
