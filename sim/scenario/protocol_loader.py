@@ -7,6 +7,7 @@ folder protocols/cobo), a class of an installed package (``package.module:Class`
 
 import ast
 import importlib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(protocols.__path__[0])
 
 
+@cache  # a sweep reads hundreds of scenarios
 def list_protocols() -> dict[str, str]:
     """Names of the protocols that come with coterie, each with the first line of its documentation.
 

@@ -187,7 +187,7 @@ def wait_for_cells(out: Path, count: int, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
 def test_a_sweep_that_is_killed_goes_on_where_it_was(
     small: tuple[Plan, SweepResult], tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -1,0 +1,46 @@
+"""The studies that come with coterie: every run of theirs is valid, and so are axes that they name."""
+
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import sim
+from sim.scenario.editor_schema import for_editors
+from sim.scenario.protocol_loader import find_protocol, list_protocols
+from sim.scenario.schema import scenario_schema
+from sim.studies.cells import plan
+
+STUDIES = sorted((Path(sim.__path__[0]).parent / "scenarios/studies").glob("*.toml"))
+
+
+def valid(path: Path, *, full: bool) -> None:
+    planned = plan(path, seeds=1, full=full)
+    assert planned.question
+    assert len({cell.key for cell in planned.cells}) == len(planned.cells)
+    by, baseline = planned.compare.by, planned.compare.baseline
+    assert by is None or by in planned.axes
+    if baseline is not None:
+        axis, _, value = baseline.partition("=")
+        assert value in map(str, planned.axes[axis])
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_the_short_form_is_valid(path: Path) -> None:
+    valid(path, full=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_the_full_form_is_valid(path: Path) -> None:
+    valid(path, full=True)
+
+
+def test_editors_find_nothing_wrong_with_them() -> None:
+    protocols = {name: find_protocol(name).Settings for name in list_protocols()}
+    validator = jsonschema.Draft202012Validator(for_editors(scenario_schema(protocols)))
+    assert len(STUDIES) == 6
+    for path in STUDIES:
+        contents = tomllib.loads(path.read_text(encoding="utf-8"))
+        assert [f"{path}: {error.message}" for error in validator.iter_errors(contents)] == []
