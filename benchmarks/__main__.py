@@ -7,7 +7,17 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import engine, event_loop, functions, growth, membership, profiling, utilisation, whole_run
+from benchmarks import (
+    engine,
+    event_loop,
+    functions,
+    growth,
+    membership,
+    profiling,
+    utilisation,
+    walks,
+    whole_run,
+)
 from benchmarks.measuring import FULL, QUICK, machine
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -20,6 +30,7 @@ BENCHMARKS = {
     "growth": growth.measure,
     "profile": profiling.measure,
     "membership": membership.measure,
+    "walks": walks.measure,
 }
 
 ON_CUDA = ("engine", "utilisation")

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from actors.supervisor import Supervisor
 from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
-from protocols.framework.learner import Member, Surroundings
+from protocols.framework.learner import Surroundings
+from protocols.framework.member import Member
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop

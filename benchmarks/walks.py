@@ -14,12 +14,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from benchmarks.measuring import Effort, Say, table
 from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads
 from sim.learning.engine.rows import stored, walk
 from sim.run.building import build
 from sim.run.process import quiet_collector, threads
 from sim.scenario.scenario import Scenario, load_scenario
+from tests.fuzz.worlds import short
 
 
 def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
         }
 
 
-def row(scenario: Scenario, turns: int) -> str:
+def row(scenario: Scenario, turns: int) -> list[str]:
     """The figures of one scenario."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "reads.log"
@@ -55,13 +59,49 @@ def row(scenario: Scenario, turns: int) -> str:
     assert len({each[kind]["hash"] for each in found for kind in KINDS}) == 1
     plain, logged, walked = (min(each[kind]["seconds"] for each in found) for kind in KINDS)
     last = found[-1]["logged"]
-    return (
-        f"{scenario.name:<16} {plain:8.2f} {logged:8.2f} {logged / plain - 1:+8.1%} {walked:8.2f} "
-        f"{walked / logged:7.1%} {size:12,} {size / last['updates']:10.1f} {last['held']:14,}"
-    )
+    return [
+        scenario.name,
+        f"{plain:.2f}",
+        f"{logged / plain - 1:+.1%}",
+        f"{walked:.2f}",
+        f"{walked / logged:.1%}",
+        f"{size:,}",
+        f"{size / last['updates']:.1f}",
+        f"{last['held']:,}",
+    ]
+
+
+def measure(effort: Effort, say: Say) -> str:
+    """The section of the page."""
+    rows = []
+    for name in SCENARIOS:
+        with tempfile.TemporaryDirectory() as folder:
+            table_of = short(name)
+            table_of["run"] |= {"name": name, "compare_alone": False}
+            file = Path(folder) / "scenario.toml"
+            file.write_text(tomli_w.dumps(table_of), encoding="utf-8")
+            rows.append(row(load_scenario(file), effort.repetitions))
+        say(f"walks: {name}")
+    return f"## Walks\n\n{TEXT}\n\n{table(HEAD, rows)}"
 
 
 KINDS = ("plain", "logged", "walk")
+SCENARIOS = ("quickstart", "gossip", "mapl_churn", "cobo_cross_device")
+HEAD = (
+    "scenario",
+    "run, s",
+    "log",
+    "walk, s",
+    "walk / run",
+    "log, bytes",
+    "per update",
+    "checkpoint, bytes",
+)
+TEXT = """\
+What it costs to log what is read, and to walk through a run again, in short forms of scenarios: CPU seconds,
+the least of those measured in turns. *Log*: how much longer a run takes with its log. The checkpoint is that
+of the end. The more of a run is tensor work, the less a walk takes of it: `cobo_cross_device` trains a
+ResNet-9."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -69,8 +109,4 @@ if __name__ == "__main__":
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
-    print(
-        "scenario          run, s  logged     more  walk, s    walk  log, bytes per update checkpoint, bytes"
-    )
-    for name in given.scenarios:
-        print(row(load_scenario(name, given.overrides), given.turns), flush=True)
+    print(table(HEAD, [row(load_scenario(name, given.overrides), given.turns) for name in given.scenarios]))

@@ -6,20 +6,27 @@ Modules that import torch are imported inside the commands that need them, so th
 """
 
 import json
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from sim.cli.console import ProgressLine, results_table
+from sim.cli.endings import (
+    FAILED,
+    code_of,
+    endings,
+    notice,
+    progress_of,
+    show,
+    stop,
+    stop_if_cut_short,
+    stop_if_failed,
+)
 from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
+from sim.cli.going_on import explain, fork, resume
 from sim.cli.options import (
-    Anyway,
     CheckpointEvery,
     DataDir,
     DeviceChoice,
@@ -31,18 +38,13 @@ from sim.cli.options import (
     Unset,
     duration,
 )
-from sim.errors import NotVerified, UserError, errors_about
-from sim.results.outcome import why_failed
-from sim.results.place import forget
-from sim.run.interrupts import answering, exit_code, raise_interrupted
+from sim.errors import NotVerified, UserError
+from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
-    from sim.run.resuming import Earlier
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
-FAILED, REFUSED = 1, 2
-_FAILURES_SHOWN = 10
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -121,138 +123,25 @@ def run(
         from sim.run import running as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
-        with _progress(quiet) as progress:
+        with progress_of(quiet) as progress:
             result = runs.run_scenario(
                 scenario,
                 out=out,
                 overwrite=overwrite,
                 progress=progress,
-                notice=_notice(progress),
+                notice=notice(progress),
                 checkpoint_every_s=checkpoint_every,
                 checkpoints_s=checkpoint_at or (),
                 **settings,
             )
-    _show(result)
+    show(result)
     if result.directory is not None and not result.unwritten:
         with endings(file):
             write_exports(result.directory, trace, tensorboard)
-    _stop_if_cut_short(result)
+    stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
-    _stop_if_failed(result)
-
-
-@app.command()
-def resume(
-    directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
-    ],
-    until: Annotated[
-        str | None,
-        typer.Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME"),
-    ] = None,
-    anyway: Anyway = False,
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    checkpoint_every: CheckpointEvery = None,
-    quiet: Quiet = False,
-    no_code: NoCode = False,
-) -> None:
-    """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
-
-    A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
-    """
-    with endings(), answering(raise_interrupted):
-        from sim.run.resuming import Earlier
-
-        earlier = Earlier.find(directory)
-        changes = [] if until is None else [f"run.duration={until}"]
-        scenario = earlier.scenario(changes, code=not no_code)
-        earlier.require_some_left(scenario)
-    settings = {"device": device.value, "data_dir": data_dir, "checkpoint_every_s": checkpoint_every}
-    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
-
-
-@app.command()
-def fork(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
-    at: Annotated[
-        float,
-        typer.Option(help="Virtual time after which it is another run.", parser=duration, metavar="TIME"),
-    ],
-    overrides: Overrides = None,
-    unset: Unset = None,
-    from_toml: Annotated[
-        Path | None,
-        typer.Option(help="TOML file with entries that are added: [[churn]] and the like, later than TIME."),
-    ] = None,
-    anyway: Anyway = False,
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    quiet: Quiet = False,
-    no_code: NoCode = False,
-) -> None:
-    """Give a run another future: the same until TIME, and then with what is changed.
-
-    What is changed must begin after TIME. It goes on from the last checkpoint that is not after TIME, see
-    `coterie run --checkpoint-at`, or is computed from the start.
-    """
-    with endings(), answering(raise_interrupted):
-        from sim.run.resuming import Earlier
-
-        earlier = Earlier.find(directory, at)
-        scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
-    if earlier.checkpoint is None:
-        typer.echo(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
-    settings = {"device": device.value, "data_dir": data_dir}
-    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
-
-
-@app.command()
-def explain(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
-    at: Annotated[
-        float,
-        typer.Option(
-            help="Virtual time, after everything that happens then.", parser=duration, metavar="TIME"
-        ),
-    ],
-    client: Annotated[int, typer.Option(min=0, help="Number of the client.")],
-    data_dir: DataDir = None,
-    no_code: NoCode = False,
-) -> None:
-    """Say what a client holds, waits for and has in its mailbox at a moment of a run.
-
-    The run is walked through to that moment by its log, without tensor work.
-    """
-    with endings(), answering(raise_interrupted):
-        from sim.run.explaining import explained_client
-
-        rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code)
-    width = max(len(name) for name, _ in rows)
-    for name, what in rows:
-        typer.echo(f"{name:<{width}}  {what}")
-
-
-def _go_on(earlier: "Earlier", scenario: "Scenario", out: Path, quiet: bool, **settings: Any) -> None:
-    """Run what is left of a run, and say what came of it."""
-    with endings():
-        from sim.run import running as runs
-
-        with _progress(quiet) as progress:
-            result = runs.run_scenario(
-                scenario, out=out, progress=progress, notice=_notice(progress), earlier=earlier, **settings
-            )
-    if earlier.is_hidden and earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        forget(earlier.path)
-    _show(result)
-    _stop_if_cut_short(result)
-    _stop_if_failed(result)
-
-
-def _stop_if_failed(result: "RunResult") -> None:
-    if (reason := why_failed(result.summary)) is not None:
-        stop(f"the run failed: {reason}", FAILED)
+    stop_if_failed(result)
 
 
 @app.command()
@@ -355,6 +244,15 @@ def schema(
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 
+for _command in (resume, fork, explain):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Do what the command line says, and exit."""
+    app()
+
+
 def _load(
     file: Path, overrides: list[str] | None, seed: int | None, unset: list[str] | None, no_code: bool
 ) -> "Scenario":
@@ -362,8 +260,8 @@ def _load(
         from sim.scenario.scenario import load_scenario
 
         scenario = load_scenario(file, overrides or (), seed, unset=unset or (), code=not no_code)
-    for notice in scenario.notices:
-        typer.echo(f"{file}: {notice}", err=True)
+    for said in scenario.notices:
+        typer.echo(f"{file}: {said}", err=True)
     return scenario
 
 
@@ -403,69 +301,6 @@ def _verify(scenario: "Scenario", result: "RunResult", settings: dict[str, Any],
     if difference is not None:
         stop(f"the second run differs: {difference}", FAILED)
     typer.echo("verified: the second run has the same trace")
-
-
-def _progress(quiet: bool) -> Any:
-    return nullcontext() if quiet else ProgressLine(Console(stderr=True))
-
-
-def _notice(progress: ProgressLine | None) -> Callable[[str], None]:
-    """Where to say things while a run goes on: above the bar, if there is one."""
-    return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
-
-
-def _stop_if_cut_short(result: "RunResult") -> None:
-    """End with what a signal or the disk did to a run and its results."""
-    if result.unwritten:
-        kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
-        stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
-    if result.signal is not None:
-        there = (
-            "the results up to then are" if result.interrupted else "the run had ended, and its results are"
-        )
-        stop(f"interrupted; {there} in that directory", exit_code(result.signal))
-
-
-def code_of(error: KeyboardInterrupt) -> int:
-    return exit_code(getattr(error, "number", signal.SIGINT))
-
-
-def _show(result: "RunResult") -> None:
-    console = Console()
-    console.print(results_table(result.summary))
-    failures = result.summary.get("failures") or []
-    for failure in failures[:_FAILURES_SHOWN]:
-        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
-    if len(failures) > _FAILURES_SHOWN:
-        console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
-    for warning in result.summary.get("warnings", ()):
-        typer.echo(f"warning: {warning}", err=True)
-    if traceback := result.summary.get("failure_traceback"):
-        typer.echo(f"where the first one came from:\n{traceback}", err=True)
-    # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
-    if result.directory is not None and not result.unwritten:
-        typer.echo(f"report: {result.directory / 'report.html'}")
-
-
-@contextmanager
-def endings(file: Path | None = None) -> Iterator[None]:
-    """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
-    from sim.kernel.clock import Deadlock
-
-    try:
-        with errors_about(file):
-            yield
-    except UserError as error:
-        stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
-    except Deadlock as error:
-        stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
-    except KeyboardInterrupt as error:
-        stop("interrupted before there were results", code_of(error))
-
-
-def stop(message: str, code: int) -> NoReturn:
-    typer.echo(message, err=True)
-    raise typer.Exit(code)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from sim.cli.commands import FAILED, app, endings, stop
+from sim.cli.commands import app
+from sim.cli.endings import FAILED, endings, stop
 from sim.cli.options import DataDir, DeviceChoice, NoCode, ScenarioFile, Unset
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted
@@ -80,7 +81,7 @@ def sweep(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_code: NoCode = False,
 ) -> None:
-    """Run a scenario file's [sweep], or all combinations of --set KEY=A,B and seeds; done runs are kept.
+    """Run what the table sweep of a scenario file says, or all combinations of --set KEY=A,B and seeds; done runs are kept.
 
     The same command goes on with one that was interrupted.
     """

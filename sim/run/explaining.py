@@ -27,6 +27,10 @@ def explained_client(
     scenario = load_scenario(path / "scenario.toml", code=code)
     if number >= scenario.clients.count:
         raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
+    if (path / "summary.json").is_file():
+        end_s = RunDirectory.load(path).summary().get("virtual_seconds", time_s)
+        if end_s < time_s:
+            raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
     device = RunDirectory(path).provenance().get("machine", {}).get("device", "cpu")
     with walking(scenario, RunDirectory(path), device=device, data_dir=data_dir) as simulation:
         simulation.begin()

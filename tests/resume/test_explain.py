@@ -56,7 +56,7 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
 
     for client, time, problem in (
         (6, "1 s", "--client 6: must be from 0 to 5"),
-        (0, "3 s", "cannot be walked through to 3 s"),
+        (0, "3 s", "the run ended at 2 s, before --at 3 s"),
     ):
         result = coterie("explain", path, "--at", time, "--client", client)
         assert result.exit_code == 2
