@@ -81,7 +81,7 @@ def sweep(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     no_code: NoCode = False,
 ) -> None:
-    """Run the table `sweep` of a scenario, or all combinations of --set KEY=A,B and seeds. Done runs are kept.
+    """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds. Done runs are kept.
 
     The same command goes on with one that was interrupted.
     """
