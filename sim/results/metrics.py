@@ -33,12 +33,8 @@ COALITIONS_SCHEMA = pa.schema(
 )
 ALL = "all"  # the actor of totals such as bytes_sent
 ALONE = "_alone"  # ends the name of a measure of models that were trained on one client's data only
-TOTALS = (
-    "training_steps",
-    "gradients",
-    "samples_seen",
-)  # over all lives: of a client at the end, of all always
-OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "flops", *TOTALS))
+TOTALS = ("training_steps", "gradients", "samples_seen")  # of a client over all its lives, at the end
+OWN_METRICS = frozenset(("alive", "bytes_sent", "messages_sent", "steps_taken", "flops", *TOTALS))
 """What only the observer itself records under these names, beside what it evaluates."""
 EDGE_THRESHOLD = 0.5
 

@@ -139,8 +139,7 @@ class Observer:
         """What all clients have computed until now: what an accuracy has cost by then."""
         computes = [client.compute for client in self.by_name.values()]
         steps = sum([compute.training_steps for compute in computes])
-        self.metrics.add(now, ALL, "training_steps", steps)
-        self.metrics.add(now, ALL, "samples_seen", sum([compute.samples_seen for compute in computes]))
+        self.metrics.add(now, ALL, "steps_taken", steps)
         flops = [compute.flops for compute in computes]
         if None not in flops:
             self.metrics.add(now, ALL, "flops", sum(filter(None, flops)))

@@ -26,7 +26,7 @@ from sim.studies.statistics import Reached
 INDEX = "sweep.json"
 WORST = ".worst_decile"
 """Ends the name of a measured metric of which the mean of the worst tenth is meant."""
-COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "training_steps", "FLOPs": "flops"}
+COSTS = {"seconds": None, "bytes": "bytes_sent", "steps": "steps_taken", "FLOPs": "flops"}
 """What reaching a target costs, all clients together, by the name of the recorded total."""
 CATCH_UP, RECOVERY = "catch_up", "recovery"
 WAITS = (CATCH_UP, RECOVERY)

@@ -103,7 +103,12 @@ def test_the_summary_agrees_with_the_tables(directory: RunDirectory) -> None:
     assert last.height == summary["clients"]["alive"]
     assert last["value"].mean() == pytest.approx(summary["accuracy"]["mean"])
     totals = dict(metrics.filter(actor="all", time=4.0).select("name", "value").iter_rows())
-    assert totals == {"alive": 5, "bytes_sent": messages["bytes"], "messages_sent": messages["sent"]}
+    done = {kind: sum(summary["work"][kind]["clients"]) for kind in ("steps", "samples")}
+    flops = totals.pop("flops") / done["samples"]
+    assert totals == {"alive": 5, "bytes_sent": messages["bytes"], "messages_sent": messages["sent"]} | {
+        "steps_taken": done["steps"]
+    }
+    assert flops == 4 * 64 * 10  # one layer, forwards and backwards; nobody needs the gradient of the images
 
     assert sum(summary["device_time"].values()) == pytest.approx(6 * 4.0)
     intervals = directory.scan("intervals").with_columns(span=pl.col("end") - pl.col("start")).collect()
