@@ -41,7 +41,8 @@ class Earlier:
         folder = hidden or path
         if not (folder / "scenario.toml").is_file() or not (folder / READS).is_file():
             raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
-        complete = (folder / "summary.json").is_file()
+        # Who was killed while it wrote its results has not finished, whatever its summary says.
+        complete = hidden is None and (folder / "summary.json").is_file()
         finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
         at = Checkpoint.latest(folder, math.inf if fork_s is None else fork_s)
         return cls(folder, at, hidden is not None, finished, fork_s)
