@@ -116,6 +116,7 @@ class LGFedAvg(AveragedPartClient):
             self.local = True
             task = PartTask(None, task.round)
         if self.settings.warm_up and not self.local:
+            self.params = self.params  # until it is sent a model it is judged by the one that it began with
             return NotBegun()
         return await super().work(task)
 

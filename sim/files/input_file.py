@@ -62,7 +62,7 @@ class InputFile:
                 what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
                 raise self.refusal(f"is {what}; must be a file")
             if status.st_size > LIMIT_BYTES:
-                raise self._too_large()
+                raise self.too_large()
             with opener(self.path, "rb") as file:
                 content: bytes = file.read(LIMIT_BYTES + 1)
         except FileNotFoundError:
@@ -74,10 +74,10 @@ class InputFile:
         if not content:
             raise self.refusal("is empty")
         if len(content) > LIMIT_BYTES:
-            raise self._too_large(", unpacked" if opener is not open else "")
+            raise self.too_large(", unpacked" if opener is not open else "")
         return content
 
-    def _too_large(self, when: str = "") -> UserError:
+    def too_large(self, when: str = "") -> UserError:
         return self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{when}; must have less")
 
     def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
@@ -164,7 +164,7 @@ class InputFile:
                     f"has no array {missing[0]}, but {shown(list(size))}; must have {', '.join(names)}"
                 )
             if sum(size[name] for name in names) > LIMIT_BYTES:
-                raise self._too_large(", unpacked")
+                raise self.too_large(", unpacked")
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 return [loaded[name] for name in names]
 

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from sim.files.input_file import LIMIT_BYTES, InputFile, shown
+from sim.files import input_file
+from sim.files.input_file import InputFile, shown
 
-CELLS_MAX = LIMIT_BYTES // 8
+CELLS_MAX = 2**26
 """No table may have more values: numbers take 8 bytes each, once they are read."""
 
 
@@ -82,13 +83,13 @@ def _parquet(file: InputFile, content: bytes) -> pa.Table:
     described = parquet.metadata
     _require_bounds(file, described.num_rows, described.num_columns)
     size = sum(described.row_group(group).total_byte_size for group in range(described.num_row_groups))
-    if size > LIMIT_BYTES:
-        raise file.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
+    if size > input_file.LIMIT_BYTES:
+        raise file.too_large(", unpacked")
     # Texts as places in a list of different ones, as most files have them: written out they may be any size.
     texts = [column.name for column in parquet.schema if column.physical_type == "BYTE_ARRAY"]
     table = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts).read()
-    if sum(map(_text_bytes, table.columns)) > LIMIT_BYTES:
-        raise file.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB, unpacked; must have less")
+    if sum(map(_text_bytes, table.columns)) > input_file.LIMIT_BYTES:
+        raise file.too_large(", unpacked")
     return pa.table({name: _plain(file, name, table[name]) for name in table.column_names})
 
 

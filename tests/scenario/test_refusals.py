@@ -58,7 +58,8 @@ BAD = {
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, training, protocol, "
-        "network, devices, churn, churn_process, engine, supervision, server; did you mean 'network'?",
+        "network, devices, churn, churn_process, change, engine, supervision, server; "
+        "did you mean 'network'?",
     ),
     "missing section": (
         edited('[devices]\nstep_time = "100 ms"\n', ""),
@@ -506,7 +507,7 @@ def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> Non
 
 
 def test_a_link_that_leads_nowhere_is_answered_once(tmp_path: Path) -> None:
-    link = tmp_path / "lost.toml"
+    link = tmp_path / "nowhere.toml"
     link.symlink_to(tmp_path / "gone.toml")
-    with pytest.raises(UserError, match=r"lost\.toml: no such scenario file; `coterie list scenarios` names"):
+    with pytest.raises(UserError, match=r"nowhere\.toml: no such scenario file; `coterie list scenarios`"):
         load_scenario(link)

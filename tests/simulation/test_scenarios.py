@@ -164,11 +164,13 @@ LEARNED: dict[str, tuple[float, float]] = {
     "mapl_churn": (0.5, 0.85),  # the true neighbours are 5 of 11; in the warm-up all are kept
     "scool_sbm": (0.3, 0.8),  # 4 of 19 peers are kept for a half of the iterations
     "scool_non_iid": (0.3, 0.8),
-    "scool_full": (0.5, 0.8),  # 4 peers are asked in 2 of 3 rounds, then 1
+    "scool_full": (0.4, 0.6),  # 4 peers are asked in 1 of 3 rounds, then 1
     "scool_churn": (0.4, 0.9),
 }
 # Where whom a client turns to hangs on numbers, too, but not to how many.
 CHOOSING = ("federico", "federico_full")
+# Those that take seconds even so: whether they are the same again is a slow test.
+LONG = ("mapl_churn", "mapl_full", "scool_non_iid", "scool_sbm", "cobo_cross_device", "federico_full")
 ALL_KEPT = {
     "mapl": ("Knowledge", "protocol.graph_learning=false"),
     "scool": ("Consultation", "protocol.keep=1.0"),
@@ -299,11 +301,13 @@ def check_learned_graph(name: str, learned: ShortRun) -> None:
 def check_choices(name: str, short: ShortRun) -> None:
     """FedeRiCo: of each client M models an iteration at most; in rounds something for everybody."""
     sent = {kind: messages for kind, (messages, _) in short.counts.by_type.items()}
-    neighbours = load_scenario(FOLDER / f"{name}.toml").protocol.settings.neighbours  # type: ignore[attr-defined]
+    settings: Any = load_scenario(FOLDER / f"{name}.toml").protocol.settings
+    neighbours = settings.neighbours
     assert short.counts.reasons == {}
     if name == "federico_full":
         assert set(sent) == {"RoundModel", "RoundUpdate"}
-        assert sent["RoundUpdate"] >= 8 * 7 * (min(short.iterations.values()))
+        rounds = min(short.iterations.values()) - settings.alone_first
+        assert sent["RoundUpdate"] >= 8 * 7 * rounds
         return
     begun = [iterations + 1 for iterations in short.iterations.values()]
     assert 0.5 * sum(begun) < sent["ModelRequest"] <= neighbours * sum(begun)
@@ -328,4 +332,12 @@ def test_short_run(name: str, protocol_reads: list[str]) -> None:
     else:
         check_choices(name, short)
     assert load_scenario(FOLDER / f"{name}.toml").question.partition("\n")[0].endswith("?")
-    assert run_short(name) == short
+    if name not in LONG:
+        assert run_short(name) == short
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_short_run_is_the_same_again(name: str) -> None:
+    skip_without_data(name)
+    assert run_short(name) == run_short(name)
