@@ -33,7 +33,7 @@ _FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "inter
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
-_CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+]+)?\.pt(\.new)?")
+_CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+-]+)?\.pt(\.new)?")
 _EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
 _CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")

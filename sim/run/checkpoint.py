@@ -145,7 +145,8 @@ class Checkpointer:
 
     def _paused(self) -> bool:
         now = self._simulation.loop.time()
-        self._write(f"checkpoint-{now:g}.pt" if now in self._at_s else CHECKPOINT)
+        # All digits: two moments that differ are two files.
+        self._write(f"checkpoint-{repr(now).removesuffix('.0')}.pt" if now in self._at_s else CHECKPOINT)
         return not self._interrupted()
 
     def _end(self) -> None:

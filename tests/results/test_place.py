@@ -322,3 +322,10 @@ def test_a_second_replacement_waits_for_the_first(base, monkeypatch):
     other.join()
     assert entries(base) == [NAME]
     assert seed_of(base / NAME) == 3
+
+
+def test_checkpoints_are_found_whatever_their_moment(tmp_path):
+    names = {"checkpoint.pt", "checkpoint-1e-05.pt", "checkpoint-0.020000001.pt", "checkpoint-1e+16.pt"}
+    for name in (*names, ".checkpoint.pt.new", "notes.pt"):
+        (tmp_path / name).touch()
+    assert {file.name for file in place.checkpoints(tmp_path)} == names
