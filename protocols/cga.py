@@ -39,7 +39,7 @@ from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.rounds import RoundModel, delay_s
 
-_SWEEPS = 60
+_STEPS = 150
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,21 @@ def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
     """The point z [P] nearest to `own` with <z, g> >= 0 for all other g [P]; with a margin, z = own + sum u g
     for the u >= margin that minimise |z|^2.
 
-    By coordinate descent on the dual problem (Hildreth 1957), a fixed number of sweeps, in float64.
+    By accelerated projected gradient descent on the dual problem (Beck and Teboulle 2009) with the other g scaled
+    to length 1, a fixed number of steps, in float64.
     """
     rows = torch.stack(others).double()
-    gram, slope = rows @ rows.T, rows @ own.double()
-    numbers = torch.arange(len(others), device=own.device)
+    squares = (rows * rows).sum(dim=1)
     # Gradients of 0 forbid nothing: their u stays at the margin.
-    squares = torch.where(gram.diagonal() > 0, gram.diagonal(), torch.ones_like(slope))
-    u = torch.full_like(slope, margin)
-    for _ in range(_SWEEPS):
-        for i in range(len(others)):
-            best = u[i] - (slope[i] + gram[i] @ u) / squares[i]
-            u = torch.where(numbers == i, best.clamp(min=margin), u)
-    return (own + u @ rows).to(own.dtype)
+    scale = torch.where(squares > 0, squares, torch.ones_like(squares)).rsqrt()
+    unit = rows * scale[:, None]
+    gram, slope, least = unit @ unit.T, unit @ own.double(), margin / scale
+    step = 1 / gram.abs().sum(dim=1).max().clamp(min=1.0)  # at most that of the largest eigenvalue
+    u = ahead = least
+    for k in range(_STEPS):
+        before, u = u, torch.maximum(ahead - step * (slope + gram @ ahead), least)
+        ahead = u + k / (k + 3) * (u - before)
+    return (own + u @ unit).to(own.dtype)
 
 
 class CGASettings(DPSGD.Settings):
