@@ -2,13 +2,15 @@
 
 Run `python -m benchmarks.weather --data-dir DIR [--jobs 16] [--quick] [--write]`; hours on one core.
 The results of each run are kept under --out, and no run is repeated until its scenario or its method's source
-changes, so that a table can be measured in parts: --data, --methods, --weathers, --seeds. `--write` puts the
-tables below the reading in docs/weather.md, and the picture beside it.
+changes. `--write` measures what docs/weather.jsonl lacks and adds it, so that the tables can be measured in
+parts, on several days and machines: --data, --methods, --weathers, --seeds. Once nothing is missing there, it
+puts the tables below the reading in docs/weather.md, and the picture beside it. What is to be measured again
+must be deleted from the record.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -17,16 +19,19 @@ from pathlib import Path
 from benchmarks.fidelity import Overrides, run
 from benchmarks.weather_methods import FAMILIES, Family, Method
 from benchmarks.weather_picture import picture
-from benchmarks.weather_table import Cell, Outcome, outcome, page
+from benchmarks.weather_record import Entry, Place, Record, load, save
+from benchmarks.weather_table import CALM, Cell, Cells, outcome, page
 from sim.errors import UserError
-from sim.results.place import REPORT
+from sim.results.place import CHECKPOINT, REPORT
+from sim.results.store import RunDirectory
 from sim.results.view import RunView
 
 SCENARIO = Path(__file__).with_name("weather.toml")
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, PICTURE = DOCS / "weather.md", DOCS / "weather.svg"
+PAGE, PICTURE, RECORD = DOCS / "weather.md", DOCS / "weather.svg", DOCS / "weather.jsonl"
 SEEDS = (11, 12, 13)
 """Nothing was tuned on these."""
+METHODS = list(dict.fromkeys(name for family in FAMILIES for name in family.methods))
 DATA: dict[str, Overrides] = {
     "digits": [],
     "fashion-mnist": ["data.name=fashion-mnist", "data.partition.samples_per_client=100"],
@@ -128,43 +133,44 @@ class Choice:
     out: Path
     data_dir: Path | None = None
 
-    @property
-    def is_all(self) -> bool:
-        """Whether nothing is left out but seeds."""
-        return (
-            tuple(self.data) == tuple(DATA)
-            and set(self.methods) >= {name for family in FAMILIES for name in family.methods}
-            and set(self.weathers) >= set(weathers(1.0))
-        )
 
-
-def view_of(choice: Choice, changes: Overrides, seed: int) -> RunView:
+def results_of(choice: Choice, changes: Overrides, seed: int) -> RunDirectory:
     """The results of one run."""
     directory = run(SCENARIO, changes, seed, choice.out, choice.data_dir)
-    (directory.path / REPORT).unlink(missing_ok=True)  # the largest part of it; `coterie report` makes it
-    return RunView(directory)
+    # The largest parts of it: `coterie report` makes the one, and no run of these goes on.
+    for name in (REPORT, CHECKPOINT):
+        (directory.path / name).unlink(missing_ok=True)
+    return directory
 
 
-def measure(choice: Choice, jobs: int) -> None:
-    """Make all runs that are missing, `jobs` at a time, each in a process of its own."""
-    every = {
-        (tuple(overrides(family, method, what, data)), seed): f"{data}: {name}, {weather}, seed {seed}"
-        for data in choice.data
-        for family in FAMILIES
-        for name, method in family.methods.items()
-        if name in choice.methods
-        for weather, what in weathers(family.seconds).items()
-        if weather == "calm" or weather in choice.weathers
-        for seed in choice.seeds
-    }  # by what is run: what would be lost of no message is the run of calm weather
+def plan(choice: Choice, record: Record) -> dict[Place, Overrides]:
+    """What each run that the record lacks is made of; with each the calm one that it is held against."""
+    missing: dict[Place, Overrides] = {}
+    for data in choice.data:
+        for family in FAMILIES:
+            for name, method in family.methods.items():
+                for seed in choice.seeds if name in choice.methods else ():
+                    places = {
+                        Place(data, family.title, name, weather, seed): overrides(family, method, what, data)
+                        for weather, what in weathers(family.seconds).items()
+                        if weather == CALM or weather in choice.weathers
+                    }
+                    if not places.keys() <= record.keys():
+                        missing |= places
+    return missing
+
+
+def measure(missing: Mapping[Place, Overrides], choice: Choice, jobs: int) -> None:
+    """Make these runs, `jobs` at a time, each in a process of its own; the same run for two places once."""
+    every = {(tuple(changes), place.seed): place for place, changes in missing.items()}
     with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=20) as pool:
         waiting = {
-            pool.submit(_run_alone, changes, seed, choice.out, choice.data_dir): label
-            for (changes, seed), label in every.items()
+            pool.submit(_run_alone, changes, seed, choice.out, choice.data_dir): place
+            for (changes, seed), place in every.items()
         }
         for number, done in enumerate(as_completed(waiting), 1):
-            seconds = done.result()
-            print(f"{number}/{len(waiting)} {waiting[done]}: {seconds:.0f} s", flush=True)
+            seconds, label = done.result(), ", ".join(map(str, waiting[done]))
+            print(f"{number}/{len(waiting)} {label}: {seconds:.0f} s", flush=True)
 
 
 def _run_alone(changes: Overrides, seed: int, out: Path, data_dir: Path | None) -> float:
@@ -174,61 +180,83 @@ def _run_alone(changes: Overrides, seed: int, out: Path, data_dir: Path | None) 
     return time.process_time() - before
 
 
-def cells(family: Family, data: str, choice: Choice) -> dict[tuple[str, str], Cell]:
-    """(method, weather) -> what its runs came to. The calm weather is measured with any other."""
+def outcomes(missing: Mapping[Place, Overrides], choice: Choice) -> Iterator[tuple[Place, Entry]]:
+    """What each of these runs came to; those that are not there yet are made one after the other."""
+    struck = {weather: what.struck for weather, what in weathers(1.0).items()}
+    for place, changes in missing.items():
+        calm = results_of(choice, missing[place._replace(weather=CALM)], place.seed)
+        results = results_of(choice, changes, place.seed)
+        found = outcome(RunView(results), RunView(calm), struck[place.weather])
+        print(f"{', '.join(map(str, place))}: {100 * found.accuracy:.1f}", flush=True)
+        yield place, Entry(found, results.provenance()["commit"])
+
+
+def cells(family: Family, data: str, choice: Choice, record: Record) -> dict[tuple[str, str], Cell]:
+    """(method, weather) -> what its runs came to, of those that the record has with all seeds."""
     found: dict[tuple[str, str], Cell] = {}
-    for name, method in family.methods.items():
-        if name not in choice.methods:
-            continue
-        outcomes: dict[str, list[Outcome]] = {}
-        for seed in choice.seeds:
-            calm: RunView | None = None
-            for weather, what in weathers(family.seconds).items():
-                if weather != "calm" and weather not in choice.weathers:
-                    continue
-                view = view_of(choice, overrides(family, method, what, data), seed)
-                calm = calm or view
-                outcomes.setdefault(weather, []).append(outcome(view, calm, what.struck))
-        found |= {(name, weather): Cell(tuple(those)) for weather, those in outcomes.items()}
-        print(f"{data}: {name}: " + ", ".join(f"{w} {found[name, w].figure}" for w in outcomes), flush=True)
+    for name in family.methods:
+        for weather in weathers(family.seconds):
+            places = [Place(data, family.title, name, weather, seed) for seed in choice.seeds]
+            if all(place in record for place in places):
+                found[name, weather] = Cell(tuple(record[place].outcome for place in places))
     return found
 
 
 def main() -> None:
     """Measure, print the tables, and write them where that was asked for."""
+    choice, jobs, write = _choice()
+    head, record = (head_of(PAGE), load(RECORD)) if write else ("", {})
+    missing = plan(choice, record)
+    if jobs > 1:
+        measure(missing, choice, jobs)
+    for place, entry in outcomes(missing, choice):
+        record[place] = entry
+        if write:
+            save(RECORD, record)  # so that nothing is lost when this ends early
+    text, tables = tables_of(choice, record)
+    print(text)
+    if write and (left := plan(Choice(list(DATA), SEEDS, METHODS, list(weathers(1.0)), choice.out), record)):
+        print(f"{PAGE.name} stays as it is: {len(left)} runs are not in {RECORD.name} yet", flush=True)
+    elif write:
+        PAGE.write_text(f"{head}\n\n{text}", encoding="utf-8")
+        PICTURE.write_text(picture(tables), encoding="utf-8")
+
+
+def tables_of(choice: Choice, record: Record) -> tuple[str, dict[tuple[str, str], Cells]]:
+    """The tables as Markdown, and as cells by (data, family)."""
+    tables: dict[tuple[str, str], Cells] = {
+        (data, family.title): cells(family, data, choice, record)
+        for data in choice.data
+        for family in FAMILIES
+    }
+    controls = {name: method.control for family in FAMILIES for name, method in family.methods.items()}
+    seeds = ", ".join(map(str, choice.seeds))
+    return f"Measured with the seeds {seeds}.\n\n{page(tables, controls)}\n", tables
+
+
+def _choice() -> tuple[Choice, int, bool]:
+    """What the command line asks for: what is measured, how many runs at a time, whether it is written."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = list(dict.fromkeys(name for family in FAMILIES for name in family.methods))
     parser.add_argument("--quick", action="store_true", help="digits and one seed only")
     parser.add_argument("--data", choices=list(DATA), nargs="+", default=list(DATA))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--methods", choices=names, nargs="+", default=names)
+    parser.add_argument("--methods", choices=METHODS, nargs="+", default=METHODS)
     parser.add_argument("--weathers", choices=list(weathers(1.0)), nargs="+", default=list(weathers(1.0)))
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, a process each")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/weather"))
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and {PICTURE.name}")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help=f"measure what {RECORD.name} lacks, and add it; once it is whole, write {PAGE.name}",
+    )
     chosen = vars(parser.parse_args())
     if chosen.pop("quick"):
         chosen |= {"data": ["digits"], "seeds": [SEEDS[0]]}
     write, jobs = chosen.pop("write"), chosen.pop("jobs")
-    choice = Choice(**chosen)
-    if write and not choice.is_all:
-        parser.error("--write needs all data, methods and weathers")
-    head = head_of(PAGE) if write else ""
-    if jobs > 1:
-        measure(choice, jobs)
-    tables = {
-        (data, family.title): cells(family, data, choice) for data in choice.data for family in FAMILIES
-    }
-    controls = {name: method.control for family in FAMILIES for name, method in family.methods.items()}
-    seeds = ", ".join(map(str, choice.seeds))
-    text = f"Measured with the seeds {seeds}.\n\n{page(tables, controls)}\n"
-    print(text)
-    if write:
-        PAGE.write_text(f"{head}\n\n{text}", encoding="utf-8")
-        PICTURE.write_text(picture(tables), encoding="utf-8")
+    return Choice(**chosen), jobs, write
 
 
 MARK = "<!-- measured: what follows is written by `python -m benchmarks.weather --write` -->"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import weather
+from benchmarks import weather, weather_record
 from benchmarks.fidelity import run
 from benchmarks.weather import Choice, Weather, cells, overrides, weathers
 from benchmarks.weather_methods import FAMILIES, Family, Method
@@ -99,9 +99,16 @@ def test_time_is_told_only_where_every_seed_came_there() -> None:
     assert [Cell((BASE, BASE)).time, Cell((BASE, never)).time] == ["8 s", "-"]
 
 
+def short(out: Path, methods: list[str]) -> Choice:
+    return Choice(["digits"], [11], methods, ["5 % lost", "one slow"], out)
+
+
 def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = Choice(["digits"], [11], ["local", "gossip"], ["5 % lost", "one slow"], tmp_path)
-    found = cells(SHORT, "digits", choice)
+    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
+    choice = short(tmp_path, ["local", "gossip"])
+    missing = weather.plan(choice, {})
+    record = dict(weather.outcomes(missing, choice))
+    found = cells(SHORT, "digits", choice, record)
     assert list(found) == [(m, w) for m in ("local", "gossip") for w in ("calm", "5 % lost", "one slow")]
     assert found["local", "5 % lost"] == found["local", "calm"]
     assert found["gossip", "5 % lost"] != found["gossip", "calm"]
@@ -109,7 +116,7 @@ def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     # The same again by hand, from the runs that are there; none is repeated.
     monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
-    assert cells(SHORT, "digits", choice) == found
+    assert dict(weather.outcomes(missing, choice)) == record
     what = Weather([weather._slow([3])], [3])
     calm, slow = (
         RunView(
@@ -175,14 +182,72 @@ def test_every_method_there_is_stands_in_a_table() -> None:
     assert any(name.endswith("docs/examples/divshare.py:DivShare") for name in measured)
 
 
+def test_what_was_measured_elsewhere_is_kept_and_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
+    monkeypatch.setattr(weather, "METHODS", list(SHORT.methods))
+    monkeypatch.setattr(weather, "DATA", {"digits": []})
+    monkeypatch.setattr(weather, "SEEDS", (11,))
+    for name in ("PAGE", "PICTURE", "RECORD"):
+        monkeypatch.setattr(weather, name, tmp_path / getattr(weather, name).name)
+    weather.PAGE.write_text(f"Take gossip.\n\n{weather.MARK}\n\nMeasured long ago.\n")
+
+    def measured(*methods: str) -> None:
+        out = str(tmp_path / f"runs of {methods}")
+        words = [
+            "weather",
+            "--data",
+            "digits",
+            "--seeds",
+            "11",
+            "--out",
+            out,
+            "--write",
+            "--methods",
+            *methods,
+        ]
+        monkeypatch.setattr("sys.argv", words)
+        weather.main()
+
+    measured("local")
+    first = weather_record.load(weather.RECORD)
+    assert {(place.method, place.seed) for place in first} == {("local", 11)}
+    assert len(first) == len(weathers(1.0))
+    assert "Measured long ago." in weather.PAGE.read_text()  # half a table would replace a whole one
+    assert not weather.PICTURE.exists()
+    # The rest: local's runs are nowhere but in the record.
+    measured("local", "gossip")
+    assert weather_record.load(weather.RECORD).items() >= first.items()
+    assert len(list((tmp_path / "runs of ('local', 'gossip')").iterdir())) == len(weathers(1.0))
+    text = weather.PAGE.read_text()
+    assert text.startswith(f"Take gossip.\n\n{weather.MARK}\n\nMeasured with the seeds 11.\n")
+    assert "| local |" in text
+    assert "| gossip |" in text
+    assert "Measured long ago." not in text
+    assert weather.PICTURE.exists()
+
+
+def test_record_of_a_line_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "weather.jsonl"
+    place = weather_record.Place("digits", "Short", "local", "calm", 11)
+    weather_record.save(file, {place: weather_record.Entry(BASE, "abc")})
+    assert weather_record.load(file) == {place: (BASE, "abc")}
+    file.write_text(file.read_text() + '{"run": {"data": "digits"}}\n')
+    with pytest.raises(UserError, match=r"weather\.jsonl: line 2: is no run of the weather table: "):
+        weather_record.load(file)
+
+
 @pytest.mark.slow
 def test_runs_are_made_once_in_processes_of_their_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
-    choice = Choice(["digits"], [11], ["local"], ["5 % lost", "one slow"], tmp_path)
-    weather.measure(choice, 2)
+    choice = short(tmp_path, ["local"])
+    missing = weather.plan(choice, {})
+    weather.measure(missing, choice, 2)
     assert len(list(tmp_path.iterdir())) == 2  # of three weathers: no message of local's can be lost
-    assert "2/2 digits: local, " in capsys.readouterr().out
+    assert "2/2 digits, Short, local, " in capsys.readouterr().out
     monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
-    assert ("local", "one slow") in cells(SHORT, "digits", choice)
+    record = dict(weather.outcomes(missing, choice))
+    assert ("local", "one slow") in cells(SHORT, "digits", choice, record)
