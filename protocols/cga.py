@@ -72,8 +72,8 @@ def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
     """The point z [P] nearest to `own` with <z, g> >= 0 for all other g [P]; with a margin, z = own + sum u g
     for the u >= margin that minimise |z|^2.
 
-    By accelerated projected gradient descent on the dual problem (Beck and Teboulle 2009) with the other g scaled
-    to length 1, a fixed number of steps, in float64.
+    By accelerated projected gradient descent on the dual problem (Beck and Teboulle 2009), with the other g
+    scaled to length 1; a fixed number of steps, in float64.
     """
     rows = torch.stack(others).double()
     squares = (rows * rows).sum(dim=1)

@@ -34,7 +34,7 @@ from sim.kernel.livelock import ROUNDS_MAX, Breaker
 from sim.kernel.random import shuffled_numbers
 from sim.kernel.task import NEVER, VirtualTask
 
-__all__ = ["Deadlock", "VirtualLoop", "run_virtual"]
+__all__ = ["Deadlock", "VirtualLoop"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -387,22 +387,3 @@ class VirtualLoop(BareLoop):
             self.now_s,
             [(task.get_name(), describe[task]() if task in describe else place(task)) for task in tasks],
         )
-
-
-def run_virtual(
-    coro: Coroutine[Any, Any, T], *, until: float | None = None, shuffle_seed: int | None = None
-) -> T | None:
-    """Runs `coro` on a virtual loop of its own and cancels what it leaves behind: for tests and experiments.
-
-    Without `until` it runs until `coro` is done, and returns its result. With `until` it runs everything up
-    to that time (seconds), and returns the result, or None if `coro` is not done by then.
-    """
-    loop = VirtualLoop(shuffle_seed)
-    try:
-        if until is None:
-            return loop.run_until_complete(coro)
-        task = loop.create_task(coro)
-        loop.run_until(until)
-        return task.result() if task.done() else None
-    finally:
-        loop.shutdown()

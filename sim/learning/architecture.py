@@ -154,11 +154,13 @@ class Architecture:
         if self.untrained:
             flat.index_fill_(1, self.untrained_columns.to(flat.device), 0.0)
 
-    def part(self, name: str) -> slice:
-        """Where a part lies in the flat vector: a parameter, or all below a dotted prefix such as "backbone".
+    def part(self, name: str, row: int | None = None) -> slice:
+        """Where a part lies in the flat vector: a parameter, a row of it, or all below a prefix ("head").
 
-        ValueError for an unknown name.
+        ValueError for an unknown name, or a row that there is not.
         """
+        if row is not None:
+            return self._row(name, row)
         places = [
             place
             for place, own in enumerate(self.slices)
@@ -171,6 +173,14 @@ class Architecture:
             raise ValueError(f'{self.key}: the part "{name}" does not lie in one piece')
         last = self.slices[places[-1]]
         return slice(self.slices[places[0]].offset, last.offset + last.numel)
+
+    def _row(self, name: str, row: int) -> slice:
+        whole = self._slice(name)
+        rows, *others = whole.shape
+        if not 0 <= row < rows:
+            raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
+        width = math.prod(others)
+        return slice(whole.offset + row * width, whole.offset + (row + 1) * width)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Shape of the parameter `name`; ValueError for an unknown name."""

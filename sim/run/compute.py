@@ -310,13 +310,13 @@ class DeviceCompute(learner.Compute):
         return self.step_s * flops / of_a_step
 
     def part(self, of: vectors.Vector, name: str, row: int | None) -> vectors.Vector:
-        columns = self._columns(name, row)
+        columns = self.settings.architecture.part(name, row)
         return self.engine.part(cast(Vector, of), columns.start, columns.stop - columns.start)
 
     def with_part(
         self, of: vectors.Vector, name: str, part: vectors.Vector, row: int | None
     ) -> vectors.Vector:
-        columns, vector = self._columns(name, row), cast(Vector, part)
+        columns, vector = self.settings.architecture.part(name, row), cast(Vector, part)
         if vector.width != columns.stop - columns.start:
             raise ValueError(
                 f"a part of {vector.width} numbers cannot be {name}, which has {columns.stop - columns.start}"
@@ -328,17 +328,6 @@ class DeviceCompute(learner.Compute):
 
     def scalar(self, value: float) -> vectors.Scalar:
         return self.engine.scalar(value)
-
-    def _columns(self, name: str, row: int | None) -> slice:
-        """Where a part, or one row of it, lies in the parameters."""
-        columns = self.settings.architecture.part(name)
-        if row is None:
-            return columns
-        rows, *others = self.settings.architecture.shape_of(name)
-        if not 0 <= row < rows:
-            raise ValueError(f"{name} has the rows 0 to {rows - 1}, not {row}")
-        width = math.prod(others)
-        return slice(columns.start + row * width, columns.start + (row + 1) * width)
 
     def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
         """Occupy the device for so many samples, by passes forward and, in training, backward.

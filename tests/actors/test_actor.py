@@ -15,7 +15,7 @@ from actors.actor import Actor
 from actors.message import ActorError, AskInHandler, PeerUnavailable, RemoteError
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
-from sim.kernel.clock import run_virtual
+from tests.virtual_time import run_virtual
 
 T = TypeVar("T")
 

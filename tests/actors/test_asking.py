@@ -15,7 +15,7 @@ from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
 from actors.transport import Deliver, Transport
-from sim.kernel.clock import run_virtual
+from tests.virtual_time import run_virtual
 
 LATENCY_S = 0.25
 

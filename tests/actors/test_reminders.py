@@ -11,7 +11,7 @@ import pytest
 
 from actors.reminders import PROMPT, Reminders
 from actors.round_trips import RoundTrips
-from sim.kernel.clock import run_virtual
+from tests.virtual_time import run_virtual
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from actors.actor import Actor
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
-from sim.kernel.clock import run_virtual
+from tests.virtual_time import run_virtual
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.clock import VirtualLoop, run_virtual
+from sim.kernel.clock import VirtualLoop
+from tests.virtual_time import run_virtual
 
 
 def now():

@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from sim.kernel.clock import Deadlock, VirtualLoop, run_virtual
+from sim.kernel.clock import Deadlock, VirtualLoop
+from tests.virtual_time import run_virtual
 
 
 def now():

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.clock import VirtualLoop, run_virtual
+from sim.kernel.clock import VirtualLoop
 from sim.kernel.deadlock import Deadlock
 from sim.kernel.task import Bell, Signal, sleep
+from tests.virtual_time import run_virtual
 
 
 def now():

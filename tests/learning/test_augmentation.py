@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from sim.kernel.clock import run_virtual
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
@@ -26,6 +25,7 @@ from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, sma
 from tests.learning.test_datasets import put_idx_files
 from tests.run.computes import initial, new_compute, now
 from tests.scenario.texts import SMALL, changed, write
+from tests.virtual_time import run_virtual
 
 # Of pixels in [0, 1], for one operation. Factors up to 1.8, one after the other, enlarge what is rounded
 # before them: of all operations together torchvision's own result is 1e-5 away from that in double precision.

@@ -11,9 +11,10 @@ import pytest
 
 from protocols.framework.learner import Learner
 from sim.kernel import clock, livelock
-from sim.kernel.clock import Deadlock, run_virtual
+from sim.kernel.clock import Deadlock
 from sim.kernel.task import sleep
 from tests.protocols.worlds import QUADRATIC, make
+from tests.virtual_time import run_virtual
 
 HERE = Path(__file__)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from sim.kernel.clock import run_virtual
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.run.compute import DeviceCompute, LearningSettings
 from sim.world.devices import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
+from tests.virtual_time import run_virtual
 
 COUNTS = [10, 12, 3]
 HELD_BACK = [5, 0, 2]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from sim.kernel.clock import run_virtual
 from sim.learning.engine import Optimizer
 from sim.run import taken as taken_module
 from sim.run.compute import DeviceCompute
@@ -34,6 +33,7 @@ from tests.run.computes import (
     numbers_of,
     train,
 )
+from tests.virtual_time import run_virtual
 
 MOMENTUM = Optimizer("sgd", momentum=0.9)
 ADAM = Optimizer("adam")

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from protocols.framework.compute import Batch
 from protocols.framework.objectives import Model, Parameters
-from sim.kernel.clock import run_virtual
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.learning.engine.batches import draw_batches
 from sim.run.compute import DeviceCompute
 from tests.learning.engines import generator, own_samples, plain_module, small
 from tests.run.computes import BATCH_SIZE, COUNTS, HELD_BACK, initial, new_compute, new_data_engine, now
+from tests.virtual_time import run_virtual
 
 CLIENTS = range(len(COUNTS))
 SAMPLES_OF = {"train": COUNTS, "validation": HELD_BACK}

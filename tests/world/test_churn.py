@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.clock import run_virtual
 from sim.world.churn import ChurnEvent, Kind, absent_at_start, possible_for, schedule, validate_schedule
+from tests.virtual_time import run_virtual
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.kernel.clock import VirtualLoop, run_virtual
+from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
 from sim.world.devices import CostModel, Device, DeviceDown
 from sim.world.slowness import Slowness, once, spells
 from sim.world.timeline import State, Timeline
+from tests.virtual_time import run_virtual
 
 
 def new_device(slowness: Slowness | None = None, *, up: bool = True, limit: int = 1_000) -> Device:
