@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from actors.message import Envelope
 from protocols.learn_to_collaborate import LearnToCollaborate
 from sim.errors import UserError
 from sim.run.building import build
@@ -204,6 +208,31 @@ def test_lost_messages_change_nothing(tmp_path: Path, loss: float) -> None:
     )
     with finished(tmp_path, *overrides) as simulation:
         assert coalitions(simulation) == HALVES
+
+
+@pytest.mark.slow
+def test_any_messages_may_be_lost(tmp_path: Path) -> None:
+    """Each is asked for again, or has its time limit: nobody waits for ever, and all agree in the end."""
+    file = tmp_path / "world.toml"
+    file.write_text(WORLD, encoding="utf-8")
+    world = load_scenario(file, ["protocol.patience=10 s", "protocol.rounds=60", "run.duration=45 s"])
+
+    @settings(deadline=None, max_examples=10)
+    @given(st.sets(st.integers(0, 300), max_size=40))
+    @example(set(range(24)))  # all that is said at first
+    def whatever_is_lost(lost: set[int]) -> None:
+        with closing(build(world, device="cpu")) as simulation:
+            send, numbers = simulation.network.send, count()
+
+            def lossy(envelope: Envelope) -> None:
+                if next(numbers) not in lost:
+                    send(envelope)
+
+            simulation.network.send = lossy  # type: ignore[method-assign]
+            simulation.run()
+            assert coalitions(simulation) == HALVES
+
+    whatever_is_lost()
 
 
 def test_a_straggler_delays_nobody_who_does_not_wait(tmp_path: Path) -> None:

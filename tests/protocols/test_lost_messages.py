@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actors.message import Envelope
+from protocols.cga import CGA
 from protocols.cobo import CoBo
 from protocols.cobo.messages import PairRequest
 from protocols.cobo.pairs import Pair
@@ -354,6 +355,7 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
 
 
 WITHOUT_ROUNDS = {
+    "cga": (QUADRATIC, "data.clusters=3", "protocol.name=cga", "protocol.mode=asynchronous"),
     "federico": (QUADRATIC, "protocol.name=federico", "protocol.losses=mean", "protocol.local_steps=1"),
     "dada": (QUADRATIC, "protocol.name=dada", "protocol.graph_every=2", "data.curvatures=[1.0]"),
     "meta-l2c": (
@@ -430,6 +432,8 @@ def assert_agreement(ends: Sequence[Learner]) -> None:
                 assert abs(versions[0] - versions[1]) <= 1  # the last may be on its way
             if isinstance(one, FedeRiCo):
                 assert one.table.records[other.name].tried
+            if isinstance(one, CGA):
+                assert other.name in one.crossed
             if isinstance(one, MetaL2C):
                 assert other.name in one.shares
 
