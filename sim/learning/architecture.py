@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from protocols.framework.objectives import Embedding, Parameters
+from sim.learning.flops import FlopCounter
 
 
 def _reset_affine(parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:
@@ -271,7 +271,7 @@ class Architecture:
 
     @cached_property
     def known_training_flops(self) -> int | None:
-        """The same; None for a model that cannot be evaluated without numbers, as a user's may be."""
+        """The same; None for a model that cannot be evaluated at zeros, as a user's may be."""
         try:
             return self.training_flops_per_sample
         except (RuntimeError, ValueError, TypeError, NotImplementedError):
@@ -279,9 +279,10 @@ class Architecture:
 
     def _count_flops(self, *, training: bool) -> int:
         """Matrix products and convolutions, as torch counts; without any, 2 per parameter and pass."""
-        flat = torch.empty(self.numel, device="meta", requires_grad=training)
-        x = torch.empty(1, *self.input_shape, device="meta")
-        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(training):
+        # Of numbers: without them, on the meta device, torch would load its compiler, which takes seconds.
+        flat = torch.zeros(self.numel, requires_grad=training)
+        x = torch.zeros(1, *self.input_shape)
+        with FlopCounter() as counter, torch.set_grad_enabled(training):
             if training and getattr(self.module, "projection", None) is not None:
                 embedding = self.embed(flat, x)
                 assert embedding.projections is not None
@@ -290,7 +291,7 @@ class Architecture:
                 output = self.forward(flat, x)
                 if training:
                     output.sum().backward()
-        return counter.get_total_flops() or (4 if training else 2) * self.numel
+        return counter.total or (4 if training else 2) * self.numel
 
 
 class OwnArchitecture(Architecture):

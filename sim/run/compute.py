@@ -344,7 +344,6 @@ class DeviceCompute(learner.Compute):
         if self.cost.flops_per_s is None:
             steps = samples / self.batch_size * (1.0 if training else FORWARD_SHARE)
             return self.cost.seconds(steps=steps)
-        # Counted only where it matters: the counter takes seconds to load.
         model = self.settings.architecture
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)

@@ -1,14 +1,19 @@
 """Architectures: parameter counts, initialisation, purity, and how a model is refused."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import grad, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
+from sim.learning.flops import FlopCounter
 from sim.learning.models import MODELS
 from sim.learning.models.point_module import PointModule
 from sim.learning.models.residual_network import ResidualNetwork
@@ -163,6 +168,47 @@ def test_equal_architectures_have_equal_keys() -> None:
 
     assert key({}) == key({"hidden": [100]}) == key({"hidden": (100,)}) == "mlp(hidden=[100]) (64,) -> 10"
     assert len({key({}), key({"hidden": [100, 100]}), key({}, inputs=65)}) == 3
+
+
+@pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL, ids=IDS)
+def test_flops_are_those_that_torch_counts(
+    name: str, options: dict[str, Any], input_shape: tuple[int, ...], classes: int
+) -> None:
+    model = architecture(name, options, input_shape, classes)
+    flat = torch.zeros(model.numel, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        output = model.forward(flat, torch.zeros(1, *input_shape))
+    forward = counter.get_total_flops()
+    assert model.forward_flops_per_sample == (forward or 2 * model.numel)
+    if name != "decoupled":  # which trains its projection, too
+        with FlopCounterMode(display=False) as counter:
+            output.sum().backward()
+        assert model.training_flops_per_sample == (forward + counter.get_total_flops() or 4 * model.numel)
+
+
+def test_flops_of_attention_and_of_products_of_many() -> None:
+    queries = torch.zeros(2, 3, 5, 8)
+    with FlopCounterMode(display=False) as expected:
+        F.scaled_dot_product_attention(queries, queries, queries)
+        torch.einsum("nhld,nhkd->nhlk", queries, queries)
+    with FlopCounter() as found:
+        F.scaled_dot_product_attention(queries, queries, queries)
+        torch.einsum("nhld,nhkd->nhlk", queries, queries)
+    assert found.total == expected.get_total_flops() > 0
+
+
+def test_counting_does_not_load_torchs_compiler() -> None:
+    """It would take longer than a short run."""
+    code = (
+        "import sys, torch\n"
+        "from sim.learning.flops import FlopCounter\n"
+        "layer = torch.nn.Linear(3, 2)\n"
+        "with FlopCounter() as counter:\n"
+        "    layer(torch.zeros(1, 3)).sum().backward()\n"
+        "assert counter.total == 2 * 6 + 2 * 6, counter.total\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_flops_of_dense_layers() -> None:
