@@ -37,12 +37,11 @@ class Actor:
     machinery: ClassVar[bool] = True
     """Whether this very class is part of the framework, so that errors need not point into its file."""
     collected: ClassVar[tuple[type, ...]] = ()
-    """Message classes that wait in the mailbox for `collect` instead of going to `on_message`; a subclass
-    adds to those of its bases."""
+    """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if not isinstance(cls.collected, tuple) or not all(isinstance(kind, type) for kind in cls.collected):
+        if type(cls.collected) is not tuple or not all(isinstance(kind, type) for kind in cls.collected):
             raise TypeError(
                 f"{cls.__name__}.collected must be a tuple of message classes, such as (Model,), "
                 f"not {cls.collected!r:.60}"
@@ -350,26 +349,32 @@ class Actor:
         message, sender, request = envelope.message, envelope.sender, envelope.request
         if self._mailbox.collections:
             self._mailbox.heard(sender)
-        repeated = type(request) is Question and not self._answers.is_new(sender, request, self.now)
+        if type(request) is Question and not self._answers.is_new(sender, request, self.now):
+            self._answer_again(sender, request)
+            return
         try:
-            # Of a question that came again there is nothing to hear but that its sender is there.
-            if self.heard(None if repeated else message, sender) and not repeated:
+            if self.heard(message, sender):
                 return
         except Exception as error:
             self._report_failure("heard", error)
             return
-        if repeated:
-            assert type(request) is Question
-            answer = self._answers.again(sender, request)
-            if answer is not None:
-                self._transport.send(answer)
-        elif envelope.answer_to is not None:
+        if envelope.answer_to is not None:
             self.late_answers += not self._questions.answered(envelope)
         elif request is not None and type(message) in self.collected:
             kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
         elif not self._mailbox.put(envelope) and type(request) is Question:
             self._answers.forget(sender, request)
+
+    def _answer_again(self, sender: str, question: Question) -> None:
+        """As before, if there is an answer yet; nothing else is heard of it but that its sender is there."""
+        try:
+            self.heard(None, sender)
+        except Exception as error:
+            self._report_failure("heard", error)
+        else:
+            if (answer := self._answers.again(sender, question)) is not None:
+                self._transport.send(answer)
 
     def _report_failure(self, where: str, error: Exception) -> None:
         if self._failed is not None:
@@ -390,6 +395,6 @@ class Actor:
         if self._pump is not None and asyncio.current_task() is self._pump:
             raise AskInHandler(
                 f"{self.name} called {verb}() in on_message(). While a handler waits, its actor handles no "
-                "other message, so two that wait for each other stand still. Use self.spawn() for what has "
-                f"to {verb}"
+                "other message: two that wait for each other stand still. Use self.spawn() for what has to "
+                f"{verb}"
             )

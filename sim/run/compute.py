@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -150,7 +150,6 @@ class DeviceCompute(learner.Compute):
     def change_learning_rate(self, rate: float) -> None:
         """That of every training which ends from now on, where neither method nor schedule says another."""
         self.learning_rate = rate
-        self.settings = replace(self.settings, learning_rate=rate)
 
     def forget(self) -> None:
         """Lose the optimizer's state, as a client does that comes back without what it had."""
@@ -188,8 +187,11 @@ class DeviceCompute(learner.Compute):
         start = cast(Vector, start)
         # From now on: it must cancel in the update, whatever is merged meanwhile.
         start.shortened(START_TERMS_MAX)
-        strengths = tuple([_factor(strength) for strength, _ in pulls])
-        anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        strengths: tuple[Factor, ...] = ()
+        anchors: list[Vector] = []
+        if pulls:
+            strengths = tuple([_factor(strength) for strength, _ in pulls])
+            anchors = [cast(Vector, anchor) for _, anchor in pulls]
         operation, of_samples = self._train, None
         if weights is not None or on != "batch":
             operation, of_samples = self._training(on, weights)
@@ -197,7 +199,9 @@ class DeviceCompute(learner.Compute):
         if fresh_optimizer:
             self.forget()
         first = self._draws.advance("train", steps)
-        rate = self._rate(first, steps) if stated is None else stated
+        rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
+        if stated is None and self.settings.schedule is not None:
+            rate = self._scheduled(self.settings.schedule, first, steps)
         self._take(steps, rate)
         if isinstance(on, Batch):
             return self._train_on(on, operation, start, steps, rate, strengths, anchors, of_samples)
@@ -348,11 +352,9 @@ class DeviceCompute(learner.Compute):
         per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
         return self.cost.seconds(flops=samples * self.settings.views * per_sample)
 
-    def _rate(self, first: int, steps: int) -> float | tuple[float, ...]:
+    def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
         """The scenario's learning rate of the steps from number `first` on: of all, or of each."""
-        rate, schedule = self.settings.learning_rate, self.settings.schedule
-        if schedule is None:
-            return rate
+        rate = self.learning_rate
         if schedule.by_time:
             return rate * schedule.factor(self.device.now_s)
         rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
