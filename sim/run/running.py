@@ -72,6 +72,7 @@ def run_scenario(
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
     checkpoint_every_s: float | None = None,
+    checkpoint_at_end: bool = True,
     checkpoints_s: Sequence[float] = (),
     earlier: Earlier | None = None,
     anyway: bool = False,
@@ -85,9 +86,9 @@ def run_scenario(
     measured until then the directory is written before that, too, and named in a note.
 
     checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too.
-    checkpoints_s: virtual times of others. earlier: a run of this scenario, or one with the same past, that
-    goes on from its checkpoint. UserError where it would not be the same any more,
-    but with `anyway` only where it cannot go on at all.
+    checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of others. earlier: a
+    run of this scenario, or one with the same past, that goes on from its checkpoint. UserError where it
+    would not be the same any more, but with `anyway` only where it cannot go on at all.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -116,6 +117,7 @@ def run_scenario(
                 directory.path,
                 checkpoint_every_s,
                 checkpoints_s,
+                checkpoint_at_end,
                 lambda: interrupts.number is not None,
             )
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
