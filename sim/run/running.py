@@ -31,7 +31,7 @@ from sim.run.building import build
 from sim.run.checkpoint import Checkpointer
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.noted import noted
-from sim.run.process import quiet_collector, threads
+from sim.run.process import quiet_collector, spare, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.resuming import Earlier, fork_of
 from sim.run.saving import Saved, create_directory, save
@@ -99,6 +99,7 @@ def run_scenario(
         tensor_cores(scenario.engine.precision),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
+        spare()  # with the modules that building it has loaded
         if earlier is not None and (changed := earlier.differences(simulation)):
             _refuse_or_say(earlier, changed, anyway, notice)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
