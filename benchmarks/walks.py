@@ -21,7 +21,7 @@ from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads
 from sim.learning.engine.rows import stored, walk
 from sim.run.building import build
-from sim.run.process import quiet_collector, threads
+from sim.run.process import quiet_collector, spare, threads
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.fuzz.worlds import short
 
@@ -29,6 +29,7 @@ from tests.fuzz.worlds import short
 def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
     """One run or walk: its CPU seconds, trace hash, updates, and what is held at its end."""
     with quiet_collector(), threads(1), closing(build(scenario, device="cpu")) as simulation:
+        spare()
         engine = simulation.engine
         if kind == "logged":
             log.unlink(missing_ok=True)

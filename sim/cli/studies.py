@@ -75,6 +75,9 @@ def sweep(
     data_dir: DataDir = None,
     device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
     reports: Annotated[bool, typer.Option("--reports", help="Keep report.html of each run.")] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Keep a checkpoint of each run's end, to prolong it.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check all runs and list them; run none.")
     ] = False,
@@ -98,11 +101,10 @@ def sweep(
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
         settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
+        settings |= {"reports": reports, "keep_checkpoints": checkpoints}
         try:
             with answering(raise_interrupted), _Line(quiet) as line:
-                result = sweeps.run_sweep(
-                    planned, out=out, execute=execute, reports=reports, show=line.show, **settings
-                )
+                result = sweeps.run_sweep(planned, out=out, execute=execute, show=line.show, **settings)
         except KeyboardInterrupt as error:
             number = getattr(error, "number", signal.SIGINT)
             stop(f"interrupted; {line.last or 'nothing'} done; the same command goes on", exit_code(number))

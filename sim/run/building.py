@@ -30,7 +30,7 @@ from sim.run.simulation import Simulation
 from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.change import changed_networks
+from sim.scenario.sections.change import changed_networks, departures_that_do_not_happen
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.devices import Device
@@ -111,6 +111,7 @@ class _Builder:
         self._refuse_what_is_said_of_servers()
         self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
         self.networks = changed_networks(scenario.network, scenario.change, everybody)
+        self.staying = departures_that_do_not_happen(scenario.change, self.churn.events)
         self.network.expect(everybody.names)
         self._set_server_links()
 
@@ -118,7 +119,7 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
-            simulation.networks = self.networks
+            simulation.networks, simulation.staying = self.networks, self.staying
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [

@@ -114,8 +114,8 @@ _WRONG = (ValueError, TypeError, KeyError, AttributeError)
 class Checkpointer:
     """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
 
-    at_s: virtual times of others, which stay. interrupted: whether a signal has come. `failure` says why the
-    last one could not be written.
+    at_s: virtual times of others, which stay. at_end: whether one of the end is wanted, if it is small.
+    interrupted: whether a signal has come. `failure` says why the last one could not be written.
     """
 
     def __init__(
@@ -124,6 +124,7 @@ class Checkpointer:
         folder: Path,
         every_s: float | None,
         at_s: Iterable[float],
+        at_end: bool,
         interrupted: Callable[[], bool],
     ) -> None:
         self.failure: OSError | None = None
@@ -131,6 +132,7 @@ class Checkpointer:
         self._simulation = simulation
         self._folder = folder
         self.every_s = every_s
+        self._at_end = at_end
         self._interrupted = interrupted
         self._started_s = self._written_s = time.perf_counter()
         self._at_s = frozenset(at_s)
@@ -151,7 +153,7 @@ class Checkpointer:
 
     def _end(self) -> None:
         held = sum(4 * arena.width * arena.in_use for arena in self._simulation.engine.arenas.values())
-        if self.every_s is not None or held <= ALWAYS_BYTES:
+        if self.every_s is not None or (self._at_end and held <= ALWAYS_BYTES):
             self._write()
 
     def _write(self, name: str = CHECKPOINT) -> None:

@@ -17,15 +17,20 @@ def quiet_collector() -> Iterator[None]:
     last bits of its results; so it must not depend on how many objects other code happens to allocate.
     """
     enabled = gc.isenabled()
-    gc.collect()
     gc.disable()
-    gc.freeze()  # what exists now is not looked at again: collections during the run stay short
+    spare()
     try:
         yield
     finally:
         gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+def spare() -> None:
+    """Have collections of this run look no more at what exists now, and lasts as long: they stay short."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from sim.run.building import build
 from sim.run.checkpoint import Checkpointer
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.noted import noted
-from sim.run.process import quiet_collector, threads
+from sim.run.process import quiet_collector, spare, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.resuming import Earlier, fork_of
 from sim.run.saving import Saved, create_directory, save
@@ -72,6 +72,7 @@ def run_scenario(
     log: Callable[[str], None] | None = None,
     notice: Callable[[str], None] | None = None,
     checkpoint_every_s: float | None = None,
+    checkpoint_at_end: bool = True,
     checkpoints_s: Sequence[float] = (),
     earlier: Earlier | None = None,
     anyway: bool = False,
@@ -85,9 +86,9 @@ def run_scenario(
     measured until then the directory is written before that, too, and named in a note.
 
     checkpoint_every_s: real time between two checkpoints; one is written when a signal comes, too.
-    checkpoints_s: virtual times of others. earlier: a run of this scenario, or one with the same past, that
-    goes on from its checkpoint. UserError where it would not be the same any more,
-    but with `anyway` only where it cannot go on at all.
+    checkpoint_at_end: one of the end, too, if it is small. checkpoints_s: virtual times of others. earlier: a
+    run of this scenario, or one with the same past, that goes on from its checkpoint. UserError where it
+    would not be the same any more, but with `anyway` only where it cannot go on at all.
     """
     started = time.perf_counter()
     interrupts = Interrupts()
@@ -98,6 +99,7 @@ def run_scenario(
         tensor_cores(scenario.engine.precision),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
+        spare()  # with the modules that building it has loaded
         if earlier is not None and (changed := earlier.differences(simulation)):
             _refuse_or_say(earlier, changed, anyway, notice)
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
@@ -116,6 +118,7 @@ def run_scenario(
                 directory.path,
                 checkpoint_every_s,
                 checkpoints_s,
+                checkpoint_at_end,
                 lambda: interrupts.number is not None,
             )
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)

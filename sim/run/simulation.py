@@ -46,6 +46,8 @@ class Simulation:
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
         """What the network becomes, and when (seconds)."""
+        self.staying: frozenset[tuple[int, float]] = frozenset()
+        """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
@@ -145,6 +147,7 @@ class Simulation:
             self.loop,
             self.events,
             {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
+            but=self.staying,
         )
 
     # --- the servers' lives ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sim.learning.engine.rows import walk
 from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.run.building import build
-from sim.run.process import quiet_collector, threads
+from sim.run.process import quiet_collector, spare, threads
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario
 
@@ -32,6 +32,7 @@ def walking(
         threads(scenario.engine.threads),
         closing(build(scenario, data_dir, device)) as simulation,
     ):
+        spare()
         walk(simulation.engine, WalkedReads(frames(directory.path / READS)))
         simulation.observer.on_evaluated = gc.collect
         yield simulation

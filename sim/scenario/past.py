@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,32 @@ def require_same_past(scenario: Scenario, parent: Scenario, time_s: float) -> No
                     f"{key}: cannot be another one from a moment on; what can begin later is {can}"
                 )
             raise UserError(f"{key}: changes what is at or before --at ({time_s:g} s); must be after it")
+
+
+def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
+    """The last virtual time (seconds) until which both are the same; None if they differ from the start.
+
+    It is the one right before the first entry that only one of them has.
+    """
+    if past_of(scenario, -math.inf) != past_of(parent, -math.inf):
+        return None
+    durations_s = [each.run.duration for each in (scenario, parent) if each.run.duration is not None]
+    moments_s = {moment_s for each in (scenario, parent) for moment_s in _before_entries(each)}
+    for moment_s in sorted(moments_s, reverse=True):
+        is_within = 0 < moment_s < min(durations_s, default=math.inf)
+        if is_within and past_of(scenario, moment_s) == past_of(parent, moment_s):
+            return moment_s
+    return None
+
+
+def _before_entries(scenario: Scenario) -> Iterator[float]:
+    """The moments right before each entry that begins later than a run."""
+    yield from [change.at for change in scenario.change]  # a change comes after all of its moment
+    server = scenario.server
+    starts_s = [entry.at for entry in scenario.churn] + [cut.start for cut in scenario.network.partition]
+    starts_s += [slow.start for slow in scenario.devices.slowdown]
+    starts_s += [crash.at for crash in server.crash] if server is not None else []
+    yield from [math.nextafter(start_s, 0.0) for start_s in starts_s]
 
 
 def timed_changes(overrides: Sequence[str], time_s: float) -> tuple[list[str], dict[str, Any]]:

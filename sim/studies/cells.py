@@ -6,13 +6,14 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim.errors import UserError
 from sim.scenario.overrides import overlap
+from sim.scenario.past import shared_until
 from sim.scenario.reading import find_scenario, parse_toml
 from sim.scenario.scenario import Scenario, digest, load_scenario
 from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
@@ -40,6 +41,10 @@ class SweepCell:
     unset: tuple[str, ...]
     seed: int
     key: str
+    parent: str | None = None
+    """The key of the cell that it is a fork of, and"""
+    fork_s: float | None = None
+    """the virtual time (seconds) from which on it is another run."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ def plan(
             cell, scenario = _cell(path, [*axes.set, *fixed], unset, choices, seed, code)
             cells.append(cell)
             scenarios.append(scenario)
+    if sweep.forks:
+        cells = _forked(cells, scenarios)
     notices = [notice for scenario in scenarios for notice in scenario.notices]
     threads = [scenario.engine.threads for scenario in scenarios]
     return Plan(
@@ -130,6 +137,22 @@ def _cell(
             error.add_note(f"in the runs with {where}")
         raise
     return SweepCell(values, stated, gone, seed, digest(scenario)), scenario
+
+
+def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[SweepCell]:
+    """The cells, each a fork of the first one that is none and has the same past, if there is one."""
+    found: list[SweepCell] = []
+    parents: list[tuple[SweepCell, Scenario]] = []
+    for cell, scenario in zip(cells, scenarios, strict=True):
+        for parent, parents_scenario in parents:
+            moment_s = shared_until(scenario, parents_scenario)
+            if moment_s is not None:
+                cell = replace(cell, parent=parent.key, fork_s=moment_s)
+                break
+        else:
+            parents.append((cell, scenario))
+        found.append(cell)
+    return found
 
 
 def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:

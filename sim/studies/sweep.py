@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
+from sim.results.place import checkpoints
 from sim.run.progress import Pace
 from sim.run.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
@@ -71,13 +72,16 @@ def run_sweep(
     device: str = "auto",
     code: bool = True,
     reports: bool = False,
+    keep_checkpoints: bool = False,
     show: Callable[[SweepProgress], object] | None = None,
 ) -> SweepResult:
     """Run those cells of a sweep that have no finished results of this version in `out`.
 
     A cell's results go to a directory of its own in `out`, as those of a single run, and the list of all of
     them to `<out>/<name>-sweep-<hash>/sweep.json`, which is kept up to date meanwhile. A cell that fails
-    fails alone, and is tried again by the next call. Raises UserError where nothing can be written.
+    fails alone, and is tried again by the next call. Forks come after what they are forks of, whose
+    checkpoints go when all is done. With `keep_checkpoints` they stay, and all runs have one of their end.
+    Raises UserError where nothing can be written.
     """
     index = _Index(plan, out)
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
@@ -100,12 +104,37 @@ def run_sweep(
         index.add(task.cell.key, what)
         index.write()
 
-    todo = [Task(plan.file, cell, out, data_dir, device, code, reports) for cell in tasks.values()]
-    (execute or in_processes(default_jobs(plan)))(todo, ran, look)
+    execute = execute or in_processes(default_jobs(plan))
+    forks_s: dict[str, set[float]] = {}
+    for cell in tasks.values():
+        if cell.parent is not None and cell.fork_s is not None:
+            forks_s.setdefault(cell.parent, set()).add(cell.fork_s)
+    for is_fork in (False, True):
+        todo = [
+            Task(
+                *(plan.file, cell, out, data_dir, device, code, reports, keep_checkpoints),
+                checkpoints_s=tuple(sorted(forks_s.get(cell.key, ()))),
+                parent=None if cell.parent is None else index.found.get(cell.parent),
+            )
+            for cell in tasks.values()
+            if (cell.parent is not None) == is_fork
+        ]
+        if todo or not is_fork:
+            execute(todo, ran, look)
+    if not (keep_checkpoints or index.errors):
+        _forget_checkpoints(out, [index.found[cell.parent] for cell in plan.cells if cell.parent is not None])
     errors = {
         in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
     }
     return SweepResult(index.directory, len(plan.cells), there, errors)
+
+
+def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
+    """Clear away the moments from which forks went on."""
+    for run in runs:
+        for file in checkpoints(out / run):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
 
 def in_words(cell: SweepCell) -> str:

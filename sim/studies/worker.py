@@ -10,6 +10,7 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
@@ -18,6 +19,10 @@ from sim.run.progress import Progress
 from sim.run.provenance import version_of
 from sim.studies.cells import SweepCell
 
+if TYPE_CHECKING:
+    from sim.run.running import RunResult
+    from sim.scenario.scenario import Scenario
+
 CELL = "cell.json"
 """In a result directory: of which cell it is, by which version."""
 _ERROR_LENGTH = 2_000
@@ -25,7 +30,12 @@ _ERROR_LENGTH = 2_000
 
 @dataclass(frozen=True)
 class Task:
-    """A cell, and where and how it is run. reports: whether to keep report.html, the largest file."""
+    """A cell, and where and how it is run. reports: whether to keep report.html. checkpoints: whether to keep
+    one of the end.
+
+    checkpoints_s: virtual times at which others fork from it. parent: the directory in `out` of the run that
+    it is a fork of.
+    """
 
     file: Path
     cell: SweepCell
@@ -34,6 +44,9 @@ class Task:
     device: str = "auto"
     code: bool = True
     reports: bool = False
+    checkpoints: bool = False
+    checkpoints_s: tuple[float, ...] = ()
+    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,14 +74,16 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
             raise UserError(
                 "the scenario, or a file of its code, was changed while the sweep went on", task.file
             )
-        result = run_scenario(
-            scenario,
-            out=task.out,
-            overwrite=True,
-            device=task.device,
-            data_dir=task.data_dir,
-            progress=show,
-        )
+        settings: dict[str, Any] = {
+            "out": task.out,
+            "overwrite": True,
+            "device": task.device,
+            "data_dir": task.data_dir,
+            "progress": show,
+            "checkpoint_at_end": task.checkpoints,
+            "checkpoints_s": task.checkpoints_s,
+        }
+        result = _went_on(task, scenario, settings) or run_scenario(scenario, **settings)
     except (UserError, Deadlock) as error:
         return Ran(None, str(error)[:_ERROR_LENGTH])
     except Exception as error:
@@ -84,6 +99,20 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
         return Ran(None, f"{error.filename}: {error.strerror}")
     why = None if result.summary["finished"] else "; ".join(headlines(result.summary)) or "it was interrupted"
     return Ran(result.directory.name, why)
+
+
+def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
+    """What came of a fork; None where it cannot go on from another run, and is to be run from the start."""
+    from sim.run.resuming import Earlier
+    from sim.run.running import run_scenario
+
+    if task.parent is None:
+        return None
+    try:
+        earlier = Earlier.find(task.out / task.parent, task.cell.fork_s)
+        return run_scenario(scenario, earlier=earlier, **settings)
+    except UserError:
+        return None
 
 
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:

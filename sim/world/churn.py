@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Literal, get_args
@@ -67,6 +67,28 @@ def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
             for client in event.clients:
                 found.setdefault(client, []).append(event)
     return found
+
+
+def kept_up(
+    events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
+) -> set[tuple[int, float]]:
+    """(client, time) of the departures in (after_s, after_s + within_s], and of each one's next return.
+
+    Without both the client is there all the time. clients: only of these, by default of all.
+    """
+    kept: set[tuple[int, float]] = set()
+    away: set[int] = set()  # who would be
+    for event in sorted(events, key=lambda event: event.time_s):
+        now = after_s < event.time_s <= after_s + within_s
+        for client in event.clients:
+            if event.kind == "rejoin" and client in away:
+                away.discard(client)
+            elif now and event.kind in ("leave", "crash") and (clients is None or client in clients):
+                away.add(client)
+            else:
+                continue
+            kept.add((client, event.time_s))
+    return kept
 
 
 def possible_for(
@@ -144,15 +166,19 @@ def schedule(
     loop: asyncio.AbstractEventLoop,
     events: Iterable[ChurnEvent],
     callbacks: Mapping[Kind, Callable[[int, ChurnEvent], object]],
+    but: Container[tuple[int, float]] = (),
 ) -> list[asyncio.TimerHandle]:
     """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
 
-    Returns the timers, so that a run can cancel what is still to come. KeyError if a kind has no callback.
+    but: (client, time) of what does not happen; it has a timer all the same, so that all that comes before is
+    as it would be. Returns the timers, so that a run can cancel what is still to come. KeyError if a kind
+    has no callback.
     """
 
     def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:
         for client in event.clients:
-            callback(client, event)
+            if (client, event.time_s) not in but:
+                callback(client, event)
 
     planned = [(event, callbacks[event.kind]) for event in events]  # all or, on a KeyError, nothing
     return [loop.call_at(event.time_s, happen, event, callback) for event, callback in planned]

@@ -105,6 +105,41 @@ def test_a_fork_with_one_other_setting_is_the_full_run(tmp_path: Path, parent: P
     fork_is_full_run(tmp_path, parent, "", "--set", f"{key}={value}", stated=f"{stated}\n")
 
 
+STAY = """\
+[[change]]
+at = "600 ms"
+churn = { stay = "10 s", clients = [4, 5] }
+"""
+
+
+def test_a_fork_in_which_nobody_goes_is_the_full_run(tmp_path: Path) -> None:
+    """Those who would have gone for good, and those who would have come back; ties are shuffled."""
+    text = BUSY.replace("[run]", "[run]\nshuffle_ties = true")
+    text += """
+[[churn]]
+at = "1 s"
+event = "leave"
+clients = [4, 5]
+
+[[churn]]
+at = "1300 ms"
+event = "rejoin"
+clients = [5]
+"""
+    options = [*OPTIONS, "--out", tmp_path / "runs"]
+    parent = done("run", write(tmp_path, text), *options, "--checkpoint-at", "600 ms")
+    fork = done("fork", parent, "--at", "600 ms", "--from-toml", write(tmp_path, STAY, "more.toml"))
+    require_same(done("run", write(tmp_path, f"{text}\n{STAY}"), *options), fork)
+    moves = [RunDirectory.load(path).summary()["clients"] for path in (parent, fork)]
+    assert [(each["left"], each["crashed"], each["rejoined"]) for each in moves] == [(2, 1, 2), (0, 1, 1)]
+    more = write(tmp_path, STAY.replace("[4, 5]", "[3]"), "more.toml")
+    result = coterie("fork", parent, "--at", "600 ms", "--from-toml", more, *QUIET)
+    assert result.exit_code == 2
+    assert (
+        "change.0.churn: none of its clients leaves or crashes after 0.6 s and until 10.6 s" in result.stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

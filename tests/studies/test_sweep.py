@@ -17,6 +17,7 @@ from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan
 from sim.studies.sweep import INDEX, SweepProgress, SweepResult, in_processes, run_sweep
 from sim.studies.worker import Ran, Task
+from tests.resume.same import require_same
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -49,6 +50,61 @@ def test_each_cell_is_the_single_run_of_its_scenario(small: tuple[Plan, SweepRes
         alone = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path)
         assert alone.summary["trace_hash"] == hashes(result.directory)[number]
     assert not list(result.directory.parent.glob("*/report.html"))
+
+
+FORKS = """\
+forks = true
+
+[[sweep.case]]
+axis = "future"
+name = "as it was"
+
+[[sweep.case]]
+axis = "future"
+name = "nobody goes"
+set = ['change=[{at="1900 ms",churn={stay="200 ms"}}]']
+
+[[sweep.case]]
+axis = "future"
+name = "all are slow"
+set = ['change=[{at="3 s",network={latency="500 ms"}}]', "run.duration=3500 ms"]
+
+[[sweep.case]]
+axis = "future"
+name = "another past"
+set = ["network.latency=30 ms"]
+"""
+LEAVES = """
+[[churn]]
+at = "2 s"
+event = "crash"
+clients = [1, 2]
+
+"""
+
+
+def test_runs_that_share_a_past_compute_it_once(tmp_path: Path) -> None:
+    base, _ = STUDY.replace('"local"', '"gossip"').split("[sweep]")
+    planned = plan(study(tmp_path, f"{base}{LEAVES}[sweep]\nseeds = 2\n{FORKS}"))
+    parents = [cell.key for cell in planned.cells[:2]]
+    assert [cell.parent for cell in planned.cells] == [None, None, *parents, *parents, None, None]
+    assert [cell.fork_s for cell in planned.cells[2:6]] == [1.9, 1.9, 3.0, 3.0]
+    result = run_sweep(planned, out=tmp_path / "runs", execute=here)
+    assert result.errors == {}
+    for number in (2, 5):
+        cell, there = (
+            planned.cells[number],
+            tmp_path / "runs" / cells_of(result.directory)[number]["directory"],
+        )
+        whole = run_scenario(load_scenario(planned.file, cell.overrides, cell.seed), out=tmp_path / "whole")
+        parent = cells_of(result.directory)[number % 2]["directory"]
+        assert RunDirectory.load(there).summary()["fork"] == {"of": parent, "at": cell.fork_s}
+        assert whole.directory is not None
+        require_same(whole.directory, there, ends=False)
+    assert not list((tmp_path / "runs").glob("*/*.pt"))
+    run_sweep(planned, out=tmp_path / "kept", execute=here, keep_checkpoints=True)
+    kept = sorted(path.name for path in (tmp_path / "kept").glob("*/*.pt"))
+    assert kept == sorted(["checkpoint-1.9.pt", "checkpoint-3.pt"] * 2 + ["checkpoint.pt"] * 8)
 
 
 def test_what_is_done_is_not_done_again(small: tuple[Plan, SweepResult], tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """Settings that become others while a run goes on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pydantic import model_validator
 
-from protocols.framework.settings import Duration, PositiveWeight, SettingError, Settings
+from protocols.framework.settings import Duration, PositiveDuration, PositiveWeight, SettingError, Settings
+from sim.errors import UserError
 from sim.scenario.sections.network import Network
+from sim.settings.shared import ClientList
 from sim.world.bandwidths import ClientBandwidth
+from sim.world.churn import ChurnEvent, kept_up
 from sim.world.latency import Latency
 from sim.world.links import NetworkModel
 from sim.world.loss import Loss
@@ -33,6 +36,15 @@ class ChangedTraining(Settings):
     """Step size of trainings that end later."""
 
 
+class ChangedChurn(Settings):
+    """Departures that do not happen; what there is beside those of the file are entries of `churn`."""
+
+    stay: PositiveDuration
+    """Whoever would leave or crash within so much after it stays, also when it would have come back."""
+    clients: ClientList | None = None
+    """Only these clients; by default all."""
+
+
 class Change(Settings):
     """Settings that become others when everything that happens at a time has happened."""
 
@@ -42,11 +54,14 @@ class Change(Settings):
     """What the network is like from then on."""
     training: ChangedTraining | None = None
     """How clients train from then on."""
+    churn: ChangedChurn | None = None
+    """Who stays."""
 
     @model_validator(mode="after")
     def _something(self) -> "Change":
-        if self.network is None and self.training is None:
-            raise SettingError("network", None, "state what changes, in 'network' or 'training'")
+        if self.network is None and self.training is None and self.churn is None:
+            problem = "state what changes, in 'network', 'training' or 'churn'"
+            raise SettingError("network", None, problem)
         return self
 
 
@@ -61,3 +76,21 @@ def changed_networks(
             network = network.model_copy(update=stated)
             models.append((change.at, network.build(participants)))
     return models
+
+
+def departures_that_do_not_happen(
+    changes: Iterable[Change], events: Sequence[ChurnEvent]
+) -> frozenset[tuple[int, float]]:
+    """(client, time in seconds) of them, and of the returns from them. UserError where there is none."""
+    kept: set[tuple[int, float]] = set()
+    for number, change in enumerate(changes):
+        if change.churn is not None:
+            found = kept_up(events, change.at, change.churn.stay, change.churn.clients)
+            if not found:
+                until_s = change.at + change.churn.stay
+                raise UserError(
+                    f"change.{number}.churn: none of its clients leaves or crashes after {change.at:g} s and "
+                    f"until {until_s:g} s"
+                )
+            kept |= found
+    return frozenset(kept)

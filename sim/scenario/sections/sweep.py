@@ -120,6 +120,9 @@ class Sweep(Axes):
     full: Axes = Axes()
     """What differs with `--full`: seeds, lists of the same key and cases of the same axis take the place of
     those of the short form."""
+    forks: bool = False
+    """Whether runs go on from the first run of their seed with the same past: results are the same, and what
+    they share is computed once."""
     labels: _Labels = Field(default_factory=dict)
     """What keys are called in tables and pictures: ``"network.loss" = "messages lost"``."""
     compare: Comparing = Comparing()
