@@ -29,7 +29,9 @@ REPORT = "report.html"
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
-_FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
+_FILES |= {
+    f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions", "parent")
+}
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
