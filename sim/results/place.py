@@ -175,7 +175,7 @@ def _sweep(folder: Path, place: Path) -> None:
     try:
         if (folder / REPORT).is_file():
             _move(folder, place)
-        elif not (folder / CHECKPOINT).is_file():  # else the run can go on from there
+        elif not checkpoints(folder):  # else the run can go on from there
             _clear_away(folder, place)
     finally:
         os.close(lock)

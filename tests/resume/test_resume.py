@@ -105,10 +105,13 @@ up_at_start = 1
 state = "{state}"
 backup_every = "1 s"
 """
-    whole = run(tmp_path / "whole", text, "run.duration=20 s").directory
+    folders = [tmp_path / name for name in ("whole", "3", "7")]
+    for folder in folders:
+        folder.mkdir()
+    whole = run(folders[0], text, "run.duration=20 s").directory
     assert whole is not None
-    for seconds in (3, 7):
-        first = run(tmp_path / f"{seconds}", text, f"run.duration={seconds} s").directory
+    for folder in folders[1:]:
+        first = run(folder, text, f"run.duration={folder.name} s").directory
         assert first is not None
         require_same(went_on(first, "--until", "20 s"), whole)
 

@@ -39,7 +39,7 @@ class ChangedTraining(Settings):
 
 
 class ChangedChurn(Settings):
-    """Departures that do not happen; what there is beside those of the file are entries of `churn`."""
+    """Departures that do not happen. Who comes or goes later beside these is said by entries of `churn`."""
 
     stay: PositiveDuration
     """Whoever would leave or crash within so much after it stays, also when it would have come back."""
