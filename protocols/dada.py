@@ -120,6 +120,8 @@ def graph_step(
 class DadaSettings(PatientSettings):
     """Train towards the models of collaborators, and learn who they are."""
 
+    changing = ("local_steps", "mu_1", "mu_2")
+
     local_steps: Count = 1
     """Training steps in an iteration."""
     graph_every: Count = 10

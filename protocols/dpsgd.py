@@ -52,6 +52,8 @@ class DPSGD(TwoForms, RoundLearner):
     class Settings(learner.ProtocolSettings):
         """Train, and average with the neighbours in the topology."""
 
+        changing = ("local_steps",)
+
         mode: Literal["synchronous", "asynchronous"] = "synchronous"
         """In rounds with all neighbours (D-PSGD), or with one random neighbour at a time (AD-PSGD)."""
         local_steps: Count = 1

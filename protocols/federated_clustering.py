@@ -73,6 +73,8 @@ class FederatedClustering(LetterRounds):
     class Settings(learner.ProtocolSettings):
         """Everybody returns its gradient at everybody's model; those like the own one are followed."""
 
+        changing = ("local_steps", "sweeps")
+
         clusters: Count = 2
         """Number of clusters (K): of n gradients the n/K nearest ones count, rounded up."""
         sweeps: Count = 10

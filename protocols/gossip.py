@@ -41,6 +41,8 @@ class Gossip(learner.Learner):
     class Settings(learner.ProtocolSettings):
         """Push the model to random peers; who receives one merges it with its own and trains."""
 
+        changing = ("period", "fanout", "local_steps", "merge")
+
         period: PositiveDuration = default("1 s")
         """Time between two pushes of a client; the first one comes after a random part of it."""
         fanout: Count = 1

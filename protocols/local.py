@@ -12,6 +12,8 @@ class Local(learner.Learner):
     class Settings(learner.ProtocolSettings):
         """Everybody trains alone."""
 
+        changing = ("local_steps", "local_epochs")
+
         local_steps: Count = 1
         """Training steps in an iteration."""
         local_epochs: Count | None = None

@@ -55,6 +55,8 @@ class LatestUpdate:
 class MetaL2CSettings(PatientSettings):
     """Mix the neighbours' updates by weights that a network makes of them."""
 
+    changing = ("local_steps", "local_epochs")
+
     mode: Literal["synchronous", "asynchronous"] = "synchronous"
     """In rounds with all neighbours, or with whatever updates have arrived."""
     local_epochs: Count = 1

@@ -48,6 +48,8 @@ class Multiplier:
 class SPDBSettings(PatientSettings):
     """Agree on a backbone with the neighbours, and keep a head."""
 
+    changing = ("local_steps",)
+
     local_steps: Count = 1
     """Turns of head and backbone in a round."""
     head_steps: CountOrZero = 1

@@ -21,6 +21,8 @@ from protocols.framework.settings import (
 class CoBoSettings(learner.ProtocolSettings):
     """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
+    changing = ("local_steps", "rho", "gamma")
+
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
     rho: Weight = 0.05

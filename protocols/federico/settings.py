@@ -18,6 +18,8 @@ from protocols.shared.patience import PatientSettings
 class FedericoSettings(PatientSettings):
     """Find by the losses of others' models on the own data whose model to train, and to predict with."""
 
+    changing = ("local_steps", "local_epochs", "epsilon")
+
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
     neighbours: Count = 3

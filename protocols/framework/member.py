@@ -25,6 +25,9 @@ _SEEK_TIMES_MAX = 24  # the last one after half a year
 class ProtocolSettings(Settings):
     """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
 
+    changing: ClassVar[tuple[str, ...]] = ()
+    """Keys that can become others while a run goes on, as the method reads `self.settings` whenever it needs
+    them."""
     alone: bool = False
     """No client knows any other, so that each trains by itself as it does in this method: its control."""
     unusual: tuple[str, ...] = ()

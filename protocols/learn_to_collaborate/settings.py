@@ -13,6 +13,8 @@ from protocols.framework.settings import Count, CountOrZero, PositiveDuration, P
 class LearnToCollaborateSettings(learner.ProtocolSettings):
     """Find out who benefits from whom, form coalitions that nobody has reason to leave, train in them."""
 
+    changing = ("local_steps",)
+
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """The broker waits for all gradients of a round, or goes on after `time_limit` with those that have
     come."""

@@ -14,6 +14,8 @@ from protocols.mapl.graph_learning import GraphLearning
 class MaplSettings(learner.ProtocolSettings):
     """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
 
+    changing = ("local_epochs",)
+
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
     local_epochs: Count = 1

@@ -15,6 +15,8 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 class SCooLSettings(PatientSettings):
     """Train, and take part in others' training by the weights of a graph that is inferred from losses."""
 
+    changing = ("local_steps", "local_epochs")
+
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds (algorithm 1), or with nobody waiting for anybody."""
     prior: Literal["dirac", "sbm", "attention", "mmsbm"] = "sbm"

@@ -50,6 +50,8 @@ class Ready:
 class RoundSettings(learner.ProtocolSettings):
     """A server's rounds."""
 
+    changing = ("fraction", "local_steps", "local_epochs")
+
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share C of the clients that train in a round; at least one does."""
     local_steps: Count | None = None

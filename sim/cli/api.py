@@ -110,6 +110,12 @@ COLUMNS = {
         "full": "likewise of the best model with all clients",
         "equilibrium": "likewise of the best model in its coalition",
     },
+    "parent": {
+        "time": "virtual seconds, of an evaluation later than the fork",
+        "actor": "a client of the run that it is a fork of",
+        "name": "what clients are judged by: `accuracy`, `distance`, `loss`",
+        "value": "the number there",
+    },
     "events": {
         "time": "virtual seconds",
         "event": "of a message `sent`, `delivered`, `lost`, `dropped`, `duplicate`; of a client `join`, "

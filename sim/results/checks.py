@@ -44,6 +44,7 @@ class _Summary(BaseModel):
     clusters: list[int] | None = None
     client_names: list[str] | None = None
     coalitions: dict[str, JsonValue] | None = None
+    fork: dict[str, JsonValue] | None = None
     places: dict[str, list[float]] | None = None
     failures: list[str] | None = None
     interrupted: bool | None = None

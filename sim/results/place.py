@@ -29,7 +29,9 @@ REPORT = "report.html"
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
 _FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
-_FILES |= {f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions")}
+_FILES |= {
+    f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions", "parent")
+}
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
@@ -173,7 +175,7 @@ def _sweep(folder: Path, place: Path) -> None:
     try:
         if (folder / REPORT).is_file():
             _move(folder, place)
-        elif not (folder / CHECKPOINT).is_file():  # else the run can go on from there
+        elif not checkpoints(folder):  # else the run can go on from there
             _clear_away(folder, place)
     finally:
         os.close(lock)

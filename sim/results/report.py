@@ -40,6 +40,7 @@ from sim.results.figures import (
     staleness,
     weights_over_time,
 )
+from sim.results.futures import differences, two_futures
 from sim.results.heading import head, help_note, ratio
 from sim.results.heatmaps import learned_graph
 from sim.results.network_map import MOST_WAYS, network_map
@@ -92,6 +93,20 @@ def _progress(view: RunView) -> Section:
         ]
         blocks += [Heading("Time to accuracy"), SideBySide(columns)]
     return Section(measure.label.capitalize(), blocks)
+
+
+def _futures(view: RunView) -> Section | None:
+    """What became of a fork, beside its parent."""
+    if view.fork_s is None:
+        return None
+    lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
+    blocks: list[Block] = [Paragraph(lead)]
+    if (figure := two_futures(view)) is not None:
+        blocks.append(Picture("two-futures", figure))
+    if (table := differences(view)) is not None:
+        told = "Each client when both futures last measured it."
+        blocks += [Heading("The difference by client"), Paragraph(told), table]
+    return Section("Two futures", blocks)
 
 
 def _help(view: RunView) -> Section | None:
@@ -344,6 +359,7 @@ def _scenario(view: RunView) -> Section | None:
 
 _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
+    _futures,
     _help,
     _graph,
     _coalitions,

@@ -6,6 +6,7 @@ runs/<scenario>-<seed>-<short hash>/
     protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
     metrics.parquet    time (s), actor, name, value
     coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
+    parent.parquet     as metrics.parquet: what came of the clients of the run that it is a fork of
     graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
     events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
@@ -60,7 +61,7 @@ TABLES = {
     "events": TABLE_SCHEMA,
     "intervals": INTERVALS_SCHEMA,
 }
-SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA}
+SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
 """Those that only some runs have."""
 
 
@@ -134,6 +135,10 @@ class RunDirectory:
         coalitions = metrics.coalition_table()
         if coalitions is not None:
             self._write("coalitions", coalitions)
+
+    def write_parent(self, rows: pa.Table) -> None:
+        """Of a fork: measurements of its parent."""
+        self._write("parent", rows)
 
     def write_events(self, trace: Trace) -> None:
         """The trace, as far as it was kept."""

@@ -105,6 +105,19 @@ class RunView:
                 return measure, panel
         return None
 
+    @property
+    def fork_s(self) -> float | None:
+        """The virtual time from which on a fork is another run than its parent."""
+        at_s = self.get("fork", "at")
+        return float(at_s) if isinstance(at_s, int | float) else None
+
+    @cached_property
+    def parent(self) -> Panel | None:
+        """What the same clients are judged by in the parent of a fork, later than that; None if unknown."""
+        if self.measure is None or not self._directory.has("parent"):
+            return None
+        return panel_of(self._directory.scan("parent"), self.measure[0].name, self.clients)
+
     def panel(self, name: str) -> Panel | None:
         """One metric of all clients; None if it was never recorded."""
         if name not in self._panels:

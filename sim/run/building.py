@@ -30,7 +30,11 @@ from sim.run.simulation import Simulation
 from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.change import changed_networks, departures_that_do_not_happen
+from sim.scenario.sections.change import (
+    changed_networks,
+    changed_settings,
+    departures_that_do_not_happen,
+)
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.devices import Device
@@ -119,7 +123,9 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
+            simulation.returns = self.churn.returns
             simulation.networks, simulation.staying = self.networks, self.staying
+            simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
             simulation.clients = [
@@ -242,7 +248,7 @@ class _Builder:
         def fresh() -> Learner:
             compute.forget()
             kind = protocol.learner
-            return made(kind, lambda: kind(name, surroundings, compute, protocol.settings))
+            return made(kind, lambda: kind(name, surroundings, compute, simulation.settings))
 
         up_at_start = name not in self.absent
         return Client(index, name, compute, bytes_sent, membership, fresh, up_at_start)
@@ -265,7 +271,7 @@ class _Builder:
         return compute
 
     def _server(self, simulation: Simulation, number: int, plan: ServerPlan) -> ServerLife:
-        section, settings = self.scenario.server, self.scenario.protocol.settings
+        section = self.scenario.server
         compute = None
         if section is not None and section.samples:
             owner, learning = len(self.names) + number, self.learning.settings[0]
@@ -280,6 +286,6 @@ class _Builder:
         def fresh() -> Server:
             if compute is not None:
                 compute.forget()
-            return plan.kind(plan.name, surroundings, settings, self.initial[0])
+            return plan.kind(plan.name, surroundings, simulation.settings, self.initial[0])
 
         return ServerLife(plan.name, fresh, membership, compute, crashes)

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
+
 from sim.errors import UserError
 from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads, WalkError
 from sim.learning.engine.rows import compute_from, walk
+from sim.results.metrics import METRICS_SCHEMA
 from sim.results.place import READS, left_hidden
 from sim.results.store import RunDirectory
+from sim.results.view import MEASURES
 from sim.run.checkpoint import Checkpoint, made_by
 from sim.run.simulation import Simulation
 from sim.scenario.overrides import add
@@ -72,11 +77,13 @@ class Earlier:
         file = self.path / "scenario.toml"
         added: dict[str, Any] = {} if more is None else contents_of(more)
         if self.fork_s is not None:
-            changes, timed = timed_changes(changes, self.fork_s)
+            parent = load_scenario(file, code=code)
+            can = parent.protocol.learner.Settings.changing
+            changes, timed = timed_changes(changes, self.fork_s, can)
             add(added, timed)
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
         if self.fork_s is not None:
-            require_same_past(scenario, load_scenario(file, code=code), self.fork_s)
+            require_same_past(scenario, parent, self.fork_s)
         return scenario
 
     def require_some_left(self, scenario: Scenario) -> None:
@@ -143,3 +150,13 @@ def fork_of(earlier: Earlier | None) -> dict[str, Any]:
     if earlier is None or earlier.fork_s is None:
         return {}
     return {"fork": {"of": earlier.path.name, "at": earlier.fork_s}}
+
+
+def other_future(earlier: Earlier | None) -> pa.Table | None:
+    """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
+    if earlier is None or earlier.fork_s is None or not earlier.is_finished:
+        return None
+    names = [measure.name for measure in MEASURES]
+    rows = RunDirectory.load(earlier.path).scan("metrics")
+    later = rows.filter((pl.col("time") > earlier.fork_s) & pl.col("name").is_in(names)).collect()
+    return later.to_arrow().cast(METRICS_SCHEMA)

@@ -33,7 +33,7 @@ from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interru
 from sim.run.noted import noted
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
-from sim.run.resuming import Earlier, fork_of
+from sim.run.resuming import Earlier, fork_of, other_future
 from sim.run.saving import Saved, create_directory, save
 from sim.run.simulation import Simulation
 from sim.run.summary import summarise
@@ -124,7 +124,7 @@ def run_scenario(
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints)
             with explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher, fork_of(earlier))
+                result = _run(simulation, directory, overwrite, interrupts, watcher, earlier)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
                 _announce_kept(place, result, notice)
@@ -198,7 +198,7 @@ def _run(
     overwrite: bool,
     interrupts: Interrupts,
     watcher: Watcher,
-    fork: Mapping[str, Any],
+    earlier: Earlier | None,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that."""
     error: Deadlock | UserError | None = None
@@ -217,7 +217,7 @@ def _run(
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
-    summary |= fork
+    summary |= fork_of(earlier)
     summary["warnings"] = unawaited
     summary["scenario_hash"] = directory.scenario_hash
     if error is not None:
@@ -225,7 +225,7 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
     simulation.engine.reads.settle()
-    saved = save(directory, simulation, summary, overwrite=replaces)
+    saved = save(directory, simulation, summary, overwrite=replaces, parent=other_future(earlier))
     if error is not None:
         _add_notes(error, unawaited, saved)
         raise error

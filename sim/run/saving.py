@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from sim.errors import UserError
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
@@ -48,28 +50,34 @@ def create_directory(scenario: Scenario, out: Path, device: str, overwrite: bool
 
 
 def save(
-    directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], *, overwrite: bool = False
+    directory: RunDirectory,
+    simulation: Simulation,
+    summary: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    parent: pa.Table | None = None,
 ) -> Saved:
     """Write the results and put them to their place, instead of those that are there with `overwrite`.
 
-    If there is no room even for the summary, they go to a folder for temporary files.
+    parent: of a fork, measurements of its parent. If there is no room even for the summary, they go to a
+    folder for temporary files.
     """
-    saved = _save(directory, simulation, summary, overwrite)
+    saved = _save(directory, simulation, summary, overwrite, parent)
     if saved.path is not None:
         return saved
     directory.discard()
-    again = _save_elsewhere(simulation, summary)
+    again = _save_elsewhere(simulation, summary, parent)
     return replace(again, unwritten=saved.unwritten + again.unwritten)
 
 
-def _save_elsewhere(simulation: Simulation, summary: dict[str, Any]) -> Saved:
+def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.Table | None) -> Saved:
     try:
         folder = Path(tempfile.mkdtemp(prefix="coterie-"))
     except OSError:
         return Saved(None)
     try:
         directory = create_directory(simulation.scenario, folder, str(simulation.engine.device))
-        saved = _save(directory, simulation, summary, overwrite=False)
+        saved = _save(directory, simulation, summary, False, parent)
         if saved.path is None:
             directory.discard()
     except UserError:
@@ -111,15 +119,23 @@ def _copy(directory: RunDirectory, user: UserCode) -> str:
     return user.within(f"{folder}/")
 
 
-def _save(directory: RunDirectory, simulation: Simulation, summary: dict[str, Any], overwrite: bool) -> Saved:
+def _save(
+    directory: RunDirectory,
+    simulation: Simulation,
+    summary: dict[str, Any],
+    overwrite: bool,
+    parent: pa.Table | None,
+) -> Saved:
     # The small ones first, and the report last, which is made of the others.
     parts: dict[str, Callable[[], object]] = {
         "summary.json": partial(directory.write_summary, summary),
         "intervals.parquet": lambda: directory.write_intervals(simulation.intervals()),
         "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
         "events.parquet": lambda: directory.write_events(simulation.trace),
-        "report.html": lambda: write_report(directory),
     }
+    if parent is not None:
+        parts["parent.parquet"] = partial(directory.write_parent, parent)
+    parts["report.html"] = lambda: write_report(directory)
     unwritten = []
     for name, write in parts.items():
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
-from protocols.framework.learner import Learner, Server
+from protocols.framework.learner import Learner, ProtocolSettings, Server
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
@@ -17,7 +18,7 @@ from sim.run.observer import Observer
 from sim.run.servers import ServerLife
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
-from sim.world.churn import ChurnEvent, rejoins, schedule
+from sim.world.churn import ChurnEvent, State, rejoins, schedule
 from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
 
@@ -46,6 +47,11 @@ class Simulation:
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
         """What the network becomes, and when (seconds)."""
+        self.settings = scenario.protocol.settings
+        self.all_settings: list[tuple[float, ProtocolSettings]] = []
+        """What these become, and when (seconds)."""
+        self.returns: Mapping[int, tuple[State, float]] = {}
+        """With what clients would come back later than `events` say, and seconds between their backups."""
         self.staying: frozenset[tuple[int, float]] = frozenset()
         """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
@@ -93,6 +99,8 @@ class Simulation:
         self.observer.evaluate_every(0.0)
         for time_s, network in self.networks:
             self.loop.call_at_observer(time_s, self.network.change, network)
+        for time_s, settings in self.all_settings:
+            self.loop.call_at_observer(time_s, self._go_on_with, settings)
         for change in self.scenario.change:
             if change.training is not None:
                 self.loop.call_at_observer(change.at, self._train_at, change.training.learning_rate)
@@ -101,6 +109,12 @@ class Simulation:
         computes = [client.compute for client in self.clients]
         for compute in [*computes, *[each.compute for each in self.servers if each.compute is not None]]:
             compute.change_learning_rate(learning_rate)
+
+    def _go_on_with(self, settings: ProtocolSettings) -> None:
+        self.settings = settings
+        for actor in [*[client.learner for client in self.clients], *[each.actor for each in self.servers]]:
+            if actor is not None:
+                actor.settings = settings
 
     def advance(self) -> None:
         """Go on to the end, or until something stops the loop."""
@@ -139,10 +153,13 @@ class Simulation:
                 self._start(client, client.fresh, "start")
                 assert client.learner is not None
                 client.membership.start(client.learner.tell)
-        for index, returns in self._rejoins.items():
-            every_s = next((event.backup_every_s for event in returns if event.state == "stale"), None)
-            if every_s is not None:  # the same for all of them
-                self._back_up_every(every_s, self.clients[index])
+        backups_s = {i: every_s for i, (state, every_s) in self.returns.items() if state == "stale"}
+        for index, returns in self._rejoins.items():  # the same for all of them
+            for event in returns:
+                if event.state == "stale":
+                    backups_s[index] = event.backup_every_s
+        for index, every_s in backups_s.items():
+            self._back_up_every(every_s, self.clients[index])
         schedule(
             self.loop,
             self.events,
@@ -286,7 +303,8 @@ class Simulation:
         client.device.set_down()
         now = self.loop.time()
         returns = self._rejoins.get(client.index, [])
-        if next((event.state for event in returns if event.time_s >= now), "fresh") != "keep":
+        later, _ = self.returns.get(client.index, ("fresh", math.inf))
+        if next((event.state for event in returns if event.time_s >= now), later) != "keep":
             client.learner = client.membership.on_change = None
             client.compute.forget()
         self._departed()

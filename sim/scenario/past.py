@@ -67,10 +67,20 @@ def _before_entries(scenario: Scenario) -> Iterator[float]:
     yield from [math.nextafter(start_s, 0.0) for start_s in starts_s]
 
 
-def timed_changes(overrides: Sequence[str], time_s: float) -> tuple[list[str], dict[str, Any]]:
-    """Overrides as after `--set`: those that cannot be a change at that time, and the others as such."""
+def timed_changes(
+    overrides: Sequence[str], time_s: float, of_protocol: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Overrides as after `--set`: those that cannot be a change at that time, and the others as such.
+
+    of_protocol: which of its settings can change.
+    """
     entry: dict[str, Any] = {}
-    can = {text: text.partition("=")[0].strip().startswith(_CHANGING) for text in overrides}
+    changing = (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
+    keys = {text: text.partition("=")[0].strip() for text in overrides}
+    can = {
+        text: any(key == each or key.startswith(f"{each}.") for each in changing)
+        for text, key in keys.items()
+    }
     apply(entry, [text for text in overrides if can[text]], ())
     timed = {"change": [{"at": DURATION.format(time_s)} | entry]} if entry else {}
     return [text for text in overrides if not can[text]], timed

@@ -30,7 +30,7 @@ from sim.scenario.protocol_loader import find_protocol
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
 from sim.scenario.refusals import as_written, one_line, problems, refused, show
 from sim.scenario.sections import Sections
-from sim.scenario.sections.change import Change
+from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
@@ -170,6 +170,13 @@ def load_scenario(
     settings = _validated(learner.Settings, options, path, stated, "protocol")
     with errors_about(path):
         needs = [*unmet(learner, settings, sections)]
+    try:
+        changed_settings(settings, sections.change)
+    except SettingError as error:
+        needs.append(error)
+    except ValidationError as error:
+        found = refused(error)
+        raise _refusal(path, problems(learner.Settings, found, {}, ("change", "protocol")), stated) from None
     wrong = [*misfits(sections), *needs, *limits(sections, settings)]
     # One without a value is about what is missing, or about all of a section.
     if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:

@@ -329,3 +329,13 @@ def test_checkpoints_are_found_whatever_their_moment(tmp_path):
     for name in (*names, ".checkpoint.pt.new", "notes.pt"):
         (tmp_path / name).touch()
     assert {file.name for file in place.checkpoints(tmp_path)} == names
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "checkpoint-300.pt"])
+def test_what_a_killed_run_could_go_on_from_stays(base, name):
+    left = base / f".{NAME}.0a1b2c3d"
+    left.mkdir(parents=True)
+    (left / "reads.log").write_text("")
+    (left / name).write_text("")
+    place.sweep(base)
+    assert entries(left) == [name, "reads.log"]

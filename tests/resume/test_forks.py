@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from sim.results.futures import differences
 from sim.results.store import RunDirectory
+from sim.results.view import RunView
 from tests.resume.same import require_same
 from tests.resume.test_resume import BUSY, SHORTLY, coterie
 from tests.simulation.worlds import write
@@ -57,13 +64,17 @@ SETTINGS = {
     "network.loss": "0.3",
     "network.latency": "80 ms",
     "network.uplink": "1 Mbit/s",
+    "network.downlink": "2 Mbit/s",
     "training.learning_rate": "0.02",
+    "protocol.local_steps": "4",
+    "protocol.rho": "0.5",
 }
 CHANGE = """\
 [[change]]
 at = "600 ms"
-network = { loss = 0.3, latency = "80 ms", uplink = "1 Mbit/s" }
+network = { loss = 0.3, latency = "80 ms", uplink = "1 Mbit/s", downlink = "2 Mbit/s" }
 training = { learning_rate = 0.02 }
+protocol = { local_steps = 4, rho = 0.5 }
 """
 
 
@@ -73,7 +84,7 @@ def fork_is_full_run(folder: Path, parent: Path, changes: str, *options: str, st
     assert RunDirectory.load(fork).summary()["fork"] == {"of": parent.name, "at": 0.6}
     whole = done("run", write(folder, f"{BUSY}\n{changes}{stated}"), "--out", folder / "runs", *OPTIONS)
     require_same(whole, fork)
-    return whole
+    return fork
 
 
 def test_a_fork_with_other_events_is_the_full_run_with_them(tmp_path: Path, parent: Path) -> None:
@@ -82,11 +93,48 @@ def test_a_fork_with_other_events_is_the_full_run_with_them(tmp_path: Path, pare
 
 def test_a_fork_with_other_settings_is_the_full_run_with_changes(tmp_path: Path, parent: Path) -> None:
     options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
-    whole = fork_is_full_run(tmp_path, parent, "", *options, stated=CHANGE)
-    runs = [RunDirectory.load(path) for path in (parent, whole)]
+    fork = fork_is_full_run(tmp_path, parent, "", *options, stated=CHANGE)
+    report_shows_both_futures(fork, parent)
+    runs = [RunDirectory.load(path) for path in (parent, fork)]
     events = [run.scan("events").filter(pl.col("time") <= 0.6).collect() for run in runs]
     assert events[0].equals(events[1])
     assert runs[0].summary()["trace_hash"] != runs[1].summary()["trace_hash"]
+
+
+def numbers(stored: dict[str, Any], axis: str) -> list[float]:
+    """Of a trace, as plotly writes them."""
+    values = stored[axis]
+    if isinstance(values, dict):
+        return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).tolist()
+    return list(values)
+
+
+def report_shows_both_futures(fork: Path, parent: Path) -> None:
+    page = (fork / "report.html").read_text()
+    stored = re.search(r'id="two-futures-figure">(.*?)</script>', page)
+    assert stored is not None
+    lines = {each["name"]: each for each in json.loads(stored[1])["data"]}
+    assert list(lines) == ["until then", "this run", "its parent"]
+    assert numbers(lines["until then"], "x") == [0.0, 0.5]
+    assert numbers(lines["this run"], "x") == numbers(lines["its parent"], "x") == [0.5, 1.0, 1.5]
+    views = {"this run": RunView(RunDirectory.load(fork)), "its parent": RunView(RunDirectory.load(parent))}
+    assert views["this run"].fork_s == 0.6
+    at_end = {}
+    for name, view in views.items():
+        panel = view.panel("accuracy")
+        assert panel is not None
+        assert numbers(lines[name], "y") == pytest.approx(np.nanmean(panel.values[1:], axis=1))
+        at_end[name] = panel.values[-1]
+    table = differences(views["this run"])
+    assert table is not None and len(table.rows) == 6
+    for row in table.rows:
+        client, *cells = row
+        place = views["this run"].clients.index(str(client))
+        theirs, ours = at_end["its parent"][place], at_end["this run"][place]
+        assert [getattr(cell, "value", None) for cell in cells] == pytest.approx(
+            [1.5, theirs, ours, ours - theirs]
+        )
+        assert f">{client}<" in page.partition("The difference by client")[2].partition("</table>")[0]
 
 
 @pytest.mark.slow
@@ -146,7 +194,8 @@ clients = [5]
         ("churn.0.at=400 ms", "churn.0.at: changes what is at or before --at (0.6 s); must be after it"),
         ("churn.1.at=600 ms", "churn.1.at: changes what is at or before --at (0.6 s); must be after it"),
         ("network.link=datagram", "network.link: cannot be another one from a moment on; what can"),
-        ("protocol.local_steps=3", "protocol.local_steps: cannot be another one from a moment on"),
+        ("protocol.domain=simplex", "protocol.domain: cannot be another one from a moment on"),
+        ("protocol.local_steps=0", "change.protocol.local_steps = 0: must be more than 0"),
     ],
 )
 def test_the_past_cannot_be_changed(parent: Path, change: str, problem: str) -> None:
@@ -161,3 +210,29 @@ def test_what_the_past_hangs_on_cannot_change(tmp_path: Path, parent: Path) -> N
     result = coterie("fork", parent, "--at", "600 ms", "--from-toml", more, *QUIET)
     assert result.exit_code == 2
     assert "cannot go on from 0.6 s: " in result.stderr
+
+
+def test_a_fork_whose_server_crashes_is_the_full_run(tmp_path: Path) -> None:
+    text = BUSY.replace('"cobo"', '"fedavg"')
+    crash = '[server]\n[[server.crash]]\nat = "700 ms"\nback = "1 s"\nstate = "keep"\n'
+    changed = '[[change]]\nat = "600 ms"\nprotocol = { local_steps = 5, fraction = 0.5 }\n'
+    options = [*OPTIONS, "--out", tmp_path / "runs"]
+    parent = done("run", write(tmp_path, f"{text}\n[server]\n"), *options, "--checkpoint-at", "600 ms")
+    more = write(
+        tmp_path, f'{changed}[[server.crash]]\nat = "700 ms"\nback = "1 s"\nstate = "keep"\n', "more.toml"
+    )
+    fork = done("fork", parent, "--at", "600 ms", "--from-toml", more)
+    require_same(done("run", write(tmp_path, f"{text}\n{changed}{crash}"), *options), fork)
+    assert (
+        RunDirectory.load(fork).summary()["trace_hash"] != RunDirectory.load(parent).summary()["trace_hash"]
+    )
+
+
+def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:
+    change = '[[change]]\nat = "600 ms"\nprotocol = { domain = "simplex" }\n'
+    result = coterie("check", write(tmp_path, f"{BUSY}\n{change}"))
+    assert result.exit_code == 2
+    problem = (
+        "cannot become another one while a run goes on; what can of this protocol is local_steps, rho, gamma"
+    )
+    assert f'change.0.protocol.domain = "simplex": {problem}' in result.stderr

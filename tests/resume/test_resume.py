@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,7 +23,6 @@ from sim.run.checkpoint import Checkpoint
 from sim.run.progress import Progress
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
-from tests.fuzz.worlds import SHORT, short
 from tests.resume.same import require_same
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, write
 
@@ -94,6 +92,30 @@ def test_a_run_is_prolonged(tmp_path: Path) -> None:
     require_same(longer, whole)
 
 
+@pytest.mark.parametrize("state", ["keep", "stale"])
+def test_a_run_is_prolonged_in_which_clients_come_back_later(tmp_path: Path, state: str) -> None:
+    """What they come back with was kept, though nobody came back before the end of the shorter run."""
+    text = f"""{QUADRATIC}
+[[churn_process]]
+kind = "poisson"
+every = "2 s"
+session = {{ kind = "exponential", mean = "3 s" }}
+clients = [1, 2, 3, 4]
+up_at_start = 1
+state = "{state}"
+backup_every = "1 s"
+"""
+    folders = [tmp_path / name for name in ("whole", "3", "7")]
+    for folder in folders:
+        folder.mkdir()
+    whole = run(folders[0], text, "run.duration=20 s").directory
+    assert whole is not None
+    for folder in folders[1:]:
+        first = run(folder, text, f"run.duration={folder.name} s").directory
+        assert first is not None
+        require_same(went_on(first, "--until", "20 s"), whole)
+
+
 DIES = """\
 import os, signal
 from protocols.gossip import Gossip
@@ -158,25 +180,6 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     (first / "scenario.toml").write_text(text.replace("seed = 1", "seed = 2"))
     assert "cannot go on from 1 s: its scenario is another one" in refusal(first, "--until", "2 s")
     assert [path.name for path in first.parent.iterdir() if path.name.startswith(".")] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHORT)
-def test_every_scenario_goes_on(tmp_path: Path, name: str) -> None:
-    """From a random time, in another process with another hash seed."""
-    table = short(name)
-    table["run"].setdefault("name", name)
-    text = tomli_w.dumps(table)
-    whole = run(tmp_path, text)
-    assert whole.directory is not None
-    time_s = random.Random(name).uniform(0, 0.95 * whole.summary["virtual_seconds"])
-    path = interrupted(tmp_path, text, time_s)
-    command = [sys.executable, "-m", "sim", "resume", str(path), "--quiet", "--device", "cpu"]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONHASHSEED": "77"}, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    require_same(whole.directory, path)
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Settings that become others while a run goes on."""
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import WithJsonSchema, model_validator
 
+from protocols.framework.member import ProtocolSettings
 from protocols.framework.settings import Duration, PositiveDuration, PositiveWeight, SettingError, Settings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
@@ -37,12 +39,15 @@ class ChangedTraining(Settings):
 
 
 class ChangedChurn(Settings):
-    """Departures that do not happen; what there is beside those of the file are entries of `churn`."""
+    """Departures that do not happen. Who comes or goes later beside these is said by entries of `churn`."""
 
     stay: PositiveDuration
     """Whoever would leave or crash within so much after it stays, also when it would have come back."""
     clients: ClientList | None = None
     """Only these clients; by default all."""
+
+
+_SETTINGS = WithJsonSchema({"type": "object", "x-allowed": "a table of settings of the protocol"})
 
 
 class Change(Settings):
@@ -56,11 +61,13 @@ class Change(Settings):
     """How clients train from then on."""
     churn: ChangedChurn | None = None
     """Who stays."""
+    protocol: Annotated[dict[str, Any], _SETTINGS] | None = None
+    """Settings of the protocol, those that it allows to change: how all clients go on, and its servers."""
 
     @model_validator(mode="after")
     def _something(self) -> "Change":
-        if self.network is None and self.training is None and self.churn is None:
-            problem = "state what changes, in 'network', 'training' or 'churn'"
+        if not (self.network or self.training or self.churn or self.protocol):
+            problem = "state what changes, in 'network', 'training', 'churn' or 'protocol'"
             raise SettingError("network", None, problem)
         return self
 
@@ -94,3 +101,21 @@ def departures_that_do_not_happen(
                 )
             kept |= found
     return frozenset(kept)
+
+
+def changed_settings(
+    settings: ProtocolSettings, changes: Iterable[Change]
+) -> list[tuple[float, ProtocolSettings]]:
+    """The protocol's settings from each change on, since when (seconds). SettingError, ValidationError."""
+    found = []
+    for number, change in sorted(enumerate(changes), key=lambda item: item[1].at):
+        for key, value in (change.protocol or {}).items():
+            if key not in settings.changing:
+                can = ", ".join(settings.changing) or "nothing"
+                problem = f"cannot become another one while a run goes on; what can of this protocol is {can}"
+                raise SettingError(f"change.{number}.protocol.{key}", value, problem)
+        if change.protocol:
+            stated = settings.model_dump(mode="json", by_alias=True) | change.protocol
+            settings = type(settings).model_validate(stated)
+            found.append((change.at, settings))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -57,11 +57,16 @@ class Churn(Settings):
 
 @dataclass(frozen=True)
 class ChurnSchedule:
-    """All events of a run, who is not there at its start, and how many arrivals found no client."""
+    """All events of a run, who is not there at its start, and how many arrivals found no client.
+
+    returns: by client of a process, with what it would come back, and the seconds between its backups: also
+    if that is after the end of the run, which does not change what is before.
+    """
 
     events: list[ChurnEvent]
     absent: tuple[int, ...]
     turned_away: int
+    returns: Mapping[int, tuple[State, float]]
 
 
 def churn_schedule(
@@ -90,7 +95,12 @@ def churn_schedule(
     absent = tuple(sorted({*absent_at_start(events), *unused}))
     if len(absent) == count:
         raise UserError("churn: every client comes later; at least one must be there from the start")
-    return ChurnSchedule(events, absent, sum(found.turned_away for found in deals))
+    returns = {
+        client: (process.state, process.backup_every)
+        for process, pool in zip(processes, pools, strict=True)
+        for client in pool
+    }
+    return ChurnSchedule(events, absent, sum(found.turned_away for found in deals), returns)
 
 
 # --- single events ------------------------------------------------------------------------------------------
