@@ -1,17 +1,29 @@
 """What functions of a method's own cost: gossip with int8 messages, by `apply`, beside plain gossip."""
 
+import sys
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
 
-from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
-from benchmarks.whole_run import MODELS, PERIODS, run, scenario
+from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table
+from benchmarks.whole_run import MODELS, PERIODS, built, run, scenario
+from sim.learning.evaluation import measure_models
+from sim.scenario.scenario import Scenario
 
 INT8 = Path(__file__).parents[1] / "docs" / "examples" / "int8_gossip.py"
+PERIODS_COUNTED = 10  # whose opcodes are counted, which takes long and is the same every time
 
-TEXT = """\
+TEXT = f"""\
 The runs of the section before, and the same with messages of one byte per number
 (`docs/examples/int8_gossip.py`): every model that is sent becomes levels, and all levels that arrive become a
-model, by `apply`; two functions more for each training step."""
+model, by `apply`; two functions more for each training step. Otherwise both do the same work: as many pushes
+to the same peers at the same times, merges, training steps and evaluations. Rates are per second of CPU time.
+*Opcodes* are those that Python executes for an update, counted in a run of {PERIODS_COUNTED} periods: no
+time, but the same on every machine, however busy it is. What torch and numpy do is not in them."""
 
 
 def measure(effort: Effort, say: Say) -> str:
@@ -20,14 +32,51 @@ def measure(effort: Effort, say: Say) -> str:
     for label, model in MODELS.items():
         for clients in effort.sizes(*PERIODS):
             periods = max(2, round(PERIODS[clients] * effort.share))
+            protocols = {"plain": "gossip", "int8": f"{INT8}:Int8Gossip"}
             contenders = {
-                "plain": partial(run, scenario(model, clients, periods)),
-                "int8": partial(run, scenario(model, clients, periods, protocol=f"{INT8}:Int8Gossip")),
+                name: partial(run, scenario(model, clients, periods, protocol=protocol))
+                for name, protocol in protocols.items()
             }
             runs = interleaved(contenders, effort.repetitions)
-            plain, int8 = ([found.updates_per_s for found in runs[name]] for name in contenders)
-            ratio = times(median_ratio(int8, plain))
-            say(f"int8 messages, {label}, {clients:,} clients: {ratio} of plain gossip")
+            plain, int8 = ([found.updates_per_cpu_s for found in runs[name]] for name in contenders)
+            counted = [
+                opcodes(scenario(model, clients, min(periods, PERIODS_COUNTED), protocol=protocol))
+                for protocol in protocols.values()
+            ]
+            ratio, counts = f"{median_ratio(int8, plain):.2f}x", [f"{count:,.0f}" for count in counted]
+            say(f"int8 messages, {label}, {clients:,} clients: {ratio} of plain gossip; opcodes {counts}")
             rows.append([label, f"{clients:,}", f"{periods}", per_second(plain), per_second(int8), ratio])
+            rows[-1] += [*counts, f"{counted[0] / counted[1]:.2f}x"]
     head = ["model", "clients", "periods", "plain, updates/s", "int8, updates/s", "int8 to plain"]
+    head += ["plain, opcodes", "int8, opcodes", "plain to int8"]
     return "\n\n".join(["## Functions of a method's own", TEXT, table(head, rows)])
+
+
+def opcodes(chosen: Scenario) -> float:
+    """Opcodes that Python executes for each update of a run, without the measuring of models."""
+    executed = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        nonlocal executed
+        executed += event == "opcode"
+        return count
+
+    def enter(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return count
+
+    def uncounted(*arguments: Any) -> Any:
+        sys.settrace(None)
+        try:
+            return measure_models(*arguments)
+        finally:
+            sys.settrace(enter)
+
+    simulation, before = built(chosen), sys.gettrace()
+    with closing(simulation), patch("sim.run.observer.measure_models", uncounted):
+        sys.settrace(enter)
+        try:
+            simulation.run()
+        finally:
+            sys.settrace(before)
+    return executed / simulation.engine.statistics.updates

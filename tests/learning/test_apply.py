@@ -217,7 +217,7 @@ def test_a_number_that_differs_at_every_call_costs_no_memory_and_is_advised_agai
         made = [times(0.5 * number) for number in range(600)]
     for number, result in enumerate(made):
         torch.testing.assert_close(result.tensor(), torch.arange(4.0) * 0.5 * number)
-    assert len(engine._functions._prepared) <= 256 and len(engine._functions._known) <= 256
+    assert len(engine.functions._prepared) <= 256 and len(engine.functions._known) <= 256
     assert [each.category for each in caught] == [Advice]
     assert "32 different sets of values" in str(caught[0].message) and "test_apply.py:" in str(
         caught[0].message

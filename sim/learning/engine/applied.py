@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -113,7 +114,9 @@ class Apply(Operation):
             else:
                 rows = gather_inputs(nodes, handles)
                 width = shape.width
-                inputs.append(rows[:, 0] if width == SCALAR else decoded_rows(rows, shape.dtype, int(width)))
+                inputs.append(
+                    rows.squeeze(1) if width == SCALAR else decoded_rows(rows, shape.dtype, int(width))
+                )
                 handles += 1
         return inputs
 
@@ -149,9 +152,10 @@ class Prepared:
     """A function for arguments of certain shapes: the operation, and what comes of it."""
 
     operation: Apply
-    results: tuple[Shape, ...]
-    is_tuple: bool
     arenas: tuple[Arena, ...]
+    handles: tuple[tuple[Callable[[Engine, int, Atom], Vector], int], ...]
+    """What makes a handle of each result's atom, and its width."""
+    is_tuple: bool
 
 
 Signature = tuple[Any, ...]
@@ -205,8 +209,10 @@ class Functions:
             prepared = by_signature[key] = _prepared(engine, pure, _shapes(key), inputs, payload)
         outputs = engine.submit(prepared.operation, inputs, payload, prepared.arenas)
         if not prepared.is_tuple:
-            return _made(engine, prepared.results[0], outputs[0])
-        return tuple([_made(engine, *pair) for pair in zip(prepared.results, outputs, strict=True)])
+            handle, width = prepared.handles[0]
+            return handle(engine, width, outputs[0])
+        pairs = zip(prepared.handles, outputs, strict=True)
+        return tuple([handle(engine, width, atom) for (handle, width), atom in pairs])
 
     def _pure(
         self, function: Function, static: Mapping[str, Any]
@@ -304,7 +310,7 @@ def _prepared(
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
     arenas = tuple([engine.arena(shape.columns) for shape in results])
-    return Prepared(replace(operation, results=results), results, is_tuple, arenas)
+    return Prepared(replace(operation, results=results), arenas, tuple(map(_handle, results)), is_tuple)
 
 
 def _shape_of_result(values: Tensor) -> Shape:
@@ -313,13 +319,11 @@ def _shape_of_result(values: Tensor) -> Shape:
     return Shape(values.shape[1], str(type_of(values)))
 
 
-def _made(engine: Engine, shape: Shape, atom: Atom) -> Vector:
-    if shape.width == SCALAR:
-        return Scalar.of_atom(engine, 1, atom)
-    assert isinstance(shape.width, int)
-    if shape.dtype == "float32":
-        return Vector.of_atom(engine, shape.width, atom)
-    return Encoded(engine, shape.width, atom, shape.dtype)
+def _handle(result: Shape) -> tuple[Callable[[Engine, int, Atom], Vector], int]:
+    if isinstance(result.width, str):
+        return Scalar.of_atom, 1
+    made = Vector.of_atom if result.dtype == "float32" else partial(Encoded, dtype=result.dtype)
+    return made, result.width
 
 
 _A_SCALAR = Shape(SCALAR)

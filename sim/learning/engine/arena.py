@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ class Arena:
         self.device = device
         self.data = self._allocate(capacity, needed=1)
         self._free = list(range(self.data.shape[0] - 1, -1, -1))
+        self.give_back: Callable[[int], None] = self._free.append
+        """Free one row; whoever gives it back must not read it again. Without a frame, for each row's end."""
 
     @property
     def in_use(self) -> int:
@@ -34,8 +36,12 @@ class Arena:
         """Reserve `count` rows, growing the matrix by doubling when too few are free."""
         if count > len(self._free):
             self._grow(self.in_use + count)
-        # One pop at a time: a garbage collection may give rows back meanwhile, and must not shift the others.
-        return [self._free.pop() for _ in range(count)]
+        # Between fixed bounds: a garbage collection may give rows back meanwhile, behind them.
+        end = len(self._free)
+        rows = self._free[end - count : end]
+        del self._free[end - count : end]
+        rows.reverse()
+        return rows
 
     @property
     def free(self) -> np.ndarray:
@@ -53,10 +59,6 @@ class Arena:
         """Have as many rows on another device, whose numbers nobody has written yet."""
         self.device = device
         self.data = self._allocate(len(self.data), needed=len(self.data))
-
-    def give_back(self, row: int) -> None:
-        """Free one row; whoever gives it back must not read it again."""
-        self._free.append(row)
 
     def gather(self, rows: Sequence[int] | np.ndarray) -> Tensor:
         """Copy of the rows, [len(rows), width]."""

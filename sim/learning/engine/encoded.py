@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sim.learning.engine.handles import Vector
@@ -43,16 +42,22 @@ def columns_of(width: int, name: str) -> int:
 
 def encoded_rows(values: Tensor) -> Tensor:
     """Numbers [N] or [N, width] as float32 rows of an arena: those of few bytes bit by bit, without gaps."""
-    rows = values[:, None] if values.dim() == 1 else values
-    if rows.dtype == torch.float32 or rows.dtype not in _PACKED:
+    rows = values.unsqueeze(1) if values.dim() == 1 else values
+    dtype = rows.dtype
+    if dtype == torch.float32:
+        return rows
+    if dtype not in _PACKED:
         return rows.to(torch.float32)
-    gap = -rows.shape[1] % (4 // rows.dtype.itemsize)
-    return (F.pad(rows, (0, gap)) if gap else rows.contiguous()).view(torch.float32)
+    gap = -rows.shape[1] % (4 // dtype.itemsize)
+    return (torch.constant_pad_nd(rows, (0, gap)) if gap else rows.contiguous()).view(torch.float32)
 
 
 def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
     """The numbers [N, width] that `encoded_rows` made rows of."""
-    return rows if name == "float32" else rows.view(TYPES[name])[..., :width]
+    if name == "float32":
+        return rows
+    numbers = rows.view(TYPES[name])
+    return numbers if numbers.shape[-1] == width else numbers.narrow(-1, 0, width)
 
 
 class Encoded(Vector):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import ref
@@ -76,7 +77,7 @@ class Engine:
         self.reads = Reads()
         self.flushes = 0
         self.arenas: dict[int, Arena] = {}
-        self._levels: dict[int, list[ref[Node]]] = {}
+        self._levels: defaultdict[int, list[ref[Node]]] = defaultdict(list)
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
@@ -85,7 +86,7 @@ class Engine:
         assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
         self._zero_atoms: dict[int, Atom] = {}
         self._mixes: dict[int, Mix] = {}
-        self._functions = Functions()
+        self.functions = Functions()
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
     # --- handles --------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class Engine:
 
     def apply(self, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]) -> Any:
         """Vectors and scalars that a pure function makes of others, still deferred."""
-        return self._functions.apply(self, function, arguments, static)
+        return self.functions.apply(self, function, arguments, static)
 
     def mix(self, width: int, terms: Terms) -> Atom:
         """One atom holding the linear combination `terms`; Vector.atom() calls it."""
@@ -258,7 +259,7 @@ class Engine:
         self.reads.arrive(self.flushes)
         self.flushes += 1
         started = time.perf_counter()  # a statistic only: nothing simulated depends on it
-        levels, self._levels, self._pending_bytes = self._levels, {}, 0
+        levels, self._levels, self._pending_bytes = self._levels, defaultdict(list), 0
         try:
             with explained("what a batch of jobs results in", self.device):
                 for level in sorted(levels):
@@ -269,11 +270,11 @@ class Engine:
         self.statistics.seconds += time.perf_counter() - started
 
     def _run_level(self, references: list[ref[Node]]) -> None:
-        groups: dict[int, list[Node]] = {}
+        groups: defaultdict[int, list[Node]] = defaultdict(list)
         for reference in references:
             node = reference()
             if node is not None:
-                groups.setdefault(id(node.group), []).append(node)
+                groups[id(node.group)].append(node)
         node = None
         while groups:  # a group is let go before the next one runs, and with it the rows that only it read
             self._run_group(groups.pop(next(iter(groups))))
@@ -329,7 +330,7 @@ class Engine:
             return
         # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
         atoms = [node.outputs[output]() for node in nodes]
-        alive = [atom for atom in atoms if atom is not None]
+        alive = list(filter(None, atoms))
         if not alive:
             return
         arena = alive[0].arena
@@ -347,17 +348,14 @@ class Engine:
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
     ) -> list[Atom]:
         node = Node(operation, inputs, payload)
-        atoms, pending_bytes = [], self._pending_bytes + _NODE_BYTES
+        outputs, atoms, pending_bytes = node.outputs, [], self._pending_bytes + _NODE_BYTES
         for arena in arenas:
             atom = Atom(arena, -1, node)
             atoms.append(atom)
-            node.outputs.append(ref(atom))
+            outputs.append(ref(atom))
             pending_bytes += 4 * arena.width
         self._pending_bytes = pending_bytes
-        waiting = self._levels.get(node.level)
-        if waiting is None:
-            waiting = self._levels[node.level] = []
-        waiting.append(ref(node))
+        self._levels[node.level].append(ref(node))
         if not self.deferred or pending_bytes > self.pending_limit_bytes:
             del node  # the atoms hold it; held from here, too, it would outlive its computation
             self.flush()

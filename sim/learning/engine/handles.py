@@ -128,7 +128,8 @@ class Vector:
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What a pure function makes of the arguments, of the same engine, still deferred."""
-        return self.engine.apply(function, arguments, static)
+        engine = self.engine
+        return engine.functions.apply(engine, function, arguments, static)
 
     def norm(self) -> Scalar:
         """The Euclidean norm."""
