@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+from actors.message import ActorError
 from protocols.framework import learner
 from protocols.framework.member import two_way_links
 from protocols.framework.vectors import Vector
@@ -18,7 +19,7 @@ from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The sender's parameters at the start of `round`, at `time` (s), and how many neighbours it counts.
+    """The sender's `params` at the start of `round`, at `time` (s), and `degree`, how many neighbours it has.
 
     `partner`: whether the sender takes the receiver for a partner in this round, and so waits for it. It does
     not when the receiver is new to it, or not among its peers although it is among the receiver's.
@@ -71,7 +72,7 @@ def delay_s(messages: Iterable[Repeatable], excess_s: float) -> float:
 
 
 class RoundLearner(learner.Learner):
-    """A learner that can take part in rounds; `round` is the number of the current one.
+    """A learner that can take part in rounds: `announce`, `gather`, and then `self.round += 1` in its step.
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
     newcomer takes part in the next one. A neighbour whose model is overdue is reminded, and sends that of
@@ -82,6 +83,7 @@ class RoundLearner(learner.Learner):
 
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)
     round = 0
+    """The number of the current round. The method counts it, once what came of it is mixed."""
     degree = 0
     """How many partners the current round began with."""
     announced: RoundModel | None = None
@@ -94,6 +96,7 @@ class RoundLearner(learner.Learner):
     """Who takes part in the current round beside this client."""
     told: frozenset[str] = frozenset()
     """Who was sent `announced`; never iterated over."""
+    _gathered: int | None = None  # the last round whose models it has
 
     @classmethod
     def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
@@ -117,7 +120,10 @@ class RoundLearner(learner.Learner):
             self.tell(peer, self.announced)
 
     async def gather(self, patience: float) -> dict[str, RoundModel]:
-        """The partners' models of the current round, once all have come or `patience` seconds have passed."""
+        """The partners' models of the current round, once all have come or `patience` seconds have passed.
+
+        By the partners' names, without those that did not come; `models[peer].params` are the parameters.
+        """
         models: dict[str, RoundModel] = {}
         began_s = self.now
         while True:
@@ -146,7 +152,16 @@ class RoundLearner(learner.Learner):
         self.discard(RoundModel, lambda model: model.round <= self.round)
         for model in models.values():
             self.observe("staleness", self.now - model.time)
+        self._gathered = self.round
         return models
+
+    def finish_iteration(self) -> None:
+        if self._gathered == self.round:  # its next models would be taken for those of the round before
+            raise ActorError(
+                f"step() of {type(self).__name__} ended in round {self.round} and did not count it: "
+                "write self.round += 1 behind gather()"
+            )
+        super().finish_iteration()
 
     def is_wanted(self, model: RoundModel) -> bool:
         """Whether a model is of the current round, or shows that its sender went on without this client.

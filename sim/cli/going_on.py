@@ -44,10 +44,13 @@ def resume(
 
     A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
     """
+    end_s = None if until is None else duration(until)
     with endings(), answering(raise_interrupted):
         from sim.run.resuming import Earlier
 
         earlier = Earlier.find(directory)
+        if end_s is not None:
+            earlier.require_later(end_s)  # else a churn behind it is what would be complained about
         changes = [] if until is None else [f"run.duration={until}"]
         scenario = earlier.scenario(changes, code=not no_code)
         earlier.require_some_left(scenario)
@@ -65,7 +68,9 @@ def fork(
     unset: Unset = None,
     from_toml: Annotated[
         Path | None,
-        typer.Option(help="TOML file with entries that are added: [[churn]] and the like, later than TIME."),
+        typer.Option(
+            help="TOML file with entries that are added, of churn and the like; all begin later than TIME."
+        ),
     ] = None,
     anyway: Anyway = False,
     data_dir: DataDir = None,

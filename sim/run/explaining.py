@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from sim.run.simulation import Simulation
 from sim.run.walking import walking
 from sim.scenario.scenario import load_scenario
 
-_OF_THE_FRAMEWORK = ("name", "surroundings", "compute", "settings", "rng")
+_OF_THE_FRAMEWORK = ("name", "surroundings", "compute", "settings", "rng", "observe")
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
 _SHOWN_MAX = 200  # characters of a value
 
 
@@ -61,5 +63,5 @@ def _described(simulation: Simulation, client: Client) -> Iterator[tuple[str, st
     yield "peers", ", ".join(learner.peers) or "none"
     for name, value in sorted(vars(learner).items()):
         if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
-            shown = " ".join(repr(value).split())
+            shown = _ADDRESS.sub("", " ".join(repr(value).split()))
             yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."

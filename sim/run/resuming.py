@@ -93,12 +93,17 @@ class Earlier:
         duration_s = scenario.run.duration
         if self.is_finished and self.checkpoint is None:
             raise UserError(f"{self.path} has ended, and has no checkpoint from which it could be prolonged")
-        if duration_s is not None and self.checkpoint is not None and duration_s <= self.time_s:
+        if duration_s is not None:
+            self.require_later(duration_s)
+
+    def require_later(self, end_s: float) -> None:
+        """UserError if the run is beyond `end_s` already."""
+        if self.checkpoint is not None and end_s <= self.time_s:
             if self.is_finished:
                 raise UserError(
                     f"{self.path} has ended at {self.time_s:g} s: --until a later time prolongs it"
                 )
-            if duration_s < self.time_s:
+            if end_s < self.time_s:
                 raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
 
     def differences(self, simulation: Simulation) -> list[str]:

@@ -134,7 +134,9 @@ def _state(raw: dict[str, Any], override: str) -> str:
     table: Any = raw
     for depth, part in enumerate(parents):
         if isinstance(table, dict):
-            table = table.setdefault(part, {})
+            # Number 0 begins a list, such as devices.override; [protocol] may have tables with any keys.
+            begins = key[depth + 1] == "0" and key[0] != "protocol"
+            table = table.setdefault(part, [{}] if begins else {})
         else:
             table = _existing(table, part, option, parents[:depth])
     if isinstance(table, list):

@@ -10,6 +10,7 @@ from actors.message import describe
 from actors.place import of_error, own_line, written
 from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
+from sim.scenario.own_fields import taken_fields
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -144,6 +145,19 @@ def _unsound(kind: "type[Learner]") -> Iterator[str]:
         elif name in _CALLED and inspect.iscoroutinefunction(method):
             must = f"must be written `def {name}(...)`, without async"
             yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
+    yield from _unsound_rounds(kind)
+    for cls in (kind, getattr(kind, "server", None)):
+        if isinstance(cls, type):
+            yield from taken_fields(cls)
+
+
+def _unsound_rounds(kind: "type[Learner]") -> Iterator[str]:
+    from protocols import RoundClient  # imports torch, as whoever has a class of a learner has done
+
+    inherits = getattr(kind.servers, "__func__", None) is getattr(RoundClient.servers, "__func__", None)
+    if issubclass(kind, RoundClient) and inherits and not isinstance(getattr(kind, "server", None), type):
+        must = "must name the class of its server: `server = MyServer`, a RoundServer"
+        yield f"{defined(kind)}: {kind.__name__} is a RoundClient and {must}"
 
 
 def _unsound_settings(kind: "type[Learner]") -> Iterator[str]:

@@ -16,9 +16,9 @@ it comes to; `coterie schema` prints the JSON Schema, with which [editors](guide
 
 A scenario is TOML. Its first comment says which question it answers. Quantities are written with their unit
 (`"20 ms"`, `"10 Mbit/s"`, `"4 MB"`); clients are numbered from 0. `--set section.key=value` overrides any
-key; after a list comes a number, as in `--set churn.0.at="3 min"`. `--unset section.key` takes a key out of
-the file before any `--set`. `--set protocol.name=X` leaves out what the file says for its own protocol and X
-does not know, and says so.
+key; after a list comes a number, as in `--set churn.0.at="3 min"`, and 0 begins one. `--unset section.key`
+takes a key out of the file before any `--set`. `--set protocol.name=X` leaves out what the file says for its
+own protocol and X does not know, and says so.
 
 | quantity | units |
 | --- | --- |

@@ -88,7 +88,7 @@ def plan(
     """
     path = find_scenario(path)
     fixed, lists = _split(overrides)
-    base = load_scenario(path, fixed, unset=unset, code=code)
+    base = _base(path, fixed, lists, unset, code)
     sweep = base.sweep or Sweep()
     axes = sweep.axes(full=full)
     dimensions = _dimensions(axes, lists, [override.partition("=")[0].strip() for override in fixed])
@@ -121,6 +121,19 @@ def plan(
         cells=tuple(cells),
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+def _base(
+    path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
+) -> Scenario:
+    """What all runs have in common; where that lacks a key that is listed, with the first values."""
+    try:
+        return load_scenario(path, fixed, unset=unset, code=code)
+    except UserError:
+        if not lists:
+            raise
+    first = [f"{key}={as_toml(values[0])}" for key, values in lists.items()]
+    return load_scenario(path, [*fixed, *first], unset=unset, code=code)
 
 
 def _cell(

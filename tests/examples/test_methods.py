@@ -60,6 +60,7 @@ KINDS = {
     "ifca": "IFCA",
     "int8_gossip": "Int8Gossip",
     "median": "Median",
+    "median_rounds": "MedianRounds",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
     "top_k": "TopK",

@@ -220,3 +220,14 @@ def test_a_client_that_never_assigns_its_model_is_told_so(tmp_path: Path, shown:
         failures = [str(failure) for failure in world.supervisor.failures]
     assert bool(failures) is not shown
     assert all("Forgetful has done a task and assigned nothing to self.params" in each for each in failures)
+
+
+def test_a_round_that_is_not_counted_is_an_error(tmp_path: Path) -> None:
+    source = (Path(__file__).parents[2] / "docs/examples/median_rounds.py").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(source.replace("        self.round += 1\n", ""))
+    own = f"protocol.name={tmp_path / 'mine.py'}:MedianRounds"
+    with closing(make(QUADRATIC, own, "run.duration=9 s")) as world:
+        world.run()
+        assert not world.clients_up
+        [failure] = world.supervisor.failures[:1]
+        assert "did not count it: write self.round += 1 behind gather()" in str(failure)

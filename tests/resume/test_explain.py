@@ -53,6 +53,7 @@ def test_a_client_is_explained(tmp_path: Path) -> None:
     assert sorted(rows["mailbox"].split(", ")) == [f"Note from client-{peer}" for peer in range(1, 6)]
     assert rows["peers"].split(", ") == [f"client-{peer}" for peer in range(1, 6)]
     assert rows["told"] == "1.0"
+    assert "observe" not in rows and not any(" at 0x" in value for value in rows.values())
 
     for client, time, problem in (
         (6, "1 s", "--client 6: must be from 0 to 5"),

@@ -259,3 +259,60 @@ def test_a_neighbour_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'loader_locked.py'} cannot be read: Permission denied" in refusal(
         "own.py:Mine", tmp_path
     )
+
+
+FIELDS = """
+from protocols import Learner, RoundClient, RoundServer
+
+
+class Fields(Learner):
+    async def on_start(self):
+        self.arrived = []
+        {line}
+
+    async def step(self):
+        self.params = self.params + await self.train()
+
+
+class MyServer(RoundServer):
+    def __init__(self, *given):
+        super().__init__(*given)
+        {line}
+
+
+class Clients(RoundClient):
+    server = MyServer
+
+
+class Alone(RoundClient):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("self.inbox = []", "inbox"),
+        ("self.name = 'x'", "name"),
+        ("self.now: float = 0.0", "now"),
+        ("self.mine, self._tasks = 1, []", "_tasks"),
+    ],
+)
+def test_a_field_with_a_name_of_the_frameworks_is_refused(tmp_path: Path, line: str, name: str) -> None:
+    (tmp_path / "fields.py").write_text(FIELDS.format(line=line))
+    complaint = f"self.{name} is the framework's own; choose another name"
+    assert refusal("fields.py:Fields", tmp_path).endswith(f"fields.py:8: Fields: {complaint}")
+    assert refusal("fields.py:Clients", tmp_path).endswith(f"fields.py:17: MyServer: {complaint}")
+
+
+def test_fields_of_other_names_are_free(tmp_path: Path) -> None:
+    (tmp_path / "fields.py").write_text(FIELDS.format(line="self.number = self.params"))
+    assert find_protocol("fields.py:Fields", tmp_path).__name__ == "Fields"
+    assert find_protocol("fields.py:Clients", tmp_path).__name__ == "Clients"
+
+
+def test_a_round_client_without_a_server_is_told_to_name_it(tmp_path: Path) -> None:
+    (tmp_path / "fields.py").write_text(FIELDS.format(line="pass"))
+    assert "Alone is a RoundClient and must name the class of its server" in refusal(
+        "fields.py:Alone", tmp_path
+    )

@@ -114,6 +114,12 @@ def test_an_override_reaches_into_lists(tmp_path: Path) -> None:
     assert scenario.network.partition[0].groups == ((0, 1), (7, 8))
 
 
+def test_number_0_begins_a_list(small: Path) -> None:
+    stated = ["devices.override.0.clients=[0, 1]", "devices.override.0.slowdown=10"]
+    [override] = load_scenario(small, stated).devices.override
+    assert (list(override.clients), override.slowdown) == ([0, 1], 10.0)
+
+
 def test_another_protocol_drops_what_it_does_not_know(small: Path) -> None:
     scenario = load_scenario(small, ["protocol.name=local", "protocol.local_steps=3"])
     assert scenario.protocol.name == "local"

@@ -30,6 +30,8 @@ def test_lists_on_the_command_line_are_axes_and_take_the_place_of_the_files(tmp_
     planned = plan(study(tmp_path), ["network.loss=0.3", "network.latency=1 ms, 2 ms"], seeds=(7,))
     assert planned.axes == {"method": ("alone", "gossip"), "network.latency": ("1 ms", "2 ms")}
     assert {cell.seed for cell in planned.cells} == {7}
+    begun = ["devices.override.0.clients=[0, 1]", "devices.override.0.slowdown=2,5"]
+    assert plan(study(tmp_path), begun, seeds=(7,)).axes["devices.override.0.slowdown"] == (2, 5)
     lists = plan(study(tmp_path), ["devices.override=[{clients=[0,1],slowdown=2}],[]"])
     assert lists.axes["devices.override"] == ('[{"clients" = [0, 1], "slowdown" = 2}]', "[]")
 
