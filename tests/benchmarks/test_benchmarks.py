@@ -23,7 +23,7 @@ from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes, p
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
 from sim.learning import evaluation
-from sim.learning.engine import Engine
+from sim.learning.engine.execution import Execution
 from sim.scenario.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -181,7 +181,7 @@ def test_shares_are_of_the_time_since_the_last_strike_and_strikes_do_not_nest() 
 
 def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_count() -> None:
     found: list[tuple[str, str | None]] = []
-    run_level = Engine._run_level
+    run = Execution.run
     measure_models = evaluation.measure_models
 
     def look(name: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -192,7 +192,7 @@ def test_a_sample_in_a_flush_is_tensor_work_and_one_in_an_evaluation_does_not_co
         return looked
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Engine, "_run_level", look("level", run_level))
+        patch.setattr(Execution, "run", look("level", run))
         patch.setattr("sim.run.observer.measure_models", look("models", measure_models))
         with closing(whole_run.built(whole_run.scenario("mlp", 10, 2))) as simulation:
             simulation.run()

@@ -15,18 +15,19 @@ from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.applied import Functions
-from sim.learning.engine.arena import Arena, index_tensor
+from sim.learning.engine.arena import Arena
 from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
 from sim.learning.engine.class_means import ClassMeans
+from sim.learning.engine.execution import Execution
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.memory import does_not_fit, explained, is_out_of_memory
+from sim.learning.engine.memory import explained
 from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node, Terms
-from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Rows, Train, Weighted
+from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
 from sim.learning.engine.pure import Function
-from sim.learning.engine.reads import META, Arrays, Reads, WalkedReads
+from sim.learning.engine.reads import META, Arrays, Reads
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.statistics import EngineStatistics
@@ -87,7 +88,7 @@ class Engine:
         self._zero_atoms: dict[int, Atom] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
-        self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
+        self._execution = Execution(self.statistics, self.device)
 
     # --- handles --------------------------------------------------------------------------------------------
 
@@ -263,86 +264,11 @@ class Engine:
         try:
             with explained("what a batch of jobs results in", self.device):
                 for level in sorted(levels):
-                    self._run_level(levels[level])
+                    self._execution.run(levels[level], self.reads)
         except BaseException as failure:
             self._failure = failure  # what was pending is lost: better no numbers than rows of somebody else
             raise
         self.statistics.seconds += time.perf_counter() - started
-
-    def _run_level(self, references: list[ref[Node]]) -> None:
-        groups: defaultdict[int, list[Node]] = defaultdict(list)
-        for reference in references:
-            node = reference()
-            if node is not None:
-                groups[id(node.group)].append(node)
-        node = None
-        while groups:  # a group is let go before the next one runs, and with it the rows that only it read
-            self._run_group(groups.pop(next(iter(groups))))
-
-    def _run_group(self, nodes: list[Node]) -> None:
-        operation: Operation = nodes[0].group
-        limit = operation.rows_at_once()
-        if self._fitting:
-            limit = min(limit, self._fitting.get(operation, limit))
-        first = 0
-        while first < len(nodes):
-            part = nodes[first : first + limit]
-            if self._run_part(operation, part):
-                first += len(part)
-            else:
-                limit = self._fitting[operation] = len(part) // 2
-
-    def _run_part(self, operation: Operation, nodes: list[Node]) -> bool:
-        """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
-        results = self._results(operation, nodes)
-        if results is None:
-            self.reads.cut(self.statistics.batches)
-            return False
-        for node in nodes:  # rows that nobody else holds are free for the results
-            node.inputs = ()
-        self.statistics.jobs += len(nodes)
-        self.statistics.batches += 1
-        for output, values in enumerate(results):
-            self._store_output(nodes, output, values)
-        return True
-
-    def _results(self, operation: Operation, nodes: list[Node]) -> tuple[Tensor | Rows | None, ...] | None:
-        """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
-        if isinstance(self.reads, WalkedReads):
-            return None if self.reads.was_cut(self.statistics.batches) else operation.walk(nodes)
-        try:
-            return operation.run(nodes)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-        if len(nodes) > 1:
-            return None
-        raise does_not_fit(operation.subject, self.device)
-
-    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows | None) -> None:
-        if isinstance(values, Rows):
-            for node, row in zip(nodes, values.rows, strict=True):
-                atom = node.outputs[output]()
-                if atom is None:
-                    values.arena.give_back(row)
-                else:
-                    atom.fulfil(row)
-            return
-        # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
-        atoms = [node.outputs[output]() for node in nodes]
-        alive = list(filter(None, atoms))
-        if not alive:
-            return
-        arena = alive[0].arena
-        if values is None:
-            rows = arena.take(len(alive))
-        elif len(alive) < len(nodes):
-            held = [n for n, atom in enumerate(atoms) if atom is not None]
-            rows = arena.store(values.index_select(0, index_tensor(held, self.device)))
-        else:
-            rows = arena.store(values)
-        for atom, row in zip(alive, rows, strict=True):
-            atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
 
     def submit(
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]

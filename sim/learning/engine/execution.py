@@ -1,0 +1,107 @@
+"""Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from sim.learning.engine.arena import index_tensor
+from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.nodes import Node
+from sim.learning.engine.operations import Operation, Rows
+from sim.learning.engine.reads import Reads, WalkedReads
+from sim.learning.engine.statistics import EngineStatistics
+
+
+class Execution:
+    """Runs the operations of pending nodes, and gives their atoms the rows of the results.
+
+    It remembers how many nodes an operation can compute at once, where that was fewer than it was asked to.
+    """
+
+    def __init__(self, statistics: EngineStatistics, device: torch.device) -> None:
+        self._statistics = statistics
+        self._device = device
+        self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
+
+    def run(self, references: Iterable[ref[Node]], reads: Reads) -> None:
+        """Compute those that somebody still holds. No node may depend on another one of them."""
+        groups: defaultdict[int, list[Node]] = defaultdict(list)
+        for reference in references:
+            node = reference()
+            if node is not None:
+                groups[id(node.group)].append(node)
+        node = None
+        while groups:  # a group is let go before the next one runs, and with it the rows that only it read
+            self._run_group(groups.pop(next(iter(groups))), reads)
+
+    def _run_group(self, nodes: list[Node], reads: Reads) -> None:
+        operation: Operation = nodes[0].group
+        limit = operation.rows_at_once()
+        if self._fitting:
+            limit = min(limit, self._fitting.get(operation, limit))
+        first = 0
+        while first < len(nodes):
+            part = nodes[first : first + limit]
+            if self._run_part(operation, part, reads):
+                first += len(part)
+            else:
+                limit = self._fitting[operation] = len(part) // 2
+
+    def _run_part(self, operation: Operation, nodes: list[Node], reads: Reads) -> bool:
+        """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
+        results = self._results(operation, nodes, reads)
+        if results is None:
+            reads.cut(self._statistics.batches)
+            return False
+        for node in nodes:  # rows that nobody else holds are free for the results
+            node.inputs = ()
+        self._statistics.jobs += len(nodes)
+        self._statistics.batches += 1
+        for output, values in enumerate(results):
+            self._store_output(nodes, output, values)
+        return True
+
+    def _results(
+        self, operation: Operation, nodes: list[Node], reads: Reads
+    ) -> tuple[Tensor | Rows | None, ...] | None:
+        """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
+        if isinstance(reads, WalkedReads):
+            return None if reads.was_cut(self._statistics.batches) else operation.walk(nodes)
+        try:
+            return operation.run(nodes)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        if len(nodes) > 1:
+            return None
+        raise does_not_fit(operation.subject, self._device)
+
+    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows | None) -> None:
+        if isinstance(values, Rows):
+            for node, row in zip(nodes, values.rows, strict=True):
+                atom = node.outputs[output]()
+                if atom is None:
+                    values.arena.give_back(row)
+                else:
+                    atom.fulfil(row)
+            return
+        # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
+        atoms = [node.outputs[output]() for node in nodes]
+        alive = list(filter(None, atoms))
+        if not alive:
+            return
+        arena = alive[0].arena
+        if values is None:
+            rows = arena.take(len(alive))
+        elif len(alive) < len(nodes):
+            held = [n for n, atom in enumerate(atoms) if atom is not None]
+            rows = arena.store(values.index_select(0, index_tensor(held, self._device)))
+        else:
+            rows = arena.store(values)
+        for atom, row in zip(alive, rows, strict=True):
+            atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
