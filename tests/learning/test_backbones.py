@@ -21,7 +21,7 @@ from tests.learning.engines import generator
 from tests.learning.sections import architecture
 
 GREY, COLOURED, DIGITS = (1, 28, 28), (3, 32, 32), (64,)
-SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet")
+SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet", "lenet")
 FEATURES, CLASSES = 12, 4
 
 
