@@ -23,6 +23,10 @@ Differences to the paper:
   code: 0.7 of the target's own). The code's hypernetwork is affine for the synthetic data
   (`activation = "none"`), with its usual initialisation (`spread = 1`); here the last layer's biases begin
   with the model that all begin with, and its matrix is smaller.
+- Whose the heads are: for images the paper takes the networks of pFedHN, and in the authors' code each client
+  has a classifier of its own (`heads = "own"`): the hypernetwork makes the rest of the network, d_i grad l_i
+  trains client i's head beside it, and the search leaves it as it is. By default models are whole, as in the
+  paper's other experiments. In gossip, too, own heads do not travel.
 - Clipping and dividing by the sum is no descent to the minimum: it comes to rest where the gradient is
   proportional to d, so that shares tell how much a client helps, also where the best d is at a corner. With
   `projection = "simplex"` it is projected gradient descent, whose d is the best.

@@ -56,7 +56,7 @@ class Broker(Searcher):
         self.stages: list[Stage] = []
         self.places: dict[str, Place] = {}
         self.told: dict[str, Place] = {}
-        self.front = ParetoFront(self, self.settings, self.up())
+        self.front = ParetoFront(self, self.settings, self.up(), self.common(self.compute.initial()))
         await self.learn_front(self.settings.rounds)
         everybody = [client for client in self.up() if client in self.front.clients]
         for late in await self.settle(everybody, self.settings.search_limit):

@@ -35,14 +35,16 @@ LEAK = 0.01
 class ParetoFront:
     """Models for weights of the clients' losses, on the device of `owner`, to which it is charged.
 
-    Weights are given by name; whoever is not named has none.
+    Weights are given by name; whoever is not named has none. start: a model, or the part of one that the
+    clients have in common, near which all begin.
     """
 
-    def __init__(self, owner: Learner, settings: LearnToCollaborateSettings, clients: Iterable[str]) -> None:
+    def __init__(
+        self, owner: Learner, settings: LearnToCollaborateSettings, clients: Iterable[str], start: Vector
+    ) -> None:
         self._owner = owner
         self._settings = settings
         self.clients = list(clients)
-        start = owner.compute.initial()
         self._widths: tuple[int, ...] = (len(self.clients), *settings.hidden, *start.shape)
         first = owner.vector(initial(self._widths, owner.rng, settings.spread))
         self._weights: Vector = owner.apply(begun, first, start)

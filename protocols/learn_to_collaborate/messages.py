@@ -24,6 +24,16 @@ class GradientWanted(FromBroker):
 
 
 @dataclass(frozen=True)
+class HeadStepWanted(GradientWanted):
+    """Asks for a backbone's gradient [P] on a training batch, and for a step of the own head there.
+
+    share: the weight d_i of the receiver's loss in this round, for its head, too.
+    """
+
+    share: float
+
+
+@dataclass(frozen=True)
 class GradientFound:
     """The gradient [P] that was wanted, and on validation samples the loss as well."""
 
@@ -37,7 +47,8 @@ class Settled(FromBroker):
 
     version: the how many-th of the term. benefits: the weight of each of its optimal collaborators, itself
     left out. losses: of its validation samples; see `Coalition`. pareto: the model on the Pareto front of its
-    coalition that suits it best; full: likewise of all clients, None where that is not known.
+    coalition that suits it best; full: likewise of all clients, None where that is not known. Where heads are
+    the clients' own, both are backbones.
     """
 
     version: int
@@ -68,7 +79,10 @@ class Superseded:
 
 @dataclass(frozen=True)
 class PartnerModel:
-    """To another member of the coalition: the sender's model, after so many training steps, at `time` (s)."""
+    """To another member of the coalition: the sender's model, after so many training steps, at `time` (s).
+
+    Its backbone alone where heads are the clients' own.
+    """
 
     params: Vector
     age: int

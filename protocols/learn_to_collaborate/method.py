@@ -27,6 +27,7 @@ class LearnToCollaborate(Broker):
     ) -> None:
         super().__init__(name, surroundings, compute, settings)
         self.place: Settled | None = None
+        self.of_front: dict[str, Vector] = {}  # what the broker has found for it, as models of its own
         self.placed = asyncio.Event()
         self.since_s = 0.0
         self.age = 0  # training steps in the longest line of the model's ancestors
@@ -34,7 +35,14 @@ class LearnToCollaborate(Broker):
 
     @classmethod
     def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
+        assert isinstance(settings, LearnToCollaborateSettings)
+        divided = learner.Requirement(
+            "model.name",
+            lambda name: name == "decoupled",
+            'has heads = "own", which needs a backbone and a head; must be "decoupled"',
+        )
         return (
+            *([divided] if settings.heads == "own" else []),
             learner.Requirement(
                 "data.validation_share",
                 lambda share: share > 0,
@@ -62,7 +70,7 @@ class LearnToCollaborate(Broker):
         partners = [member for member in self.partners if self.is_peer(member)]
         if partners:
             chosen = partners[int(self.rng.integers(len(partners)))]
-            self.tell(chosen, PartnerModel(self.params, self.age, self.now))
+            self.tell(chosen, PartnerModel(self.common(self.params), self.age, self.now))
 
     @property
     def partners(self) -> list[str]:
@@ -79,8 +87,11 @@ class LearnToCollaborate(Broker):
         before, self.place = self.place, settled
         if before is None or before.members != settled.members:
             self.since_s = self.now
+        self.of_front = {"pareto": self.whole(settled.pareto)}
+        if settled.full is not None:
+            self.of_front["full"] = self.whole(settled.full)
         if before is None or self.is_content:
-            self.params = settled.pareto
+            self.params = self.of_front["pareto"]
         self.placed.set()
 
     def work_for(self, message: FromBroker) -> object:
@@ -96,7 +107,9 @@ class LearnToCollaborate(Broker):
         if sender in self.partners and not self.is_content:
             self.observe("staleness", self.now - message.time)
             share = message.age / (self.age + message.age) if message.age else 0.0
-            self.params = mix([(1 - share, self.params), (share, message.params)])
+            mixed = mix([(1 - share, self.common(self.params)), (share, message.params)])
+            own = self.head is not None
+            self.params = self.with_part(self.params, "backbone", mixed) if own else mixed
             self.age = max(self.age, message.age)
         return None
 
@@ -119,7 +132,4 @@ class LearnToCollaborate(Broker):
         return Coalition(self.place.members, self.since_s, dict(self.place.losses))
 
     def evaluated(self) -> Mapping[str, Vector]:
-        if self.place is None:
-            return {"coalition": self.params}
-        models = {"coalition": self.params, "pareto": self.place.pareto}
-        return models if self.place.full is None else models | {"full": self.place.full}
+        return {"coalition": self.params, **self.of_front}

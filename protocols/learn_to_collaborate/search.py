@@ -11,7 +11,12 @@ import numpy as np
 from protocols.framework import learner
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.front import ParetoFront
-from protocols.learn_to_collaborate.messages import FromBroker, GradientFound, GradientWanted
+from protocols.learn_to_collaborate.messages import (
+    FromBroker,
+    GradientFound,
+    GradientWanted,
+    HeadStepWanted,
+)
 from protocols.learn_to_collaborate.office import Office
 from protocols.learn_to_collaborate.weighing import moved, necessary
 
@@ -45,6 +50,19 @@ class Searcher(Office):
         super().__init__(name, surroundings, compute, settings)
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
         self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
+        self.head: Vector | None = None  # with which it sees the front's models; None where they have theirs
+        if self.settings.heads == "own":
+            self.head = self.part(compute.initial(), "head")
+
+    def common(self, model: Vector) -> Vector:
+        """What of a model, or of a gradient by one, is the front's: all of it, or the backbone."""
+        return model if self.head is None else self.part(model, "backbone")
+
+    def whole(self, common: Vector) -> Vector:
+        """The model that this client makes of what is the front's."""
+        if self.head is None:
+            return common
+        return self.with_part(self.with_part(self.compute.initial(), "backbone", common), "head", self.head)
 
     # --- gradients ------------------------------------------------------------------------------------------
 
@@ -55,17 +73,32 @@ class Searcher(Office):
 
     async def gradient_for(self, wanted: GradientWanted) -> GradientFound:
         """This client's own gradient, and its validation loss."""
+        at = self.whole(wanted.params)
         if wanted.on == "batch":
-            return GradientFound(await self.gradient(wanted.params))
+            gradient = await self.gradient(at)
+            if self.head is not None and isinstance(wanted, HeadStepWanted):
+                rate = self.settings.head_learning_rate * wanted.share
+                self.head = self.head - rate * self.part(gradient, "head")
+            return GradientFound(self.common(gradient))
         # Both at once, so that no training comes between them on the device.
         gradient, loss = await asyncio.gather(
-            self.gradient(wanted.params, on="validation"), self.loss(wanted.params, on="validation")
+            self.gradient(at, on="validation"), self.loss(at, on="validation")
         )
-        return GradientFound(gradient, loss)
+        return GradientFound(self.common(gradient), loss)
 
-    async def gradient_of(self, client: str, model: Vector, *, validation: bool) -> GradientFound | None:
-        """A client's gradient at a model; None if it is gone."""
-        wanted = GradientWanted(self.mandate[0], model, "validation" if validation else "batch")
+    async def training_gradient(self, client: str, shares: Shares, model: Vector) -> GradientFound | None:
+        """A client's gradient in a round of training, in which its own head takes a step; None if gone."""
+        term = self.mandate[0]
+        if self.head is None:
+            return await self.gradient_of(client, GradientWanted(term, model, "batch"))
+        return await self.gradient_of(client, HeadStepWanted(term, model, "batch", shares[client]))
+
+    async def validation_gradient(self, client: str, model: Vector) -> GradientFound | None:
+        """A client's gradient and loss on what it holds back; None if it is gone."""
+        return await self.gradient_of(client, GradientWanted(self.mandate[0], model, "validation"))
+
+    async def gradient_of(self, client: str, wanted: GradientWanted) -> GradientFound | None:
+        """A client's answer, perhaps this one's; None if it is gone."""
         if client == self.name:
             return await self.gradient_for(wanted)
         answer = await self.asked(client, wanted)
@@ -106,7 +139,7 @@ class Searcher(Office):
 
     async def contribute(self, client: str, shares: Shares, model: Vector) -> None:
         """One client's gradient of a round."""
-        answer = await self.gradient_of(client, model, validation=False)
+        answer = await self.training_gradient(client, shares, model)
         if answer is not None:
             self.arrived.append((client, shares, answer.gradient))
 
@@ -123,7 +156,7 @@ class Searcher(Office):
         d = np.full(count, 1 / count)
         for _ in range(settings.search_steps if count > 1 else 0):
             shares = dict(zip(clients, d.tolist(), strict=True))
-            answer = await self.gradient_of(target, await self.front.model(shares), validation=True)
+            answer = await self.validation_gradient(target, await self.front.model(shares))
             if answer is None:
                 return None
             slope = await self.front.slope(shares, answer.gradient)
@@ -134,7 +167,7 @@ class Searcher(Office):
             if np.abs(d - before).max() <= settings.search_tolerance:
                 break
         shares = dict(zip(clients, d.tolist(), strict=True))
-        found = await self.gradient_of(target, await self.front.model(shares), validation=True)
+        found = await self.validation_gradient(target, await self.front.model(shares))
         if found is None or found.loss is None:
             return None
         numbers = necessary(d, clients.index(target), settings.rule, settings.least)

@@ -37,6 +37,11 @@ class LearnToCollaborateSettings(learner.ProtocolSettings):
     spread: Weight = 0.1
     """How far models for different weights lie apart at the start: the usual scale of the last layer times
     this."""
+    heads: Literal["common", "own"] = "common"
+    """Whether the front holds whole models, or backbones alone, and each client has a head of its own, which
+    it trains while the front is learned (the authors' code for images); that needs a decoupled model."""
+    head_learning_rate: PositiveWeight = 0.01
+    """Step size of the own heads, times the client's weight in a round."""
     concentration: PositiveWeight | None = None
     """Of the Dirichlet distribution from which the clients' weights are drawn in a round; by default 1 over
     the number of clients (the authors' code), which favours few clients at once."""

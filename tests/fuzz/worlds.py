@@ -55,8 +55,8 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
     | {"data.samples": 40, "data.test_samples": 10},
     "l2c_cifar10": _SECONDS
     | _L2C
-    | {"data.partition.samples_per_client": 20, "data.test_samples": 10, "model.channels": [2]}
-    | {"model.hidden": [8], "training.batch_size": 10},
+    | {"data.partition.samples_per_client": 20, "data.test_samples": 10, "model.features": 8}
+    | {"training.batch_size": 10},
     "l2c_fashion_mnist": _SECONDS | _L2C | {"data.test_samples": 10},
     "l2c_synthetic": _SECONDS | _L2C | {"data.samples": 40, "data.test_samples": 10},
     "mapl": _MAPL,

@@ -21,7 +21,7 @@ from tests.learning.engines import generator
 from tests.learning.sections import architecture
 
 GREY, COLOURED, DIGITS = (1, 28, 28), (3, 32, 32), (64,)
-SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet")
+SMALL = ("small-mlp", "deep-mlp", "small-cnn", "deep-cnn", "small-resnet", "lenet")
 FEATURES, CLASSES = 12, 4
 
 
@@ -71,7 +71,8 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
     In double precision, where sums in another order differ by 1e-13: in single precision they differ by as
     much as small gradients are large.
     """
-    shape = (1, 8, 8)
+    side = BACKBONES[backbone] or 8
+    shape = (1, side, side)
     model = decoupled(backbone, shape)
     x, y = batch(shape, 49, 3)
     x, flat = x.double(), torch.stack([model.initial(generator(seed)) for seed in range(49)]).double()
@@ -80,7 +81,8 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
         few, few_after = Kernel(model, cross_entropy, way).training_gradients(flat[:3], x[:3], y[:3])
         assert few.dtype == torch.float64
         torch.testing.assert_close(few, together[:3], rtol=1e-9, atol=1e-11)
-        assert (few_after is None) == (after is None) == (backbone in ("small-mlp", "deep-mlp", "small-cnn"))
+        has_norms = backbone not in ("small-mlp", "deep-mlp", "small-cnn", "lenet")
+        assert (few_after is not None) == (after is not None) == has_norms
         if after is not None:
             assert few_after is not None
             torch.testing.assert_close(few_after, after[:3], rtol=1e-9, atol=1e-11)

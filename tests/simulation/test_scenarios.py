@@ -64,8 +64,7 @@ SHORT = {
         "run.duration=8 s",
         "data.partition.samples_per_client=20",
         "data.test_samples=10",
-        "model.channels=[2]",
-        "model.hidden=[8]",
+        "model.features=8",
     ],
     "l2c_churn": [
         *_L2C,

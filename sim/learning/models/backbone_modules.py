@@ -110,6 +110,31 @@ def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
     )
 
 
+def _lenet(input_shape: Shape, features: int) -> nn.Module:
+    """Two 5x5 convolutions (16, 32), each with pooling, and 120 hidden units.
+
+    The target network of Shamsian et al., "Personalized federated learning using hypernetworks" (2021).
+    """
+
+    def last(size: int) -> int:
+        """Of the last feature maps."""
+        return ((size - 4) // 2 - 4) // 2
+
+    channels, height, width = input_shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * last(height) * last(width), 120),
+        nn.ReLU(),
+        nn.Linear(120, features),
+    )
+
+
 def _alexnet(input_shape: Shape, features: int) -> nn.Module:
     """Three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012) between.
 
@@ -148,6 +173,7 @@ MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
     "small-cnn": _small_cnn,
     "deep-cnn": _deep_cnn,
     "small-resnet": _small_resnet,
+    "lenet": _lenet,
     "alexnet": _alexnet,
     **{name: _of_torchvision(name) for name in vision.NETWORKS},
 }

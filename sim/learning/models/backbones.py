@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Literal
 
 from sim.kernel.random import stream
 
-# The small ones are ours, for quick experiments; the others are MAPL's.
+# The small ones are ours, for quick experiments; lenet is pFedHN's, the others are MAPL's.
 BACKBONES: Mapping[str, int | None] = {
     "small-mlp": None,
     "deep-mlp": None,
     "small-cnn": 8,
     "deep-cnn": 8,
     "small-resnet": 8,
+    "lenet": 16,
     "alexnet": 16,
     "resnet18": 28,
     "shufflenet": 28,
