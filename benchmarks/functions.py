@@ -1,5 +1,6 @@
 """What functions of a method's own cost: gossip with int8 messages, by `apply`, beside plain gossip."""
 
+import gc
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -73,10 +74,12 @@ def opcodes(chosen: Scenario) -> float:
             sys.settrace(enter)
 
     simulation, before = built(chosen), sys.gettrace()
+    gc.disable()  # as while a scenario runs
     with closing(simulation), patch("sim.run.observer.measure_models", uncounted):
         sys.settrace(enter)
         try:
             simulation.run()
         finally:
             sys.settrace(before)
+            gc.enable()
     return executed / simulation.engine.statistics.updates

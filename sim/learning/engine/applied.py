@@ -6,7 +6,7 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -64,9 +64,14 @@ class Apply(Operation):
         widths = " and ".join(f"{shape.columns:,}" for shape in self.arguments)
         return f"{self.function} of {widths} numbers"
 
+    @cached_property
+    def _columns(self) -> int:
+        """Float32 columns of all arguments and results of a node."""
+        return sum(shape.columns for shape in self.arguments + self.results)
+
     def rows_at_once(self) -> int:
         most = _NUMBERS_AT_ONCE_CPU if self.device.type == "cpu" else _NUMBERS_AT_ONCE
-        return max(1, most // sum(shape.columns for shape in self.arguments + self.results))
+        return max(1, most // self._columns)
 
     def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
         inputs = self.inputs(nodes)

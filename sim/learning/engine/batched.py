@@ -19,7 +19,7 @@ def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
     Of a function that `torch.func.vmap` has run before, which loads what some operations need, and says what
     is wrong with one that does not return tensors.
     """
-    count = len(inputs[0])
+    count = inputs[0].shape[0]  # `len` of a tensor takes as long as a small operation
     level = functorch._vmap_increment_nesting(count, "error")
     try:
         found = function(*[functorch._add_batch_dim(values, 0, level) for values in inputs])
