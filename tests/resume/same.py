@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sim.results.place import CHECKPOINT
 from sim.results.store import RunDirectory
 from sim.run.checkpoint import Checkpoint
 
@@ -21,10 +22,10 @@ def require_same(first: Path, second: Path, *, ends: bool = True) -> None:
         assert runs[0].scan(table).collect().equals(runs[1].scan(table).collect()), table
     if not ends:
         return
-    one_end, other_end = (Checkpoint.latest(path) for path in (first, second))
-    assert (one_end is None) == (other_end is None)
-    if one_end is not None and other_end is not None:
-        require_same_rows(one_end, other_end)
+    files = [path / CHECKPOINT for path in (first, second)]
+    assert files[0].is_file() == files[1].is_file()
+    if files[0].is_file():
+        require_same_rows(Checkpoint.read(files[0]), Checkpoint.read(files[1]))
 
 
 def require_same_rows(first: Checkpoint, second: Checkpoint) -> None:

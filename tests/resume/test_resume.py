@@ -108,10 +108,10 @@ backup_every = "1 s"
     folders = [tmp_path / name for name in ("whole", "3", "7")]
     for folder in folders:
         folder.mkdir()
-    whole = run(folders[0], text, "run.duration=20 s").directory
+    whole = run(folders[0], text, "run.duration=20 s", "run.evaluate_every=1 s").directory
     assert whole is not None
     for folder in folders[1:]:
-        first = run(folder, text, f"run.duration={folder.name} s").directory
+        first = run(folder, text, f"run.duration={folder.name} s", "run.evaluate_every=1 s").directory
         assert first is not None
         require_same(went_on(first, "--until", "20 s"), whole)
 
