@@ -6,6 +6,7 @@ import csv
 import signal
 import sys
 from contextlib import nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from sim.studies.sweep import SweepProgress
 
 _PLAIN_EVERY_S = 60.0
+
+
+class Place(StrEnum):
+    """What runs a sweep's cells."""
+
+    processes = "processes"
+    ray = "ray"
 
 
 def _seeds(value: str) -> Any:
@@ -71,6 +79,19 @@ def sweep(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one for each core.")
     ] = None,
+    on: Annotated[Place, typer.Option(help="Where runs go: processes here, or Ray.")] = Place.processes,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Ray cluster; without, --on ray begins one here.",
+            metavar="ADDRESS",
+            envvar="RAY_ADDRESS",
+        ),
+    ] = None,
+    gpus: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="GPUs that a run on Ray takes: 0.25; by default 1 with --device cuda."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
     data_dir: DataDir = None,
     device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
@@ -100,6 +121,11 @@ def sweep(
                 typer.echo(sweeps.in_words(cell))
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
+        if on is Place.ray:
+            from sim.studies.on_ray import on_ray
+
+            share = float(device is DeviceChoice.cuda) if gpus is None else gpus
+            execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
         settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
         settings |= {"reports": reports, "keep_checkpoints": checkpoints}
         try:

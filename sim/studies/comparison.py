@@ -233,19 +233,24 @@ class Comparison:
         return Reached(np.array(at), np.array(watched))
 
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
-        """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds."""
+        """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds.
+
+        Both are NaN from the time on up to which not all runs of the group are known.
+        """
         series = {run.directory: run.curve(metric) for run in self.study.runs}
         if all(each is None for each in series.values()):
             return np.empty(0), []
-        cut = [run.end_s for run in self.study.runs if not run.ended_itself]
-        until = min(cut) if cut else max(run.end_s for run in self.study.runs)
+        cuts = [[run.end_s for run in group.runs if not run.ended_itself] for group in self.groups]
+        ends = [min(cut) for cut in cuts if cut]
+        until = max(ends) if ends else max(run.end_s for run in self.study.runs)
         times = np.linspace(0, until, TIMES)
         found = []
-        for group in self.groups:
+        for group, cut in zip(self.groups, cuts, strict=True):
             known = [(series[run.directory], run.ended_itself) for run in group.runs]
             rows = [at_times(each, times, hold=hold) for each, hold in known if isinstance(each, Series)]
             if rows:
-                found.append((group, *curve(np.array(rows))))
+                there = times <= min(cut, default=math.inf) * (1 + 1e-9)
+                found.append((group, *np.where(there, curve(np.array(rows)), math.nan)))
         return times, found
 
     @cached_property

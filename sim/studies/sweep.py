@@ -22,7 +22,7 @@ from sim.studies.cells import Plan, SweepCell
 from sim.studies.worker import CELL, Ran, Task, serve
 
 INDEX = "sweep.json"
-_LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.5
 DONE, FAILED, WAITING = "done", "failed", "waiting"
 
 
@@ -235,7 +235,7 @@ def in_processes(jobs: int) -> Execute:
                 look(tuple(worker.share for worker in busy.values()))
                 if not busy:
                     return
-                for ready in connection.wait(list(busy), _LOOK_EVERY_S):
+                for ready in connection.wait(list(busy), LOOK_EVERY_S):
                     ran(*busy[ready].result())  # type: ignore[index]
 
     return execute

@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 from sim.cli.studies import app
 from sim.errors import UserError
 from sim.results.store import RunDirectory
-from sim.studies.cells import Plan
+from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.study import INDEX, StudiedRun, load_study
-from sim.studies.sweep import SweepResult
+from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import latex, write_csv
+from tests.studies.conftest import here
+from tests.studies.worlds import STUDY, study
 
 Small = tuple[Plan, SweepResult]
 
@@ -77,6 +79,17 @@ def test_curves_have_common_times(small: Small, comparison: Comparison) -> None:
         last = frame.filter(frame["time"] == frame["time"].max())
         rows.append(last["value"].mean())
     assert mean[TIMES // 2] == pytest.approx(np.mean(rows))
+
+
+def test_curves_of_runs_of_different_lengths_end_where_their_runs_do(tmp_path: Path) -> None:
+    shorter = STUDY.replace('"protocol.period=500 ms"', '"protocol.period=500 ms", "run.duration=2 s"')
+    result = run_sweep(
+        plan(study(tmp_path, shorter), ["network.loss=0"]), out=tmp_path / "runs", execute=here
+    )
+    times, curves = Comparison(load_study([result.directory])).curves("distance")
+    assert times[-1] == 4.0
+    known = {str(group.values["method"]): times[~np.isnan(mean)].max() for group, mean, _ in curves}
+    assert known == {"alone": 4.0, "gossip": 2.0}
 
 
 def test_what_a_target_takes_counts_those_that_never_reach_it(comparison: Comparison) -> None:

@@ -1,0 +1,115 @@
+"""The cells of a sweep on a Ray cluster: https://docs.ray.io."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import tarfile
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UserError
+from sim.results.place import HiddenFolder
+from sim.studies.sweep import LOOK_EVERY_S, Execute
+from sim.studies.worker import Ran, Task, run_cell
+
+_TRIES = 2
+"""How often a cell is begun whose node or process dies."""
+
+
+def on_ray(
+    address: str | None = None, *, threads: int = 1, gpus: float = 0.0, jobs: int | None = None
+) -> Execute:
+    """Runs tasks on the nodes of a Ray cluster; without an address on one of this machine's cores.
+
+    A run takes so many threads and GPUs (shares of one, too); `jobs` run at a time, by default as many as
+    there is room for. A cell whose node dies is tried a second time, elsewhere. A cluster with an address is
+    sent the files beside the scenario; coterie must be there, and the data. UserError without Ray, and
+    without a cluster.
+    """
+
+    def execute(
+        tasks: list[Task], ran: Callable[[Task, Ran], None], look: Callable[[tuple[float, ...]], None]
+    ) -> None:
+        if not tasks:
+            return look(())
+        with _cluster(address, tasks[0], None if jobs is None else jobs * threads) as ray:
+            run = ray.remote(_packed).options(num_cpus=threads, num_gpus=gpus, max_retries=_TRIES - 1)
+            waiting, running = deque(tasks), dict[Any, Task]()
+            while waiting or running:
+                while waiting and len(running) < (jobs or len(tasks)):
+                    task = waiting.popleft()
+                    running[run.remote(_there(task, is_sent=address is not None))] = task
+                look((0.0,) * len(running))
+                for done in ray.wait(list(running), timeout=LOOK_EVERY_S)[0]:
+                    task = running.pop(done)
+                    ran(task, _brought(ray, done, task.out))
+            look(())
+
+    return execute
+
+
+@contextmanager
+def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it is used
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("--on ray needs Ray: pip install 'coterie[ray]'") from error
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        settings |= {"num_cpus": cores, "include_dashboard": False}
+    else:
+        folder, out = task.file.resolve().parent, task.out.resolve()
+        results = [f"/{out.relative_to(folder)}"] if folder in out.parents else []  # which stay here
+        settings["runtime_env"] = {"working_dir": str(folder), "excludes": [".?*", *results]}
+    try:
+        ray.init(address or "local", **settings)
+    except Exception as error:  # Ray raises any kind
+        raise UserError(f"no Ray cluster{f' at {address}' if address else ''}: {error}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _there(task: Task, *, is_sent: bool) -> Task:
+    """A task as it is for a node: its folder of results is the caller's, and its file may have been sent."""
+    data_dir = None if task.data_dir is None else task.data_dir.resolve()
+    return replace(task, file=Path(task.file.name) if is_sent else task.file.resolve(), data_dir=data_dir)
+
+
+def _packed(task: Task) -> tuple[Ran, bytes]:
+    """Run one cell on a node; what came of it, and its result directory as an archive."""
+    with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
+        ran = run_cell(replace(task, out=Path(folder)))
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as file:
+            if ran.directory is not None:
+                file.add(Path(folder) / ran.directory, ".")
+        return ran, archive.getvalue()
+
+
+def _brought(ray: Any, done: Any, out: Path) -> Ran:
+    """What came of a cell, its results brought to `out`."""
+    try:
+        ran, archive = ray.get(done)
+        if ran.directory is None:
+            return ran
+        folder = HiddenFolder.beside(out / ran.directory)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as file:
+                file.extractall(folder.path, filter="data")
+            return replace(ran, directory=folder.settle(replace=True).name)
+        finally:
+            folder.clear()
+    except ray.exceptions.RayError as error:
+        return Ran(None, f"{type(error).__name__}: {error}".partition("\n")[0])
+    except OSError as error:
+        return Ran(None, f"its results could not be brought: {error.strerror}")
