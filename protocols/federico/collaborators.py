@@ -87,7 +87,8 @@ class Collaborators(PatientLearner, LetterRounds):
         """Train the own model and no other, as at first; whether this is such an iteration."""
         if self.iterations >= self.settings.alone_first:
             return False
-        self.params = self.params + await self.weighted_update(self.name, self.params, 1.0)
+        update = await self.weighted_update(self.name, self.params, 1.0)
+        self.params = self.params + update  # read now: others may have returned theirs meanwhile
         return True
 
     async def weighted_update(self, name: str, model: Vector, share: float) -> Vector:

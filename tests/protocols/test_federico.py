@@ -12,6 +12,7 @@ import pytest
 from protocols.federico import FedeRiCo
 from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.learner import Learner
+from protocols.framework.vectors import Vector
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
@@ -197,6 +198,50 @@ def test_a_slow_client_is_not_far_below_training_alone() -> None:
                 found[name].append(world.observer.metrics.latest("accuracy")["client-2"])
                 assert world.clients[2].iterations >= 3
     assert np.mean(found["together"]) > np.mean(found["alone"]) - 0.03
+
+
+def test_updates_that_come_while_a_client_trains_alone_are_not_lost() -> None:
+    """The others have long trained for themselves when client 3 is through with its first iteration."""
+    came: list[np.ndarray] = []
+    models: list[np.ndarray] = []
+
+    def watched(made: FedeRiCo) -> None:
+        if made.name == "client-3":
+            on_message, update, finish = made.on_message, made.weighted_update, made.finish_iteration
+
+            async def received(message: object, sender: str) -> object:
+                if isinstance(message, WeightedUpdate) and not made.iterations:
+                    came.append(message.update.numpy())
+                return await on_message(message, sender)
+
+            async def own(name: str, model: Vector, share: float) -> Vector:
+                if not models:
+                    models.append(made.params.numpy())
+                found = await update(name, model, share)
+                if not made.iterations:
+                    came.append(found.numpy())
+                return found
+
+            def finished() -> None:
+                if not made.iterations:
+                    models.append(made.params.numpy())
+                finish()
+
+            made.on_message, made.weighted_update = received, own  # type: ignore[method-assign]
+            made.finish_iteration = finished  # type: ignore[method-assign]
+
+    options = (
+        MEAN,
+        "protocol.local_steps=4",
+        "protocol.neighbours=3",
+        "data.clusters=2",
+        "run.duration=40 s",
+    )
+    slow = "devices.override=[{clients=[3], slowdown=8}]"
+    with ran(QUADRATIC, *FEDERICO, *options, slow, prepare=lambda world: each(world, watched)):
+        start, after = models[:2]
+        assert len(came) >= 3, "its own, and those of others"
+        np.testing.assert_allclose(after, start + np.sum(came, axis=0), atol=1e-5)
 
 
 def test_an_update_says_of_which_time_its_model_was() -> None:
