@@ -77,9 +77,10 @@ class LossTable:
         """A round in which these candidates were evaluated, with these losses."""
         for name, loss in losses.items():
             record = self.records[name]
-            if np.isnan(record.tracked):
-                record.last, record.tracked, record.round = loss, 0.0, 0
-            record.tracked, record.round = self._after(record, self.round), self.round
+            tracked = self._after(record, self.round)
+            if not np.isfinite(tracked):  # it has never been tried, or had diverged
+                tracked = self._after(Record(last=loss), self.round)
+            record.tracked, record.round = tracked, self.round
             record.last, record.tried = loss, True
         self.round += 1
 

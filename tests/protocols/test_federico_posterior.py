@@ -129,6 +129,20 @@ def test_one_that_comes_back_is_tried_first_and_keeps_what_was_known() -> None:
     assert table.ranked("abc", np.random.default_rng(0)) == ["a", "c", "b"]
 
 
+@pytest.mark.parametrize("momentum", [None, 0.6])
+@pytest.mark.parametrize("diverged", [np.nan, np.inf])
+def test_a_model_that_had_diverged_counts_again_with_its_next_loss(
+    momentum: float | None, diverged: float
+) -> None:
+    table = LossTable("ab", momentum)
+    table.note({"a": 1.0, "b": 1.0})
+    table.note({"a": diverged, "b": 1.0})
+    assert table.weights("ab") == {"a": 0.0, "b": 1.0}
+    table.note({"a": 1.0, "b": 1.0})
+    weights = table.weights("ab")
+    assert weights["a"] == pytest.approx(0.5) and weights["b"] == pytest.approx(0.5)
+
+
 def test_nobody_weighs_anything_where_nobody_has_been_tried() -> None:
     table = LossTable("", 0.5)
     table.admit("a")
