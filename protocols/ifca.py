@@ -17,6 +17,7 @@ other seeds here. All K models travel to each sampled client, as in the paper.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,9 @@ class IFCA(RoundClient):
     async def choose(self, received: SeveralModels | LatestModels) -> None:
         """Take the model of the least loss."""
         losses = [float(await self.loss(model, on="train")) for model in received.models]
-        self.cluster = losses.index(min(losses))
+        # Nothing is less than no number, so that a model that has diverged would be everybody's.
+        finite = [loss if math.isfinite(loss) else math.inf for loss in losses]
+        self.cluster = finite.index(min(finite))
         self.params = received.models[self.cluster]
 
     def learn(self, news: LatestModels) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from protocols.ifca import IFCAServer
 from protocols.shared.several_models import with_signs
 from sim.learning.models.batch_norm import BatchNorm
 from sim.run.simulation import Simulation
@@ -98,3 +100,17 @@ def test_a_batch_norm_keeps_its_variances_and_weights() -> None:
     found = with_signs(initial, -torch.ones_like(initial))
     torch.testing.assert_close(found[:15], -initial[:15])
     torch.testing.assert_close(found[15:], initial[15:])
+
+
+def test_nobody_chooses_a_model_that_has_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = IFCAServer.begin
+
+    def broken(made: IFCAServer) -> None:
+        begin(made)
+        made.models = (float("nan") * made.models[0], *made.models[1:])
+
+    monkeypatch.setattr(IFCAServer, "begin", broken)
+    with ran(*WORLD, "run.iterations=2", "run.duration=1 min") as world:
+        learners: list[Any] = [learner(world, i) for i in range(6)]
+        assert all(each.cluster > 0 for each in learners)
+        assert np.isfinite(params(world)).all()
