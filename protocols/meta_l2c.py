@@ -11,7 +11,8 @@ rounds with a barrier among neighbours:
 
 s needs one gradient g on the held-back samples, at the new theta_i: it is that of sum_j w_ij(phi) <g, u_j>.
 The encoder, which all share by averaging, has weights for clients never seen before. After `sparse_after`
-rounds only the neighbours whose weights were the largest on average are mixed with (`kept`).
+rounds only the neighbours whose weights were the largest on average are mixed with (`kept`), and those that
+come later. Where one of them leaves, the best of the others takes its place.
 
 Asynchronous: a client trains without pause, sends each update to all peers, and mixes its own with those that
 have arrived meanwhile, the last of each peer, each once.
@@ -149,7 +150,7 @@ class MetaL2C(PatientLearner, RoundLearner):
         self.arrived: dict[str, LatestUpdate] = {}
         self.shares: dict[str, Scalar] = {}
         self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
-        self.dropped: frozenset[str] = frozenset()  # never iterated over
+        self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
 
     @property
     def announcement(self) -> Vector:
@@ -216,8 +217,12 @@ class MetaL2C(PatientLearner, RoundLearner):
         if self.iterations + 1 == self.settings.sparse_after:
             means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
             ranked = sorted(means, key=lambda peer: -means[peer])
-            self.dropped = frozenset(ranked[max(1, round(self.settings.kept * len(ranked))) :])
+            self.dropped = {peer: means[peer] for peer in ranked[self.kept_of(len(ranked)) :]}
             self.worth = {}
+
+    def kept_of(self, count: int) -> int:
+        """With how many of so many neighbours this client mixes."""
+        return max(1, round(self.settings.kept * count))
 
     async def on_message(self, message: object, sender: str) -> None:
         match message:
@@ -227,9 +232,14 @@ class MetaL2C(PatientLearner, RoundLearner):
 
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
-        if not up:
-            self.arrived.pop(peer, None)
-            self.shares.pop(peer, None)
+        if up:
+            return
+        for table in (self.arrived, self.shares, self.worth, self.dropped):
+            table.pop(peer, None)
+        mixed = [other for other in self.peers if other not in self.dropped]
+        ranked = sorted(self.dropped, key=lambda other: -self.dropped[other])
+        for other in ranked[: max(0, self.kept_of(len(self.peers)) - len(mixed))]:
+            del self.dropped[other]
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return dict(self.shares)

@@ -141,7 +141,19 @@ def test_only_the_neighbours_with_the_largest_weights_are_kept() -> None:
     with ran(DIGITS, *L2C, *options) as world:
         for i in range(6):
             assert len(client(world, i).dropped) == 3 and len(client(world, i).weights()) == 2
-            assert not set(client(world, i).weights()) & client(world, i).dropped
+            assert not client(world, i).weights().keys() & client(world, i).dropped.keys()
+
+
+def test_where_one_that_was_kept_leaves_the_best_of_the_others_takes_its_place() -> None:
+    """Who is gone is chosen by nobody, and one that was not kept and comes back has another chance."""
+    comings = churn("leave", 0, "2.2 s") + churn("leave", 1, "9 s") + churn("rejoin", 1, "14 s")
+    few = ("protocol.kept=0.4", "protocol.sparse_after=4", "run.duration=20 s", "protocol.mode=asynchronous")
+    with ran(DIGITS + comings, *L2C, *few) as world:
+        for i in range(2, 6):
+            of = client(world, i)
+            assert "client-0" not in of.dropped and of.iterations > 8
+            mixed = [peer for peer in of.peers if peer not in of.dropped]
+            assert "client-1" in mixed and 2 <= len(mixed) <= 3
 
 
 def test_who_has_finished_sends_updates_of_zeros() -> None:
