@@ -91,6 +91,12 @@ class SCooL(TwoForms, ConsultingRounds):
             return self.params
         return None if self.exact else self.progress_made
 
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """Who is gone weighs nothing, from now on and not only from the next inference on."""
+        super().peer_changed(peer, up)
+        if not up:
+            self.row = {other: weight for other, weight in self.row.items() if other != peer}
+
     def judged(self, model: Vector) -> Vector | None:
         """What peers are asked to judge of a model."""
         return None if self.fixed else model
