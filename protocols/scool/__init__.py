@@ -44,7 +44,9 @@ Differences to the paper:
 - Eq. 23 has a sum over all psi(alpha_g) where the bound's derivative has one; the step size is for the mean
   over clients.
 - B and alpha are learned from iteration `learn_after` on: from blocks that have yet to form, all get alike.
-- Omega_i goes on from what it was; the authors' code draws it anew in each round, and does two sweeps.
+- Omega_i goes on from what it was; the authors' code draws it anew in each round, and does two sweeps. A
+  client moves it in half of its iterations, at random (`moving`): eq. 20 raises the bound while the others
+  stay, and where all went at once groups that shared a block left it together for the same one, for ever.
 - A client goes through its own part of the posterior, given what others told it last. The closed forms are
   the paper's, and in turn they raise the bound; all clients at once need not.
 - Sums over pairs leave out a client's pair with itself. For attention it is a candidate of its own row (eq.

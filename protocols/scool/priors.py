@@ -72,6 +72,7 @@ class BlockPrior(Prior):
 
     def __init__(self, settings: SCooLSettings, rng: np.random.Generator) -> None:
         super().__init__(settings)
+        self.rng = rng
         blocks = settings.blocks
         self.alpha = np.full(blocks, settings.alpha)
         self.probabilities = block_model.first_probabilities(blocks, settings.inside, settings.across)
@@ -100,10 +101,15 @@ class BlockPrior(Prior):
             return {}
         found, others = np.array([likelihoods[peer] for peer in names]), self.rows(names)
         evidence = found
+        # The closed form raises the bound while the others stay where they are. If all go at once, groups
+        # that share a block leave it together, for the same one, and part never.
+        moves = self.rng.random() < self.settings.moving
         for _ in range(self.settings.sweeps):
             evidence = found + block_model.edge_log_odds(self.membership, others, self.probabilities)
             weights = independent_weights(evidence, self.settings.temperature)
             self.weights |= dict(zip(names, weights.tolist(), strict=True))
+            if not moves:
+                break
             self.gamma = block_model.concentration(self.membership, self.alpha)
             pairs = list(self.weights)
             outgoing = np.array([self.weights[peer] for peer in pairs])

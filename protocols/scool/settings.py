@@ -40,7 +40,8 @@ class SCooLSettings(PatientSettings):
     """The peer's samples on which a model is judged: a batch (code), all training, or all held-back ones."""
 
     blocks: Count = 2
-    """Blocks of the block models (M)."""
+    """Blocks of the block models (M). With "sbm" better more than there are groups: two groups that begin in
+    the same one find an empty one each, and blocks that nobody is in cost nothing."""
     learn_prior: bool = True
     """Learn B and alpha of the block models; without, they stay as they begin (code)."""
     learn_after: CountOrZero = 10
@@ -55,6 +56,9 @@ class SCooLSettings(PatientSettings):
     """Step size of the concentration (eta_2)."""
     sweeps: Count = 2
     """How often a client goes through its own part of the posterior in an iteration."""
+    moving: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of its iterations, drawn at random, in which a client of the stochastic block model moves its
+    membership. With 1 all move at once, and groups that share a block leave it together, for the same one."""
     encoder_rate: PositiveWeight = 0.1
     """Adam's learning rate of the encoder."""
     encoder_decay: Weight = 0.01
