@@ -58,7 +58,7 @@ class Cell:
 
 # --- methods ------------------------------------------------------------------------------------------------
 
-BLOCKS = ("protocol.prior=sbm", "protocol.aggregation=shares", "protocol.blocks=5")
+BLOCKS = ("protocol.prior=sbm", "protocol.aggregation=shares", "protocol.blocks=10")
 ATTENTION = ("protocol.prior=attention", "protocol.aggregation=shares", "protocol.temperature=2.0")
 _STEPS = "protocol.local_steps=20"
 
