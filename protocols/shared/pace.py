@@ -15,10 +15,12 @@ class PeerPace:
     last: tuple[float, int] | None = None
 
     def met(self, time_s: float, iterations: int) -> None:
-        """It had done so many iterations at that time."""
-        self.first = self.first or (time_s, iterations)
-        if self.last is None or time_s > self.last[0]:
-            self.last = (time_s, iterations)
+        """It had done so many iterations at that time; fewer than before if it has begun anew."""
+        if self.last is not None and time_s <= self.last[0]:
+            return
+        if self.first is None or (self.last is not None and iterations < self.last[1]):
+            self.first = (time_s, iterations)
+        self.last = (time_s, iterations)
 
     @property
     def rate(self) -> float:

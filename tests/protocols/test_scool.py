@@ -171,6 +171,13 @@ def test_pace_is_that_beside_the_median_of_the_others() -> None:
     assert relative_pace(3, 3.0, [doing(0.0), doing(2.0), doing(4.0), doing(100.0)]) == 0.25
 
 
+def test_pace_of_a_peer_that_begins_anew_is_that_of_its_new_life() -> None:
+    pace = PeerPace()
+    for time_s, iterations in [(1.0, 50), (11.0, 70), (10.5, 69), (20.0, 1), (24.0, 9)]:
+        pace.met(time_s, iterations)
+    assert pace.rate == 2.0
+
+
 def test_questions_say_how_many_iterations_have_ended() -> None:
     """As answers do, or whoever hears both would take the sender for faster than it is."""
     said: dict[tuple[str, float], tuple[int, int]] = {}  # by sender and time, the first of each
