@@ -13,8 +13,9 @@ theta_i is client i's personal model, by which it is judged; w is measured, too.
 `local_epochs` times the batches of an epoch), and theta_i comes from K steps of SGD with the scenario's
 learning rate, in each round first from w_i, then from the last theta_i, as in the authors' code.
 
-The K steps of an iteration are on one batch. With `fraction` below 1 all clients train in a round, and those
-that are not sampled keep their w_i for themselves, and say only that they are done.
+The paper's text was not at hand: this follows general knowledge of it. The K steps of an iteration are on one
+batch. With `fraction` below 1 all clients train in a round, and those that are not sampled keep their w_i for
+themselves, and say only that they are done.
 """
 
 from __future__ import annotations
