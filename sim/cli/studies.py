@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_S = 60.0
 
 
-class Place(StrEnum):
+class Executor(StrEnum):
     """What runs a sweep's cells."""
 
     processes = "processes"
@@ -79,7 +79,7 @@ def sweep(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one for each core.")
     ] = None,
-    on: Annotated[Place, typer.Option(help="Where runs go: processes here, or Ray.")] = Place.processes,
+    on: Annotated[Executor, typer.Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
     address: Annotated[
         str | None,
         typer.Option(
@@ -121,7 +121,7 @@ def sweep(
                 typer.echo(sweeps.in_words(cell))
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
-        if on is Place.ray:
+        if on is Executor.ray:
             from sim.studies.on_ray import on_ray
 
             share = float(device is DeviceChoice.cuda) if gpus is None else gpus
