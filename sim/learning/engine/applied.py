@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
-_NUMBERS_AT_ONCE_CPU = 1 << 18  # so few that they stay in its cache from one operation to the next
+_NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from one operation to the next
 _FUNCTIONS_MAX = 256  # that are remembered
 _VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
 _SIMPLE = frozenset((bool, int, float, str, type(None)))
