@@ -15,7 +15,7 @@ from sim.results.metrics import Series
 from sim.studies.comparison import Comparison, SeedGroup
 from sim.studies.statistics import Reached, curve, known_until, waiting
 from sim.studies.study import CATCH_UP, Value, at_times
-from sim.studies.tables import name_of, scale_of, titled, unit_of
+from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,6 +154,9 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    if is_share(metric):  # of which an interval over few seeds promises less than nothing and more than all
+        bottom, top = axes[0].get_ylim()  # of all panels
+        axes[0].set_ylim(max(bottom, -2), min(top, 102))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
     figure.suptitle(_seeds(comparison.groups), fontsize=8, color="#666666")
