@@ -81,8 +81,10 @@ def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any
 
 def _there(task: Task, *, is_sent: bool) -> Task:
     """A task as it is for a node: its folder of results is the caller's, and its file may have been sent."""
+    file = Path(task.file.name) if is_sent else task.file.resolve()
     data_dir = None if task.data_dir is None else task.data_dir.resolve()
-    return replace(task, file=Path(task.file.name) if is_sent else task.file.resolve(), data_dir=data_dir)
+    parent = None if task.parent is None else str((task.out / task.parent).resolve())
+    return replace(task, file=file, data_dir=data_dir, parent=parent)
 
 
 def _packed(task: Task) -> tuple[Ran, bytes]:
