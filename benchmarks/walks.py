@@ -7,10 +7,10 @@ seconds of the run without and with its log (in turns, the least of each), of th
 from __future__ import annotations
 
 import argparse
-import gc
 import tempfile
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import tomli_w
 from benchmarks.measuring import Effort, Say, table
 from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads
-from sim.learning.engine.rows import stored, walk
+from sim.learning.engine.rows import collect, stored, walk
 from sim.run.building import build
 from sim.run.process import quiet_collector, spare, threads
 from sim.scenario.scenario import Scenario, load_scenario
@@ -36,7 +36,7 @@ def measured(scenario: Scenario, log: Path, kind: str) -> dict[str, Any]:
             engine.reads = LoggedReads(Journal(log))
         elif kind == "walk":
             walk(engine, WalkedReads(frames(log)))
-        simulation.observer.on_evaluated = gc.collect
+        simulation.observer.on_evaluated = partial(collect, engine)
         started = time.process_time()
         simulation.run()
         engine.reads.settle()

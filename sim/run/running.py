@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from sim.kernel.clock import Deadlock
 from sim.learning.engine.memory import explained
 from sim.learning.engine.precision import tensor_cores
 from sim.learning.engine.reads import LoggedReads
+from sim.learning.engine.rows import collect
 from sim.results.outcome import why_failed
 from sim.results.place import CHECKPOINT, READS
 from sim.results.store import RunDirectory
@@ -340,7 +340,7 @@ def _watch(
     watcher = Watcher(simulation, None if show is None else shown, started, looked)
 
     def evaluated() -> None:
-        gc.collect()
+        collect(simulation.engine)
         simulation.engine.reads.settle()
         watcher.evaluated()
 

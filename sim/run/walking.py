@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from sim.files.journal import frames
 from sim.learning.engine.reads import WalkedReads
-from sim.learning.engine.rows import walk
+from sim.learning.engine.rows import collect, walk
 from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.run.building import build
@@ -34,5 +34,5 @@ def walking(
     ):
         spare()
         walk(simulation.engine, WalkedReads(frames(directory.path / READS)))
-        simulation.observer.on_evaluated = gc.collect
+        simulation.observer.on_evaluated = partial(collect, simulation.engine)
         yield simulation

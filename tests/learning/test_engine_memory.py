@@ -16,6 +16,7 @@ from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.arena import Arena
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+from sim.learning.engine.rows import collect
 from sim.learning.engine.sampler import BatchSampler
 from tests.learning.engines import Jobs, client_data, new_engine
 
@@ -191,3 +192,19 @@ def test_a_cuda_device_that_is_full() -> None:
     engine = new_engine(client_data(device="cuda"), device="cuda")
     with pytest.raises(UserError, match=r"out of memory on cuda: .* GB are free"):
         Arena(1_000, engine.device).take(10**9)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_rows_of_cyclic_garbage_are_taken_again_in_one_order(order: tuple[int, ...]) -> None:
+    """In which order the members of cycles end is a matter of what the process has done before."""
+    engine = new_engine(client_data([4]))
+    vectors = [engine.vector(torch.full((3,), float(number))) for number in range(3)]
+    first = vectors[0].atom().row
+    engine.vector(torch.zeros(3))  # free at once, before the collection
+    for number in order:
+        cycle: list[object] = [vectors[number]]
+        cycle.append(cycle)
+    del cycle
+    vectors.clear()
+    collect(engine)
+    assert engine.arena(3).take(3) == [first, first + 1, first + 2]

@@ -55,6 +55,10 @@ class Arena:
         is_held[self._free] = False
         return np.flatnonzero(is_held)
 
+    def order_free(self, since: int) -> None:
+        """Have rows that were given back when so many were free already be taken in ascending order."""
+        self._free[since:] = sorted(self._free[since:], reverse=True)
+
     def move_to(self, device: torch.device) -> None:
         """Have as many rows on another device, whose numbers nobody has written yet."""
         self.device = device

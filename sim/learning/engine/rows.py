@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,17 @@ class Stored(NamedTuple):
 
     free: Tensor
     rows: Tensor
+
+
+def collect(engine: Engine) -> None:
+    """Collect cyclic garbage; the rows that it held are taken again in ascending order.
+
+    In which order objects of a cycle end depends on what the process has done before.
+    """
+    before = {width: len(arena.free) for width, arena in engine.arenas.items()}
+    gc.collect()
+    for width, count in before.items():
+        engine.arenas[width].order_free(count)
 
 
 def walk(engine: Engine, reads: WalkedReads) -> None:
