@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measuring import table
+from sim.results.metrics import Series
 from sim.results.store import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.scenario import load_scenario
@@ -36,7 +37,6 @@ STUDY = ROOT / "scenarios/studies/departures.toml"
 PAGES = ROOT / "docs/studies"
 STAY = (0, 1, 2, 3, 4)
 """The clients that are there all the time."""
-WATCHED_S = 30
 CPU = "cpu.json"
 HEAD = ("after", "go", "cost, mean", "largest", "CPU, s", "from the start, s")
 
@@ -118,16 +118,18 @@ def departures(planned: Plan, runs: list[RunDirectory]) -> list[Departure]:
         ]
         assert not moves[1], "they stay"
         curves = [_mean(each, change.at) for each in (views[0], view)]
-        found.append(Departure(cell.fork_s, len(moves[0]), 100 * (curves[1] - curves[0])))
+        common = np.intersect1d(curves[0].times, curves[1].times)  # the end of one is no time of the other
+        here, there = (each.values[np.isin(each.times, common)] for each in curves)
+        found.append(Departure(cell.fork_s, len(moves[0]), 100 * (there - here)))
     return found
 
 
-def _mean(view: RunView, after_s: float) -> NDArray[np.float64]:
-    """Mean accuracy of those who stay at the evaluations in the time that is watched."""
+def _mean(view: RunView, after_s: float) -> Series:
+    """Mean accuracy of those who stay at the evaluations from then on."""
     panel = view.panel("accuracy")
     assert panel is not None
-    there = (panel.times > after_s) & (panel.times <= after_s + WATCHED_S)
-    return panel.values[there][:, list(STAY)].mean(axis=1)
+    later = panel.times > after_s
+    return Series(panel.times[later], panel.values[later][:, list(STAY)].mean(axis=1))
 
 
 def rows_of(
@@ -158,8 +160,8 @@ def picture(found: list[Departure], file: Path) -> None:
     style: Any = {"svg.hashsalt": "coterie", "svg.fonttype": "none", "font.size": 9, "legend.frameon": False}
     with pyplot.rc_context(style | {"axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = pyplot.subplots(figsize=(7, 3.4), layout="constrained")
-        seconds = np.arange(1, WATCHED_S + 1)
-        courses = np.array([departure.lost[:WATCHED_S] for departure in found])
+        courses = np.array([departure.lost for departure in found])
+        seconds = np.arange(1, courses.shape[1] + 1)
         mean, count = courses.mean(axis=0), len(courses)
         half = t.ppf(0.975, count - 1) * courses.std(axis=0, ddof=1) / np.sqrt(count)
         for course in courses:
