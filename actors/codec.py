@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 
 from actors.message import Envelope, Question, describe
-from actors.place import of_class
+from actors.place import of_definition
 from actors.scan import Budget, DecodeError
 
 TENSOR = 1
@@ -130,7 +130,7 @@ def _tensor_of(name: str, shape: tuple[Any, ...], raw: bytes) -> np.ndarray:
 
 def _require_message_type(cls: type) -> None:
     if not is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        place = of_class(cls)
+        place = of_definition(cls)
         must = f"{cls.__name__} must be a frozen dataclass: write @dataclass(frozen=True)"
         raise TypeError(f"{place}: {must}" if place else must)
 

@@ -36,10 +36,11 @@ def written(file: str, line: int) -> str:
     return f"{near}:{line}"
 
 
-def of_class(cls: type) -> str | None:
-    """Where a class is written, decorators included; None if that cannot be known."""
+def of_definition(what: Any) -> str | None:
+    """Where a class, function or method is written, decorators included; None if that cannot be known."""
     try:
-        return written(inspect.getfile(cls), inspect.getsourcelines(cls)[1])
+        what = inspect.unwrap(getattr(what, "__func__", what))
+        return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
     except (OSError, TypeError):
         return None
 

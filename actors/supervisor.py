@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
-from actors.place import of_error, own_line
+from actors.place import of_definition, of_error, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]
@@ -28,7 +28,8 @@ class Failure:
     """One failure of one actor. Texts only: an exception would keep alive whatever its frames refer to.
 
     `where` is the class of the message being handled, the hook's name ("run", "on_start", ...), or a spawned
-    task's name. `place` is the line of the actor's own code that took part last, as "mine.py:12".
+    task's name. `place` is the line of the actor's own code that took part last, as "mine.py:12",
+    or that its class begins with.
     """
 
     name: str
@@ -220,7 +221,7 @@ class Supervisor:
         place: the line to name, where it is not to be taken from the error.
         """
         text = "".join(traceback.format_exception(error))
-        place = place or own_line(type(actor), of_error(error))
+        place = place or own_line(type(actor), of_error(error)) or of_definition(type(actor))
         failure = Failure(actor.name, self._transport.now(), where, describe(error), action, text, place)
         self.failures.append(failure)
         if self._log is not None:

@@ -15,6 +15,11 @@ class Models(RoundTask):
 
 
 @dataclass(frozen=True)
+class Latest:
+    models: tuple[Vector, ...]
+
+
+@dataclass(frozen=True)
 class Trained:
     cluster: int
     params: Vector
@@ -42,7 +47,7 @@ class IFCAServer(RoundServer):
                 self.models[cluster] = mix([(each.samples / total, each.params) for each in members])
 
     def news(self, client):
-        return Models(tuple(self.models))
+        return Latest(tuple(self.models))
 
 
 class IFCA(RoundClient):

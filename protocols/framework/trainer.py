@@ -76,7 +76,7 @@ class Trainer(Member):
 
         A budget that leaves fewer steps shortens the training; one that is spent leaves an update of zeros,
         at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
-        the client has finished.
+        the client has finished. One step of plain SGD returns -learning_rate times the gradient.
 
         start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
         c/2 ||x - a||^2 to the objective. weights: one for each of the `samples` training samples, a handle

@@ -81,6 +81,7 @@ class RoundLearner(learner.Learner):
     there. Who has spent its budget begins no round, and answers those of others with the model that it has.
     """
 
+    machinery = True
     collected: ClassVar[tuple[type, ...]] = (RoundModel,)
     round = 0
     """The number of the current round. The method counts it, once what came of it is mixed."""

@@ -48,7 +48,7 @@ class Ready:
 
 
 class RoundSettings(learner.ProtocolSettings):
-    """A server's rounds."""
+    """A server's rounds: `fraction`, `local_steps` or `local_epochs`, `patience` and `broadcast`."""
 
     changing = ("fraction", "local_steps", "local_epochs")
 
@@ -76,6 +76,7 @@ def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
 class RoundServer(learner.Server):
     """Runs the rounds. A method says what clients are sent, and what becomes of their answers."""
 
+    machinery = True
     settings: RoundSettings
     number = 0
     """Rounds that it has done; one that comes back with what it had goes on with the next."""
@@ -103,8 +104,8 @@ class RoundServer(learner.Server):
         raise NotImplementedError
 
     def news(self, client: str) -> object | None:
-        """What `client` is told after a round, if all are; None for nothing."""
-        raise NotImplementedError
+        """What `client` is told after a round, if all are: no `RoundTask`; None for nothing."""
+        raise NotImplementedError(f'{type(self).__name__} defines no news(), which broadcast = "all" needs')
 
     async def refine(self, number: int) -> None:
         """What the server does itself after round `number`, before any news: train on its own data, say."""
@@ -132,6 +133,11 @@ class RoundServer(learner.Server):
             await self.refine(number)
         for client in self.peers if self.settings.broadcast == "all" else ():
             news = self.news(client)
+            if isinstance(news, RoundTask):
+                method, what = f"{type(self).__name__}.news()", type(news).__name__
+                raise TypeError(
+                    f"{method} returned {what}, a RoundTask: what is told needs a class of its own"
+                )
             if news is not None:
                 self.tell(client, news)
 
@@ -146,8 +152,11 @@ class RoundServer(learner.Server):
 
     async def answer(self, client: str, number: int) -> Any:
         """What one client answers; None if it does not in time."""
+        task = self.task(client, number)
+        if not isinstance(task, RoundTask):
+            method, what = f"{type(self).__name__}.task()", type(task).__name__
+            raise TypeError(f"{method} returned {what}, which does not derive from protocols.RoundTask")
         try:
-            task = self.task(client, number)
             answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
             self.suspect(client)
@@ -165,6 +174,7 @@ class RoundClient(learner.Learner):
     that has assigned nothing by its second task ends with a TypeError that says so.
     """
 
+    machinery = True
     Settings = RoundSettings
     settings: RoundSettings
     server: ClassVar[type[RoundServer]]
@@ -195,7 +205,8 @@ class RoundClient(learner.Learner):
 
     def learn(self, news: Any) -> None:
         """Take note of what the server tells all clients after a round."""
-        raise NotImplementedError
+        what = f"{type(self).__name__} defines no learn(), and was told {type(news).__name__}"
+        raise NotImplementedError(what)
 
     @property
     def steps_of_a_round(self) -> int:

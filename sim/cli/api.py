@@ -6,7 +6,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any
 
 import protocols
@@ -46,6 +46,12 @@ def groups() -> list[Group]:
         Group("With models", "Handles in, handles out.", learner, MODELS),
         Group("On the network", "Messages are frozen dataclasses.", learner, NETWORK),
         Group("Time, chance, and what is observed", "", learner, REST),
+        Group(
+            "A loss of its own: `Objective`",
+            f"{_doc(protocols.Objective)}\n\n{_CALLED}",
+            _model(),
+            ("forward", "embed", "tensor"),
+        ),
         Group("A client's device and data: `self.compute`", "", _compute(), COMPUTE),
         Group("`Vector`", _doc(vector), vector, VECTOR),
         Group("`Scalar`", _doc(scalar), scalar, SCALAR),
@@ -68,6 +74,9 @@ def groups() -> list[Group]:
     ]
 
 
+_CALLED = (
+    "It is called with `(model, parameters, x, y)` and returns the batch's loss, a scalar. A `model` has:"
+)
 _SERVERS_VERBS = "It has the verbs of the network, `observe`, `vector` and `apply` in any case."
 HOOKS = (
     "step", "on_message", "on_start", "on_stop", "on_failure", "run", "heard", "peer_changed", "weights",
@@ -81,7 +90,7 @@ NETWORK = (
     "mixing_weights", "suspect", "give_up_on", "wait_at_first",
 )  # fmt: skip
 REST = ("now", "sleep", "spawn", "rng", "finished", "newcomer", "late", "progress")
-COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "steps_left", "initial")
+COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "learning_rate", "steps_left", "initial")
 VECTOR = ("shape", "numpy", "tensor", "norm")
 SCALAR = ("clip",)
 SERVER = ("params", "settings", "rng", "peers")
@@ -146,10 +155,11 @@ def page() -> str:
         if group.lead:
             parts.append(f"{group.lead}\n")
         parts += [_entry(group.owner, name) for name in group.names]
-    described = {"Learner", "Server", "Vector", "Scalar", "RoundServer", "RoundClient", "RoundLearner"}
+    described = {"Learner", "Server", "Vector", "Scalar", "Objective"}
+    described |= {"RoundServer", "RoundClient", "RoundLearner"}
     parts += _tables()
     parts += ["## Everything else that `protocols` exports\n", "| name | meaning |\n| --- | --- |"]
-    rows = [f"| `{name}` | {_sentence(name)} |" for name in protocols.__all__ if name not in described]
+    rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]
     return "\n".join(parts + rows) + "\n"
 
 
@@ -171,6 +181,25 @@ def _compute() -> type:
     from protocols.framework.compute import Compute
 
     return Compute
+
+
+def _model() -> type:
+    from protocols.framework.objectives import Model
+
+    return Model
+
+
+def _made(name: str) -> str:
+    """A name of the face, and of a dataclass its fields, as whoever makes one gives them."""
+    found = getattr(protocols, name)
+    if not is_dataclass(found) or name in ("Batch", "RoundTask", "Surroundings"):  # which methods do not make
+        return name
+    shown = [f"{field.name}=" if _is_optional(field) else field.name for field in fields(found)]
+    return f"{name}({', '.join(shown)})"
+
+
+def _is_optional(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _entry(owner: type | None, name: str) -> str:
@@ -237,15 +266,15 @@ def _text_under(body: list[ast.stmt], name: str) -> str | None:
     return None
 
 
-def _sentence(name: str) -> str:
-    """What a name of the face is, in a sentence."""
+def _text(name: str) -> str:
+    """What a name of the face is."""
     found = getattr(protocols, name)
     module = importlib.import_module(protocols.MODULES[name])
     text = _text_under(ast.parse(inspect.getsource(module)).body, name)
     if text is None and (inspect.isclass(found) or inspect.isfunction(found)):
         text = inspect.getdoc(found)
     assert text, f"{name} has no text"
-    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from functools import cache
 from actors.place import written
 
 _METHODS = ast.FunctionDef | ast.AsyncFunctionDef
-_MEANT = frozenset(("params",))  # a method assigns them
+_MEANT = frozenset(("params", "round"))  # a method assigns them
 
 
 def taken_fields(kind: type) -> Iterator[str]:

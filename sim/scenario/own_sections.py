@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import create_model
 from pydantic.errors import PydanticUserError
 
-from actors.place import of_class, written
+from actors.place import of_definition, written
 from sim.errors import UserError
 from sim.learning.data import Data
 from sim.learning.data import own as own_data
@@ -176,7 +176,7 @@ def _field(door: Door, stated: str, found: Any, argument: inspect.Parameter) -> 
 
 def _refused(stated: str, found: Any, problem: str) -> UserError:
     if isinstance(found, type):
-        where = of_class(found)
+        where = of_definition(found)
     else:
         code = getattr(found, "__code__", None)
         where = code and written(code.co_filename, code.co_firstlineno)

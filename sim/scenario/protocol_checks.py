@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from actors.message import describe
-from actors.place import of_error, own_line, written
+from actors.place import of_definition, of_error, own_line
 from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.own_fields import taken_fields
@@ -123,11 +123,7 @@ def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
 
 def defined(what: Any) -> str:
     """Where a function or class is defined."""
-    try:
-        what = inspect.unwrap(getattr(what, "__func__", what))
-        return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
-    except (OSError, TypeError):
-        return str(getattr(what, "__qualname__", what))
+    return of_definition(what) or str(getattr(what, "__qualname__", what))
 
 
 def _failed_at(kind: type, function: object, error: Exception) -> str:
@@ -152,12 +148,26 @@ def _unsound(kind: "type[Learner]") -> Iterator[str]:
 
 
 def _unsound_rounds(kind: "type[Learner]") -> Iterator[str]:
-    from protocols import RoundClient  # imports torch, as whoever has a class of a learner has done
+    from protocols import RoundClient, RoundServer  # they import torch, as a class of a learner has done
 
+    if not issubclass(kind, RoundClient):
+        return
     inherits = getattr(kind.servers, "__func__", None) is getattr(RoundClient.servers, "__func__", None)
-    if issubclass(kind, RoundClient) and inherits and not isinstance(getattr(kind, "server", None), type):
+    server = getattr(kind, "server", None)
+    if inherits and not isinstance(server, type):
         must = "must name the class of its server: `server = MyServer`, a RoundServer"
         yield f"{defined(kind)}: {kind.__name__} is a RoundClient and {must}"
+    yield from _undefined(kind, RoundClient, "on_message", "async def work(self, task)")
+    if isinstance(server, type) and issubclass(server, RoundServer):
+        yield from _undefined(server, RoundServer, "answer", "def task(self, client, number)")
+        yield from _undefined(server, RoundServer, "round", "def combine(self, answers, number)")
+
+
+def _undefined(kind: type, base: type, caller: str, method: str) -> Iterator[str]:
+    """What the base's `caller` calls must be defined, unless the class has a caller of its own."""
+    name = method.split("def ")[1].split("(")[0]
+    if getattr(kind, caller) is getattr(base, caller) and getattr(kind, name) is getattr(base, name):
+        yield f"{defined(kind)}: {kind.__name__} is a {base.__name__} and must define `{method}`"
 
 
 def _unsound_settings(kind: "type[Learner]") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -59,9 +60,10 @@ def test_a_failure_is_recorded_and_takes_nobody_else_down(script: Script, where:
     [failure] = world.supervisor.failures
     assert (failure.name, failure.time_s, failure.where, failure.error) == ("bad", 1.5, where, error)
     assert failure.action == "stop"
-    shown = where if failure.place is None else f"{where} ({failure.place})"
+    shown = f"{where} ({failure.place})"
     assert world.lines == [f"bad failed at 1.5 s in {shown}: {error} (stopped for good)"] == [str(failure)]
-    assert (failure.place is None) == (script is await_cancelled)  # which fails in nobody's own line
+    begins = written(inspect.getfile(Client), inspect.getsourcelines(Client)[1])
+    assert (failure.place == begins) == (script is await_cancelled)  # which fails in nobody's own line
     message = error.split(": ")[1]
     assert world.events[2:] == [
         (1.5, "bad", "failed"),

@@ -105,6 +105,15 @@ def test_it_goes_on_where_three_of_ten_messages_are_lost(name: str, alone: float
         assert accuracy(simulation) > (0.6 if name in WITH_SERVER else 0.9) * alone
 
 
+@pytest.mark.parametrize("name", WITH_SERVER)
+def test_those_that_did_not_train_are_told(name: str) -> None:
+    told = ("protocol.broadcast=all", "protocol.fraction=0.4", *SHORT)
+    with ran(*world_of(name), *told) as simulation:
+        assert not simulation.supervisor.failures
+        kinds = simulation.network.counts.by_type
+        assert {"ifca": "Latest", "median": "News"}.get(name, "GlobalModel") in kinds
+
+
 def test_push_sum_neither_makes_nor_loses_weight() -> None:
     """Of all shares, those on their way included; and the average of all models is that of the totals."""
     # At its end no share is on its way.

@@ -222,6 +222,51 @@ def test_a_client_that_never_assigns_its_model_is_told_so(tmp_path: Path, shown:
     assert all("Forgetful has done a task and assigned nothing to self.params" in each for each in failures)
 
 
+TOLD = 'server = Mean\n\n    class Settings(RoundSettings):\n        broadcast: str = "all"\n'
+NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def combine("
+
+
+@pytest.mark.parametrize(
+    ("changes", "line", "errors"),
+    [
+        (
+            {"class Task(RoundTask)": "class Task"},
+            11,
+            {"TypeError: Mean.task() returned Task, which does not derive from protocols.RoundTask"},
+        ),
+        (
+            {"server = Mean": TOLD},
+            11,
+            {'NotImplementedError: Mean defines no news(), which broadcast = "all" needs'},
+        ),
+        (
+            {"server = Mean": TOLD, "    def combine(": NEWS},
+            11,
+            {"TypeError: Mean.news() returned Task, a RoundTask: what is told needs another class"},
+        ),
+        (
+            {"server = Mean": TOLD, "    def combine(": NEWS.replace("Task(self.params)", "News(7)")},
+            22,
+            {"NotImplementedError: Forgetful defines no learn(), and was told News"},
+        ),
+    ],
+)
+def test_what_does_not_fit_a_server_is_named(
+    tmp_path: Path, changes: dict[str, str], line: int, errors: set[str]
+) -> None:
+    source = FORGETFUL.replace("    LEARN", SHOWN).replace("RoundServer,", "RoundServer, RoundSettings,")
+    source += "\n\n@dataclass(frozen=True)\nclass News:\n    number: int\n"
+    for before, after in changes.items():
+        source = source.replace(before, after)
+    path = write(tmp_path, source, "unfit.py")
+    options = (f"protocol.name={path}:Forgetful", "run.duration=3 s", "run.evaluate_every=3 s")
+    with closing(make(DIGITS, *options)) as world:
+        world.run()
+        failures = world.supervisor.failures
+    assert {failure.error for failure in failures} == errors
+    assert {failure.place for failure in failures} == {f"{path}:{line}"}  # where its class begins
+
+
 def test_a_round_that_is_not_counted_is_an_error(tmp_path: Path) -> None:
     source = (Path(__file__).parents[2] / "docs/examples/median_rounds.py").read_text(encoding="utf-8")
     (tmp_path / "mine.py").write_text(source.replace("        self.round += 1\n", ""))

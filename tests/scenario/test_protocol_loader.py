@@ -279,13 +279,19 @@ class MyServer(RoundServer):
         super().__init__(*given)
         {line}
 
+    def task(self, client, number): ...
+
+    def combine(self, answers, number): ...
+
 
 class Clients(RoundClient):
     server = MyServer
 
+    async def work(self, task): ...
+
 
 class Alone(RoundClient):
-    pass
+    async def work(self, task): ...
 """
 
 
@@ -306,7 +312,7 @@ def test_a_field_with_a_name_of_the_frameworks_is_refused(tmp_path: Path, line: 
 
 
 def test_fields_of_other_names_are_free(tmp_path: Path) -> None:
-    (tmp_path / "fields.py").write_text(FIELDS.format(line="self.number = self.params"))
+    (tmp_path / "fields.py").write_text(FIELDS.format(line="self.numbers = self.params"))
     assert find_protocol("fields.py:Fields", tmp_path).__name__ == "Fields"
     assert find_protocol("fields.py:Clients", tmp_path).__name__ == "Clients"
 
@@ -315,4 +321,20 @@ def test_a_round_client_without_a_server_is_told_to_name_it(tmp_path: Path) -> N
     (tmp_path / "fields.py").write_text(FIELDS.format(line="pass"))
     assert "Alone is a RoundClient and must name the class of its server" in refusal(
         "fields.py:Alone", tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "owner", "line"),
+    [
+        ("async def work(self, task)", "Clients is a RoundClient", 24),
+        ("def task(self, client, number)", "MyServer is a RoundServer", 14),
+        ("def combine(self, answers, number)", "MyServer is a RoundServer", 14),
+    ],
+)
+def test_what_rounds_call_must_be_defined(tmp_path: Path, method: str, owner: str, line: int) -> None:
+    source = FIELDS.format(line="pass")
+    (tmp_path / "fields.py").write_text(source.replace(f"    {method}: ...\n", "    pass\n", 1))
+    assert refusal("fields.py:Clients", tmp_path).endswith(
+        f"fields.py:{line}: {owner} and must define `{method}`"
     )
