@@ -135,9 +135,7 @@ class RoundServer(learner.Server):
             news = self.news(client)
             if isinstance(news, RoundTask):
                 method, what = f"{type(self).__name__}.news()", type(news).__name__
-                raise TypeError(
-                    f"{method} returned {what}, a RoundTask: what is told needs a class of its own"
-                )
+                raise TypeError(f"{method} returned {what}, a RoundTask: what is told needs another class")
             if news is not None:
                 self.tell(client, news)
 
