@@ -23,6 +23,7 @@ from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.nodes import Atom, Node
 from sim.learning.engine.operations import Operation, gather_inputs
 from sim.learning.engine.pure import Function, PureFunction
+from sim.learning.late_imports import in_frames_of_its_own
 
 if TYPE_CHECKING:
     from sim.learning.engine.engine import Engine
@@ -88,9 +89,13 @@ class Apply(Operation):
 
         ValueError where it fails, or returns what can be no handle.
         """
+
+        @torch.no_grad()
+        def call() -> Any:
+            return torch.func.vmap(self.function.call)(*inputs)
+
         try:
-            with torch.no_grad():
-                found = torch.func.vmap(self.function.call)(*inputs)
+            found = in_frames_of_its_own(call)
         except (Exception, SystemExit) as error:
             raise self._explained(error) from error
         results = list(found) if isinstance(found, tuple | list) else [found]

@@ -9,6 +9,7 @@ from torch.func import grad, vmap
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.looped import Looped
 from sim.learning.engine.way import Named, Way, divided
+from sim.learning.late_imports import prepare_vmap
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 _FORWARD_ONLY_CLIENTS_MAX = 48
@@ -20,6 +21,7 @@ class Vmapped(Way):
 
     def __init__(self, architecture: Architecture, objective: Objective) -> None:
         super().__init__(architecture, objective)
+        prepare_vmap()
 
         def loss(params: Named, x: Tensor, y: Tensor) -> Tensor:
             return objective(architecture, params, x, y)
