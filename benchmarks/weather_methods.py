@@ -88,6 +88,8 @@ _L2C = [
     "protocol.newcomer_rounds=20",
     "protocol.search_steps=10",
     "protocol.floor=0.3",
+    "protocol.hypernetwork_learning_rate=0.2",
+    'protocol.time_limit="300 ms"',
     "protocol.patience=10 s",
 ]
 _HELD_BACK = "data.validation_share=0.2"  # by which some methods judge models
@@ -109,7 +111,7 @@ FAMILIES = (
             **_both(
                 "scool", "protocol.prior=attention", "protocol.temperature=2", *_SCOOL, variant="attention"
             ),
-            **_both("federico", "protocol.losses=mean"),
+            **_both("federico", "protocol.losses=mean", "protocol.temperature=0.3"),
             **_both("learn-to-collaborate", *_L2C, _HELD_BACK, control=_LOCAL_80),
             **_both("meta-l2c", _STEPS, "protocol.temperature=0.3", _HELD_BACK, control=_LOCAL_80),
             **_one("dada", "protocol.mu_2=0.5"),
