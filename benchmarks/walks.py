@@ -90,7 +90,7 @@ def measure(effort: Effort, say: Say) -> str:
 
 KINDS = ("plain", "logged", "walk")
 SCENARIOS = {"quickstart": "30 s", "gossip": "60 s", "mapl_churn": None, "cobo_cross_device": None}
-"""For how long each is run, where its short form takes too short a time to tell a few per cent from chance."""
+"""For how long each is run, where its short form is over before a few per cent can be told from chance."""
 HEAD = (
     "scenario",
     "run, s",
@@ -102,9 +102,9 @@ HEAD = (
     "checkpoint, bytes",
 )
 TEXT = """\
-What it costs to log what is read, and to walk through a run again: quickstart for 30 s of virtual time, gossip
-for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured in turns.
-*Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a run is
+What it costs to log what is read, and to walk through a run again: quickstart for 30 s of virtual time,
+gossip for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured in
+turns. *Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a run is
 tensor work, the less a walk takes of it: `cobo_cross_device` trains a ResNet-9."""
 
 if __name__ == "__main__":
