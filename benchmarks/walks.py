@@ -103,9 +103,9 @@ HEAD = (
 )
 TEXT = """\
 What it costs to log what is read, and to walk through a run again: quickstart for 30 s of virtual time,
-gossip for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured in
-turns. *Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a run is
-tensor work, the less a walk takes of it: `cobo_cross_device` trains a ResNet-9."""
+gossip for 60 s, the two others in the short forms of their tests. CPU seconds, the least of those measured
+in turns. *Log*: how much longer a run takes with its log. The checkpoint is that of the end. The more of a
+run is tensor work, the less a walk takes of it: `cobo_cross_device` trains a ResNet-9."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

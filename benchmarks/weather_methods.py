@@ -89,7 +89,6 @@ _L2C = [
     "protocol.search_steps=10",
     "protocol.floor=0.3",
     "protocol.hypernetwork_learning_rate=0.2",
-    'protocol.time_limit="300 ms"',
     "protocol.patience=10 s",
 ]
 _HELD_BACK = "data.validation_share=0.2"  # by which some methods judge models
