@@ -19,7 +19,7 @@ INT8 = Path(__file__).parents[1] / "docs" / "examples" / "int8_gossip.py"
 PERIODS_COUNTED = 10  # whose opcodes are counted, which takes long and is the same every time
 
 TEXT = f"""\
-The runs of the section before, and the same with messages of one byte per number
+The whole runs from above, and the same with messages of one byte per number
 (`docs/examples/int8_gossip.py`): every model that is sent becomes levels, and all levels that arrive become a
 model, by `apply`; two functions more for each training step. Otherwise both do the same work: as many pushes
 to the same peers at the same times, merges, training steps and evaluations. Rates are per second of CPU time.
