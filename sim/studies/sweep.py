@@ -85,11 +85,8 @@ def run_sweep(
     """
     index = _Index(plan, out)
     tasks = {cell.key: cell for cell in plan.cells if cell.key not in index.found}
-    there, began_s, pace = (
-        len(plan.cells) - sum(cell.key in tasks for cell in plan.cells),
-        time.perf_counter(),
-        Pace(),
-    )
+    there = len(plan.cells) - sum(cell.key in tasks for cell in plan.cells)
+    began_s, pace = time.perf_counter(), Pace()
     index.write()
 
     def look(running: tuple[float, ...]) -> None:
@@ -105,15 +102,12 @@ def run_sweep(
         index.write()
 
     execute = execute or in_processes(default_jobs(plan))
-    forks_s: dict[str, set[float]] = {}
-    for cell in tasks.values():
-        if cell.parent is not None and cell.fork_s is not None:
-            forks_s.setdefault(cell.parent, set()).add(cell.fork_s)
+    forks_s = _forks_s(tasks.values())
     for is_fork in (False, True):
         todo = [
             Task(
                 *(plan.file, cell, out, data_dir, device, code, reports, keep_checkpoints),
-                checkpoints_s=tuple(sorted(forks_s.get(cell.key, ()))),
+                checkpoints_s=forks_s.get(cell.key, ()),
                 parent=None if cell.parent is None else index.found.get(cell.parent),
             )
             for cell in tasks.values()
@@ -127,6 +121,15 @@ def run_sweep(
         in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
     }
     return SweepResult(index.directory, len(plan.cells), there, errors)
+
+
+def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
+    """When others fork from a cell, in virtual seconds, by its key."""
+    found: dict[str, set[float]] = {}
+    for cell in cells:
+        if cell.parent is not None and cell.fork_s is not None:
+            found.setdefault(cell.parent, set()).add(cell.fork_s)
+    return {key: tuple(sorted(times)) for key, times in found.items()}
 
 
 def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
