@@ -71,7 +71,7 @@ class Actor:
     # --- hooks ----------------------------------------------------------------------------------------------
 
     async def on_start(self) -> None:
-        """Called first; messages wait until it returns."""
+        """Called first, when a client's parameters and settings are there; messages wait until it returns."""
 
     async def on_stop(self) -> None:
         """Called before a graceful stop, while everything still works. A crash skips it."""

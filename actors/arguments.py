@@ -13,7 +13,8 @@ def plain_name(peer: object, verb: str) -> str:
 def require_seconds(timeout: object, verb: str) -> None:
     """Raises TypeError unless `timeout` is a number."""
     if not isinstance(timeout, float | int | Real):
-        raise TypeError(f"{verb}() needs a timeout in seconds, such as 2.0, not {timeout!r:.60}")
+        number = "a number of seconds, such as 2.0 (a setting of type Duration is one)"
+        raise TypeError(f"{verb}() needs for a timeout {number}, not {timeout!r:.60}")
 
 
 def require_attempts(attempts: object) -> None:

@@ -15,7 +15,7 @@ from actors.message import PeerUnavailable
 from actors.transport import Transport
 from protocols.framework.compute import Compute
 from protocols.framework.settings import Settings
-from protocols.framework.vectors import Vector
+from protocols.framework.vectors import Scalar, Vector
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
@@ -39,8 +39,8 @@ class ProtocolSettings(Settings):
 class Requirement:
     """What a method needs of the rest of a scenario, or it would not be what its paper describes.
 
-    key: where the value stands, such as "model.initialisation". suits: whether a value will do. problem: why
-    others won't, and which ones are allowed; the words after the key and its value.
+    key: where the value stands, such as "model.initialisation". suits(value): whether it will do. problem:
+    why others won't, and which are allowed; the rest of a sentence that begins with the protocol's name.
     """
 
     key: str
@@ -177,6 +177,9 @@ class Member(Actor):
     params: Vector
     rng: np.random.Generator
     """Its own random stream, by the scenario's seed: the only source of chance."""
+    observe: Callable[[str, float | Scalar], None]
+    """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
+    the evaluation before; TypeError for what is no number, or for a name of the observer's."""
     newcomer = False
     """Whether it came later than the others, and has no model of its own yet."""
     late = False
@@ -248,21 +251,7 @@ class Member(Actor):
     def apply(self, function: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
         """What a function of the method's own makes of vectors and scalars; deferred, at no cost.
 
-        `function` works on torch tensors, as for one client: a Vector of n numbers comes as [n], a Scalar or
-        a number as [], an array as [n]. What it returns, [] or [n], or a tuple of these, comes back as Scalar
-        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so a branch must not
-        depend on a number, and random numbers go in as an argument, such as
-        `self.rng.standard_normal(self.params.shape)`. What goes in by keyword is the same for all: numbers,
-        texts, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
-
-        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
-        1, 2, 4 or 2 bytes for each number in a message, and for other functions to read. float32, float64 and
-        bfloat16 become float32. int64, complex numbers and more dimensions than one are refused.
-
-        Raises TypeError for a function that uses anything but its arguments, plain values and other functions
-        (it could be another one by the time it is computed), ValueError for one that fails or returns what
-        can be no vector, and for whole numbers that float32 does not hold. It is tried where it is first
-        called with arguments of such shapes, so that this shows there.
+        As `Learner.apply`, which may have one.
         """
         return self.params.applied(function, arguments, static)
 

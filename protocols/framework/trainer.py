@@ -169,10 +169,27 @@ class Trainer(Member):
         flops: float | None = None,
         **static: Any,
     ) -> Any:
-        """As `Member.apply`; with a cost it is a job of the device: `await self.apply(..., steps=2)`.
+        """What a function of the method's own makes of vectors and scalars; deferred.
 
-        steps: as long as so many training steps take. flops: as long as so many floating-point operations
-        take. The result is that of the arguments at the call. ValueError for both, or for a cost not above 0.
+        `function` works on torch tensors, as for one client: a Vector of n numbers comes as [n], a Scalar or
+        a number as [], an array as [n]. What it returns, [] or [n], or a tuple of these, comes back as Scalar
+        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so a branch must not
+        depend on a number, and random numbers go in as an argument, such as
+        `self.rng.standard_normal(self.params.shape)`. What goes in by keyword is the same for all: numbers,
+        texts, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
+
+        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
+        1, 2, 4 or 2 bytes for each number in a message, and for other functions to read. float32, float64 and
+        bfloat16 become float32. int64, complex numbers and more dimensions than one are refused.
+
+        Without a cost it is free and returns at once. With one it is a job of the device, and awaited: `await
+        self.apply(..., steps=2)`. steps: as long as so many training steps take. flops: as long as so many
+        floating-point operations take. The result is that of the arguments at the call.
+
+        Raises TypeError for a function that uses anything but its arguments, plain values and other functions
+        (it could be another one by the time it is computed), ValueError for one that fails or returns what
+        can be no vector, for whole numbers that float32 does not hold, and for both costs or one that is not
+        above 0. It is tried where it is first called with arguments of such shapes, so that this shows there.
         """
         result = self._params.applied(function, arguments, static)
         return result if steps is None and flops is None else self._after(result, steps, flops)

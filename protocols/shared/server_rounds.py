@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
+from actors.place import of_definition
 from protocols.framework import learner
 from protocols.framework.settings import Count, PositiveDuration, Weighing, default
 from protocols.framework.vectors import Vector
@@ -64,6 +65,15 @@ class RoundSettings(learner.ProtocolSettings):
     broadcast: Literal["sampled", "all"] = "sampled"
     """Who gets what a round has brought: those that train next, as in the paper, or also all others after
     each round. What is lost is not repeated: the next round's replaces it."""
+
+
+_TASK = "a frozen dataclass that derives from it, `class Task(RoundTask)`"
+
+
+def _of(method: Callable[..., object]) -> str:
+    """A method of the user's own, with its line: "Mean.task() (mine.py:12)"."""
+    place = of_definition(method)
+    return f"{method.__qualname__}()" + (f" ({place})" if place else "")
 
 
 def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
@@ -134,8 +144,8 @@ class RoundServer(learner.Server):
         for client in self.peers if self.settings.broadcast == "all" else ():
             news = self.news(client)
             if isinstance(news, RoundTask):
-                method, what = f"{type(self).__name__}.news()", type(news).__name__
-                raise TypeError(f"{method} returned {what}, a RoundTask: what is told needs another class")
+                what = type(news).__name__
+                raise TypeError(f"{_of(self.news)} returned {what}, a RoundTask: news are another dataclass")
             if news is not None:
                 self.tell(client, news)
 
@@ -152,8 +162,8 @@ class RoundServer(learner.Server):
         """What one client answers; None if it does not in time."""
         task = self.task(client, number)
         if not isinstance(task, RoundTask):
-            method, what = f"{type(self).__name__}.task()", type(task).__name__
-            raise TypeError(f"{method} returned {what}, which does not derive from protocols.RoundTask")
+            what = type(task).__name__
+            raise TypeError(f"{_of(self.task)} returned {what}, which is no RoundTask: write {_TASK}")
         try:
             answer = await self.ask(client, task, timeout=self.settings.patience, attempts=None)
         except (PeerUnavailable, RemoteError):
@@ -198,7 +208,7 @@ class RoundClient(learner.Learner):
         self._has_model = True
 
     async def work(self, task: Any) -> object:
-        """Do what the server asks; what is returned is the answer. Counts as an iteration."""
+        """Do what the server asks; what is returned, never None, is the answer. Counts as an iteration."""
         raise NotImplementedError
 
     def learn(self, news: Any) -> None:
@@ -245,6 +255,8 @@ class RoundClient(learner.Learner):
             answer = await self.work(message)
         finally:
             self.working = False
+        if answer is None:
+            raise TypeError(f"{_of(self.work)} returned nothing: its answer is what the server combines")
         self.finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
 

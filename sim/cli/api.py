@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -63,6 +64,12 @@ def groups() -> list[Group]:
             SERVER_ROUNDS,
         ),
         Group(
+            "Their settings: `RoundSettings`",
+            "Those of a method's own are a class `Settings(RoundSettings)` of its client.",
+            protocols.RoundSettings,
+            ("fraction", "local_steps", "local_epochs", "patience", "broadcast"),
+        ),
+        Group(
             "Its clients: `RoundClient`", _doc(protocols.RoundClient), protocols.RoundClient, CLIENT_ROUNDS
         ),
         Group(
@@ -89,7 +96,7 @@ NETWORK = (
     "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "senders",
     "mixing_weights", "suspect", "give_up_on", "wait_at_first",
 )  # fmt: skip
-REST = ("now", "sleep", "spawn", "rng", "finished", "newcomer", "late", "progress")
+REST = ("now", "sleep", "spawn", "rng", "observe", "finished", "newcomer", "late", "progress")
 COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "learning_rate", "steps_left", "initial")
 VECTOR = ("shape", "numpy", "tensor", "norm")
 SCALAR = ("clip",)
@@ -156,7 +163,7 @@ def page() -> str:
             parts.append(f"{group.lead}\n")
         parts += [_entry(group.owner, name) for name in group.names]
     described = {"Learner", "Server", "Vector", "Scalar", "Objective"}
-    described |= {"RoundServer", "RoundClient", "RoundLearner"}
+    described |= {"RoundServer", "RoundSettings", "RoundClient", "RoundLearner"}
     parts += _tables()
     parts += ["## Everything else that `protocols` exports\n", "| name | meaning |\n| --- | --- |"]
     rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]
@@ -212,7 +219,9 @@ def _entry(owner: type | None, name: str) -> str:
         return f"### `{name}{_signature(found)}{_result(found)}`{waits}\n\n{_doc(found)}\n"
     if isinstance(found, property):
         return f"### `{name}{_result(found.fget)}`\n\n{_doc(found)}\n"
-    return f"### `{name}`\n\n{_attribute_doc(owner, name)}\n"
+    default = getattr(owner, "model_fields", {}).get(name)
+    value = "" if default is None else f" = {json.dumps(default.default)}".replace("null", "None")
+    return f"### `{name}{value}`\n\n{_attribute_doc(owner, name)}\n"
 
 
 def _signature(function: Any) -> str:

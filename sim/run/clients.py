@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -137,8 +137,10 @@ def observed(name: str, value: object) -> float | Scalar:
             return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):
         pass
-    what = type(value).__name__
-    raise TypeError(f"observe({name!r}, {value!r:.60}): the value must be a number, not {what}")
+    what, must = type(value).__name__, "the value must be a number"
+    if isinstance(value, Awaitable):  # without its address, by which equal failures would differ
+        raise TypeError(f"observe({name!r}, ...): {must}, not {what}: write `await` before what returns it")
+    raise TypeError(f"observe({name!r}, {value!r:.60}): {must}, not {what}")
 
 
 def weights_of(

@@ -20,7 +20,7 @@ from sim.learning.objectives import OBJECTIVES
 from sim.run.compute import LearningSettings
 from sim.run.memory import require_room
 from sim.run.servers import owned, planned_servers
-from sim.scenario.protocol_checks import objective_of
+from sim.scenario.protocol_checks import objective_of, require_scalar_loss
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
 
@@ -115,6 +115,10 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
     """How the clients with models of this architecture train."""
     training, protocol = scenario.training, scenario.protocol
     objective = objective_of(protocol.learner, protocol.settings)
+    if objective is not None:
+        x, y = dataset.train_x[:2], dataset.train_y[:2]
+        views = objective.views
+        require_scalar_loss(objective, architecture, torch.cat([x] * views), torch.cat([y] * views))
     return LearningSettings(
         architecture,
         OBJECTIVES[scenario.data.task] if objective is None else objective,

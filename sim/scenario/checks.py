@@ -34,13 +34,18 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
 
 def unmet(learner: "type[Learner]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
+    where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
     for need in requirements_of(learner, settings):
         try:
             value = attrgetter(need.key)(sections)
+        except AttributeError:
+            has_not = "a scenario, or a section of its kind, has no such key (docs/scenarios.md has all)"
+            raise UserError(f'{where}: "{need.key}": {has_not}') from None
+        try:
             suits = need.key in settings.unusual or need.suits(value)
         except Exception as error:
-            where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
-            raise UserError(f'{where}: the one of "{need.key}" failed: {describe(error)}') from error
+            failed = f'suits of "{need.key}" must be a function of the value, and failed for {value!r:.60}'
+            raise UserError(f"{where}: {failed}: {describe(error)}") from error
         if not suits:
             name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'

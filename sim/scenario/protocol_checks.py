@@ -14,8 +14,11 @@ from sim.scenario.own_fields import taken_fields
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from protocols.framework.learner import Learner, Requirement, ServerPlan
     from protocols.framework.objectives import Objective
+    from sim.learning.architecture import Architecture
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
 _CALLED = (
@@ -59,9 +62,35 @@ def objective_of(kind: "type[Learner]", settings: ProtocolSettings) -> "Objectiv
         problem = "whose fields are hashable, so that clients with equal ones are computed together"
     if problem:
         what = "must return None or an instance of a frozen dataclass with a __call__"
-        raise UserError(f"{defined(kind.objective)}: {kind.__name__}.objective() {what}, {problem}")
+        place = of_definition(type(found)) or defined(kind.objective)
+        raise UserError(f"{place}: {kind.__name__}.objective() {what}, {problem}")
     objective: Objective = found
     return objective
+
+
+def require_scalar_loss(
+    objective: "Objective", model: "Architecture", inputs: "Tensor", labels: "Tensor"
+) -> None:
+    """Try an objective of the user's own on some samples; UserError with its line for what is no mean loss.
+
+    inputs [views times B, ...]. One that comes with coterie is taken as it is.
+    """
+    import torch
+
+    if type(objective).__module__.partition(".")[0] in ("protocols", "sim"):
+        return
+    call = f"{type(objective).__name__}.__call__()"
+    try:
+        with torch.no_grad():
+            start = model.initial(torch.Generator().manual_seed(0))
+            loss = objective(model, start, inputs, labels)
+    except Exception as error:
+        where = _failed_at(type(objective), type(objective).__call__, error)
+        raise UserError(f"{where}: {call} failed: {describe(error)}") from error
+    if not isinstance(loss, torch.Tensor) or loss.dim():
+        what = f"a tensor {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+        must = "must return the mean loss of a batch, a tensor without dimensions, not"
+        raise UserError(f"{defined(type(objective).__call__)}: {call} {must} {what}")
 
 
 def requirements_of(kind: "type[Learner]", settings: ProtocolSettings) -> "list[Requirement]":

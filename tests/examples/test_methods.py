@@ -6,14 +6,16 @@ import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from sim.errors import UserError
 from sim.run.simulation import Simulation
-from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, params, ran, start_from
+from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, params, ran, start_from
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NAMES = {path.stem: path for path in sorted(EXAMPLES.glob("*.py"))}
@@ -63,6 +65,7 @@ KINDS = {
     "median_rounds": "MedianRounds",
     "pull_gossip": "PullGossip",
     "push_sum": "PushSum",
+    "smoothed_gossip": "SmoothedGossip",
     "top_k": "TopK",
 }
 
@@ -112,6 +115,23 @@ def test_those_that_did_not_train_are_told(name: str) -> None:
         assert not simulation.supervisor.failures
         kinds = simulation.network.counts.by_type
         assert {"ifca": "Latest", "median": "News"}.get(name, "GlobalModel") in kinds
+
+
+def test_smoothed_labels_are_those_of_the_paper() -> None:
+    loss = example("smoothed_gossip").SmoothedLoss(0.2)
+    scores, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 3, 1, 1, 2])
+    model = SimpleNamespace(forward=lambda parameters, x: x)
+    logs = scores.double().log_softmax(1).numpy()
+    smoothed = 0.8 * np.eye(4)[y.numpy()] + 0.2 / 4
+    expected = -(smoothed * logs).sum(1)
+    np.testing.assert_allclose(loss.each(model, {}, scores, y).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(float(loss(model, {}, scores, y)), expected.mean(), rtol=1e-5)
+
+
+def test_what_a_method_requires_is_refused_in_its_own_words() -> None:
+    wrong = (protocol("smoothed_gossip", "SmoothedGossip"), "training.optimizer=adam", *SHORT)
+    with pytest.raises(UserError, match=r'SmoothedGossip" is meant to be compared under plain SGD; must be'):
+        make(*WORLD, *wrong)
 
 
 def test_push_sum_neither_makes_nor_loses_weight() -> None:

@@ -232,7 +232,10 @@ NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def
         (
             {"class Task(RoundTask)": "class Task"},
             11,
-            {"TypeError: Mean.task() returned Task, which does not derive from protocols.RoundTask"},
+            {
+                "TypeError: Mean.task() ({path}:12) returned Task, which is no RoundTask: write a frozen "
+                "dataclass that derives from it, `class Task(RoundTask)`"
+            },
         ),
         (
             {"server = Mean": TOLD},
@@ -242,7 +245,15 @@ NEWS = "    def news(self, client):\n        return Task(self.params)\n\n    def
         (
             {"server = Mean": TOLD, "    def combine(": NEWS},
             11,
-            {"TypeError: Mean.news() returned Task, a RoundTask: what is told needs another class"},
+            {"TypeError: Mean.news() ({path}:15) returned Task, a RoundTask: news are another dataclass"},
+        ),
+        (
+            {"        return Task(await": "        Task(await"},
+            19,
+            {
+                "TypeError: Forgetful.work() ({path}:22) returned nothing: its answer is what the server "
+                "combines"
+            },
         ),
         (
             {"server = Mean": TOLD, "    def combine(": NEWS.replace("Task(self.params)", "News(7)")},
@@ -263,7 +274,7 @@ def test_what_does_not_fit_a_server_is_named(
     with closing(make(DIGITS, *options)) as world:
         world.run()
         failures = world.supervisor.failures
-    assert {failure.error for failure in failures} == errors
+    assert {failure.error for failure in failures} == {error.replace("{path}", str(path)) for error in errors}
     assert {failure.place for failure in failures} == {f"{path}:{line}"}  # where its class begins
 
 

@@ -33,6 +33,19 @@ STEP = """
 """
 
 
+OBJECTIVE = f"""\
+    @classmethod
+    def objective(cls, settings):
+        return Own2()
+{STEP}
+
+@dataclass(frozen=True)
+class Own2:
+    views: int = 1
+
+"""
+
+
 def command(verb: str, folder: Path, body: str, *options: str) -> Result:
     (folder / "own.py").write_text(BEGIN + body, encoding="utf-8")
     file = write(folder, QUADRATIC.replace('name = "local"', 'name = "own.py:Own"'))
@@ -92,7 +105,22 @@ REFUSED = {
     "a requirement of nothing": (
         "    @classmethod  # here\n    def requirements(cls, settings):\n"
         "        return [Requirement('training.momentun', bool, 'must not be 0')]\n" + STEP,
-        "Own.requirements(): the one of \"training.momentun\" failed: AttributeError: 'Training' ",
+        'Own.requirements(): "training.momentun": a scenario, or a section of its kind, has no such key',
+    ),
+    "a requirement of a value": (
+        "    @classmethod  # here\n    def requirements(cls, settings):\n"
+        "        return [Requirement('training.momentum', 0, 'must be 0')]\n" + STEP,
+        'Own.requirements(): suits of "training.momentum" must be a function of the value, and failed for '
+        "0.0: TypeError: 'int' object is not callable",
+    ),
+    "a loss of each sample": (
+        OBJECTIVE + "    def __call__(self, model, parameters, x, y):  # here\n        return x[:, 0]\n",
+        "Own2.__call__() must return the mean loss of a batch, a tensor without dimensions, not a tensor [2]",
+    ),
+    "a loss that fails": (
+        OBJECTIVE
+        + "    def __call__(self, model, parameters, x, y):\n        return model.forwards(x)  # here\n",
+        "Own2.__call__() failed: AttributeError: ",
     ),
     "a step that is no coroutine": (
         "    def step(self):  # here\n        self.sleep(1)\n",
@@ -126,6 +154,10 @@ FAILS = {
         STEP + "        self.observe('x', [1])  # here\n",
         "TypeError: observe('x', [1]): the value must be a number, not list",
     ),
+    "observe what was not awaited": (
+        STEP + "        self.observe('x', self.loss(self.params))  # here\n",
+        "TypeError: observe('x', ...): the value must be a number, not coroutine: write `await` before what ",
+    ),
     "observe text": (
         STEP + "        self.observe('x', '3')  # here\n",
         "TypeError: observe('x', '3'): the value must be a number, not str",
@@ -145,13 +177,15 @@ FAILS = {
     ),
     "ask for ever": (
         STEP + "        await self.ask('client-1', Note(1), timeout=None)  # here\n",
-        "TypeError: ask() needs a timeout in seconds, such as 2.0, not None",
+        "TypeError: ask() needs for a timeout a number of seconds, such as 2.0 (a setting of type Duration "
+        "is one), not None",
     ),
     "collect for a text": (
         "    collected = (Note,)\n"
         + STEP
         + "        await self.collect(Note, ['client-1'], timeout='2 s')  # here\n",
-        "TypeError: collect() needs a timeout in seconds, such as 2.0, not '2 s'",
+        "TypeError: collect() needs for a timeout a number of seconds, such as 2.0 (a setting of type "
+        "Duration is one), not '2 s'",
     ),
     "collect from nobody": (
         "    collected = (Note,)\n" + STEP + "        await self.collect(Note, ['me'], timeout=1)  # here\n",
