@@ -15,7 +15,7 @@ from actors.message import PeerUnavailable
 from actors.transport import Transport
 from protocols.framework.compute import Compute
 from protocols.framework.settings import Settings
-from protocols.framework.vectors import Scalar, Vector
+from protocols.framework.vectors import Vector
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
@@ -163,7 +163,7 @@ class Surroundings:
     neighbours: tuple[str, ...]
     rng: np.random.Generator
     shared_seed: int
-    observe: Callable[[str, float], None]
+    observe: Callable[[str, Any], None]
     newcomers: NewcomersStart = NewcomersStart()
     alone: bool = False
     links: Links = Links()
@@ -177,7 +177,7 @@ class Member(Actor):
     params: Vector
     rng: np.random.Generator
     """Its own random stream, by the scenario's seed: the only source of chance."""
-    observe: Callable[[str, float | Scalar], None]
+    observe: Callable[[str, Any], None]
     """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
     the evaluation before; TypeError for what is no number, or for a name of the observer's."""
     newcomer = False
