@@ -205,6 +205,17 @@ def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
     }
 
 
+def beside_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    """Weights w_ij of shares divided by the largest of their row i.
+
+    Partners in a large cluster have small shares: what makes an edge is a weight beside the others.
+    """
+    largest: dict[int, float] = {}
+    for (source, _), weight in weights.items():
+        largest[source] = max(largest.get(source, 0.0), weight)
+    return {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
+
+
 def graph_summary(
     weights: Mapping[tuple[int, int], float],
     clusters: Sequence[int],

@@ -336,14 +336,16 @@ def _details(view: RunView) -> Section:
         numbers = view.get(group) or {}
         if all(value is None for value in numbers.values()):
             continue
-        rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in numbers.items()]
+        shown = {key: value for key, value in numbers.items() if type(value) is not bool}
+        rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in shown.items()]
         lists.append((_words(group).capitalize(), rows))
     blocks: list[Block] = [Numbers(lists)]
     threshold = view.get("graph", "edge_threshold")
     if threshold is not None:
-        blocks.append(
-            Paragraph(f"An edge is a weight of more than {threshold:g} times the largest possible one.")
+        largest = (
+            "largest of its client" if view.get("graph", "weights_are_shares") else "largest possible one"
         )
+        blocks.append(Paragraph(f"An edge is a weight of more than {threshold:g} times the {largest}."))
     return Section("All numbers", blocks)
 
 

@@ -17,6 +17,7 @@ from sim.results.metrics import (
     ALL,
     EDGE_THRESHOLD,
     accuracy_summary,
+    beside_largest,
     bytes_to_target,
     graph_summary,
     help_summary,
@@ -288,21 +289,19 @@ def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[st
     return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
 
 
-def _graph(simulation: Simulation) -> dict[str, float | None]:
+def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
     weights = simulation.observer.metrics.weights()
     if simulation.clusters is None or not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up
     learners = [client.learner for client in up if client.learner is not None]
-    if any(learner.weights_are_shares for learner in learners):
-        # Partners in a large cluster have small shares: what counts is a weight beside its row's largest.
-        largest: dict[int, float] = {}
-        for (source, _), weight in weights.items():
-            largest[source] = max(largest.get(source, 0.0), weight)
-        weights = {(i, j): weight / (largest[i] or 1.0) for (i, j), weight in weights.items()}
+    are_shares = any(learner.weights_are_shares for learner in learners)
+    if are_shares:
+        weights = beside_largest(weights)
     threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
     members = [client.index for client in up]
     return {
         **graph_summary(weights, simulation.clusters, members, threshold=threshold),
         "edge_threshold": threshold,
+        "weights_are_shares": are_shares,
     }

@@ -69,7 +69,13 @@ def test_the_summary_has_everything(directory: RunDirectory) -> None:
     }
     assert set(summary["accuracy"]) == {"clients", "mean", "std", "worst_decile"}
     assert 0 <= summary["better_than_alone"] <= 1
-    assert set(summary["graph"]) == {"l1", "edge_precision", "edge_recall", "edge_threshold"}
+    assert set(summary["graph"]) == {
+        "l1",
+        "edge_precision",
+        "edge_recall",
+        "edge_threshold",
+        "weights_are_shares",
+    }
     assert None not in summary["graph"].values()
     fates = {"delivered", "lost", "dropped", "in_flight"}
     assert set(summary["messages"]) == {"sent", *fates, "duplicated", "bytes"}
