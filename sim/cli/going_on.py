@@ -55,7 +55,7 @@ def resume(
         scenario = earlier.scenario(changes, code=not no_code)
         earlier.require_some_left(scenario)
     settings = {"device": device.value, "data_dir": data_dir, "checkpoint_every_s": checkpoint_every}
-    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
+    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
 
 
 def fork(
@@ -91,7 +91,7 @@ def fork(
     if earlier.checkpoint is None:
         typer.echo(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
     settings = {"device": device.value, "data_dir": data_dir}
-    _go_on(earlier, scenario, directory.parent, quiet, anyway=anyway, **settings)
+    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
 
 
 def explain(
@@ -119,17 +119,23 @@ def explain(
         typer.echo(f"{name:<{width}}  {what}")
 
 
-def _go_on(earlier: "Earlier", scenario: "Scenario", out: Path, quiet: bool, **settings: Any) -> None:
+def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run what is left of a run, and say what came of it."""
     with endings():
         from sim.run import running as runs
 
         with progress_of(quiet) as progress:
             result = runs.run_scenario(
-                scenario, out=out, progress=progress, notice=notice(progress), earlier=earlier, **settings
+                scenario,
+                out=earlier.path.parent,  # beside what it was, hidden or not
+                progress=progress,
+                notice=notice(progress),
+                earlier=earlier,
+                **settings,
             )
-    if earlier.is_hidden and earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        forget(earlier.path)
+    if earlier.fork_s is None and result.directory is not None and not result.unwritten:
+        for folder in earlier.attempts:
+            forget(folder)
     show(result)
     stop_if_cut_short(result)
     stop_if_failed(result)

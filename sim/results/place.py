@@ -125,16 +125,13 @@ def is_results(path: Path) -> bool:
     return not path.is_symlink() and (path / "summary.json").is_file()
 
 
-def left_hidden(place: Path) -> Path | None:
-    """The folder that a process which is dead left hidden beside `place`, the last one if there are several.
+def left_hidden(place: Path) -> list[Path]:
+    """The folders that processes which are dead left hidden beside `place`, by name.
 
-    UserError if a run of `place` is under way.
+    For `<place>-2`, where a rerun's results would go, those of `place` if it has none. UserError if a run of
+    it is under way.
     """
-    found = [
-        folder
-        for folder in place.parent.glob(f".{glob.escape(place.name)}.*")
-        if (match := HIDDEN.fullmatch(folder.name)) and match["name"] == place.name and not match[2]
-    ]
+    found = _hidden_of(place) or _hidden_of(place.with_name(re.sub(r"-\d+$", "", place.name)))
     for folder in found:
         try:
             os.close(_lock(folder))
@@ -142,7 +139,15 @@ def left_hidden(place: Path) -> Path | None:
             raise UserError(f"{place}: its run is still under way, in {folder}") from None
         except OSError:
             continue  # no locks in this file system
-    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+    return found
+
+
+def _hidden_of(place: Path) -> list[Path]:
+    matches = [
+        (folder, HIDDEN.fullmatch(folder.name))
+        for folder in sorted(place.parent.glob(f".{glob.escape(place.name)}.*"))
+    ]
+    return [folder for folder, match in matches if match and match["name"] == place.name and not match[2]]
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -39,18 +39,29 @@ class Earlier:
     fork_s: float | None = None
     """The virtual time from which on it is another run; None for the same one."""
 
+    attempts: tuple[Path, ...] = ()
+    """All that killed processes left hidden of it, several where one was killed that went on with it."""
+
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
         """That of a results directory, also of one that a killed process left hidden. UserError."""
-        hidden = None if path.exists() else left_hidden(path)
-        folder = hidden or path
-        if not (folder / "scenario.toml").is_file() or not (folder / READS).is_file():
+        if path.name in ("", ".."):
+            path = path.resolve()  # it has a name, and a folder in which it lies
+        attempts = () if path.exists() else tuple(left_hidden(path))
+        folders = [
+            folder
+            for folder in attempts or (path,)
+            if (folder / "scenario.toml").is_file() and (folder / READS).is_file()
+        ]
+        if not folders:
             raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+        until_s = math.inf if fork_s is None else fork_s
+        # Who was killed last need not be who got furthest: it may have been on its way there.
+        folder, at = max(((each, Checkpoint.latest(each, until_s)) for each in folders), key=_how_far)
         # Who was killed while it wrote its results has not finished, whatever its summary says.
-        complete = hidden is None and (folder / "summary.json").is_file()
+        complete = not attempts and (folder / "summary.json").is_file()
         finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
-        at = Checkpoint.latest(folder, math.inf if fork_s is None else fork_s)
-        return cls(folder, at, hidden is not None, finished, fork_s)
+        return cls(folder, at, bool(attempts), finished, fork_s, attempts)
 
     def is_cut_short_of(self, place: Path) -> bool:
         """Whether it is a part of the run whose results belong to `place`, or beside it."""
@@ -148,6 +159,12 @@ class Earlier:
         except Exception as error:  # of whatever came of numbers that are another run's
             why = error if isinstance(error, WalkError) else "other things happened than in the run"
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: {why}") from error
+
+
+def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
+    """By the checkpoint, then by the log; the name only decides which of two equal ones it is."""
+    folder, at = found
+    return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
 
 
 def fork_of(earlier: Earlier | None) -> dict[str, Any]:
