@@ -121,6 +121,8 @@ def explain(
 
 def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
     """Run what is left of a run, and say what came of it."""
+    for line in earlier.damaged:
+        typer.echo(f"not used: {line}", err=True)
     with endings():
         from sim.run import running as runs
 

@@ -8,6 +8,7 @@ import os
 import pickle
 import platform
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +28,7 @@ from sim.scenario.scenario import Scenario
 from sim.scenario.sources import PRODUCT, Source, digest_of
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
-_FORM = 1
+_FORM = 2
 _OURS = ("actors", "protocols", "sim")
 
 
@@ -69,7 +70,8 @@ class Checkpoint:
     def write(self, file: Path) -> None:
         """Put it in the place of an earlier one, in one step, whatever is cut off. Raises OSError."""
         folder, new = file.parent, file.with_name(f".{file.name}.new")
-        contents = vars(self) | {"rows": {w: tuple(each) for w, each in self.rows.items()}, "form": _FORM}
+        rows = {width: tuple(each) for width, each in self.rows.items()}
+        contents = vars(self) | {"rows": rows, "form": _FORM, "checksum": self._checksum()}
         try:
             with new.open("wb") as opened:
                 torch.save(contents, opened)
@@ -86,26 +88,62 @@ class Checkpoint:
         finally:
             os.close(descriptor)
 
+    def _checksum(self) -> int:
+        """Of all that it says and holds: what torch reads is not checked by it."""
+        said = {name: value for name, value in vars(self).items() if name != "rows"}
+        checksum = zlib.crc32(repr(sorted(said.items())).encode())
+        for width, there in sorted(self.rows.items()):
+            checksum = zlib.crc32(f"{width} {tuple(there.rows.shape)}".encode(), checksum)
+            for numbers in there:
+                checksum = zlib.crc32(numbers.numpy().reshape(-1).view("uint8"), checksum)
+        return checksum
+
     @classmethod
-    def latest(cls, folder: Path, until_s: float = math.inf) -> Checkpoint | None:
-        """The last one of a results directory up to a time, None without any. UserError if it is damaged."""
-        if not folder.is_dir():
-            return None
-        found = [each for file in checkpoints(folder) if (each := cls.read(file)).time_s <= until_s]
-        return max(found, key=lambda each: each.time_s, default=None)
+    def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[str]]:
+        """The last intact one of a results directory up to a time, None without any.
+
+        Beside it what there is to say of damaged ones, which may be later.
+        """
+        found, damaged = [], []
+        for file in sorted(checkpoints(folder)) if folder.is_dir() else []:
+            try:
+                found.append((cls._opened(file), file))
+            except UserError as error:
+                damaged.append(str(error))
+        found = [each for each in found if each[0][0].time_s <= until_s]
+        for (at, checksum), file in sorted(found, key=lambda each: each[0][0].time_s, reverse=True):
+            if at._checksum() == checksum:
+                return at, damaged
+            damaged.append(_damage(file, "its checksum is another one"))
+        return None, damaged
 
     @classmethod
     def read(cls, file: Path) -> Checkpoint:
         """UserError if it is damaged."""
+        at, checksum = cls._opened(file)
+        if at._checksum() != checksum:
+            raise UserError(_damage(file, "its checksum is another one"))
+        return at
+
+    @classmethod
+    def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
+        """What a file seems to be, with the checksum that it should have: the numbers are not read yet."""
         try:
             contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-            if contents.pop("form") != _FORM:
-                raise ValueError("it was written by another version of coterie")
-            rows = {width: Stored(*each) for width, each in contents.pop("rows").items()}
-            return cls(**contents, rows=rows)
+            form, checksum = contents.pop("form"), contents.pop("checksum", 0)
+            if form == _FORM:
+                rows = {width: Stored(*each) for width, each in contents.pop("rows").items()}
+                return cls(**contents, rows=rows), checksum
         except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_WRONG) as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"{file} is damaged: {reason}") from error
+            raise UserError(_damage(file, str(error).partition("\n")[0])) from error
+        raise UserError(f"{file} was written by another version of coterie; {_WITHOUT}")
+
+
+_WITHOUT = "delete it to go on from an earlier checkpoint, or from the start"
+
+
+def _damage(file: Path, why: str) -> str:
+    return f"{file} is damaged ({why}); {_WITHOUT}"
 
 
 _WRONG = (ValueError, TypeError, KeyError, AttributeError)

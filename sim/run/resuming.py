@@ -41,6 +41,8 @@ class Earlier:
 
     attempts: tuple[Path, ...] = ()
     """All that killed processes left hidden of it, several where one was killed that went on with it."""
+    damaged: tuple[str, ...] = ()
+    """What there is to say of checkpoints from which it cannot go on."""
 
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
@@ -57,11 +59,15 @@ class Earlier:
             raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
         until_s = math.inf if fork_s is None else fork_s
         # Who was killed last need not be who got furthest: it may have been on its way there.
-        folder, at = max(((each, Checkpoint.latest(each, until_s)) for each in folders), key=_how_far)
+        found = {each: Checkpoint.latest(each, until_s) for each in folders}
+        folder, at = max(((each, at) for each, (at, _) in found.items()), key=_how_far)
+        damaged = tuple([line for _, lines in found.values() for line in lines])
+        if at is None and damaged:
+            raise UserError("\n".join(damaged))  # nobody would expect it to start again
         # Who was killed while it wrote its results has not finished, whatever its summary says.
         complete = not attempts and (folder / "summary.json").is_file()
         finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
-        return cls(folder, at, bool(attempts), finished, fork_s, attempts)
+        return cls(folder, at, bool(attempts), finished, fork_s, attempts, damaged)
 
     def is_cut_short_of(self, place: Path) -> bool:
         """Whether it is a part of the run whose results belong to `place`, or beside it."""

@@ -141,8 +141,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     [hidden] = (tmp_path / "killed").iterdir()
     place = hidden.with_name(re.sub(r"^\.(.*)\..{8}$", r"\1", hidden.name))
-    found = Checkpoint.latest(hidden)
-    assert found is not None and 0.9 < found.time_s <= 1.2
+    found, damaged = Checkpoint.latest(hidden)
+    assert found is not None and not damaged and 0.9 < found.time_s <= 1.2
     whole = run(tmp_path, text, *SHORTLY).directory
     assert whole is not None and whole.name == place.name
     assert went_on(place) == place

@@ -1,0 +1,80 @@
+"""Checkpoints that were altered, cut off, or are of another version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sim.errors import UserError
+from sim.results.place import CHECKPOINT
+from sim.run import checkpoint
+from sim.run.checkpoint import Checkpoint
+from sim.run.resuming import Earlier
+from tests.resume.test_resume import coterie
+from tests.simulation.worlds import QUADRATIC, write
+
+QUIET = ["--quiet", "--device", "cpu"]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Of 4 s, with checkpoints at 2 s and at the end."""
+    options = ["--set", "run.duration=4 s", "--set", "run.evaluate_every=1 s", "--checkpoint-at", "2 s"]
+    result = coterie("run", write(tmp_path, QUADRATIC), "--out", tmp_path / "runs", *options, *QUIET)
+    assert result.exit_code == 0, result.output
+    [path] = (tmp_path / "runs").iterdir()
+    return path
+
+
+def flip(file: Path) -> None:
+    """Alter four bytes of the numbers that somebody held."""
+    at = Checkpoint.read(file)
+    there = max(at.rows.values(), key=lambda each: each.rows.numel())
+    raw = bytearray(file.read_bytes())
+    place = raw.index(there.rows.numpy().tobytes())
+    for byte in range(place, place + 4):
+        raw[byte] ^= 0x3F
+    file.unlink()  # what is mapped into memory stays as it is
+    file.write_bytes(raw)
+
+
+def test_numbers_that_were_altered_are_refused(results: Path) -> None:
+    flip(results / CHECKPOINT)
+    with pytest.raises(UserError, match="checksum"):
+        Checkpoint.read(results / CHECKPOINT)
+    (results / "checkpoint-2.pt").unlink()
+    result = coterie("resume", results, "--until", "6 s", *QUIET)
+    assert result.exit_code == 2
+    assert f"{results / CHECKPOINT} is damaged (its checksum is another one); delete it to" in result.stderr
+
+
+def test_what_is_said_beside_the_numbers_is_checked_too(results: Path) -> None:
+    contents = torch.load(results / CHECKPOINT, weights_only=True)
+    torch.save(contents | {"flushes": contents["flushes"] + 1}, results / CHECKPOINT)
+    with pytest.raises(UserError, match="checksum"):
+        Checkpoint.read(results / CHECKPOINT)
+
+
+@pytest.mark.parametrize("how", ["cut off", "altered"])
+def test_another_one_that_is_intact_is_used(results: Path, how: str) -> None:
+    file = results / CHECKPOINT
+    if how == "altered":
+        flip(file)
+    else:
+        file.write_bytes(file.read_bytes()[:1000])
+    earlier = Earlier.find(results)
+    assert earlier.time_s == 2
+    [line] = earlier.damaged
+    assert line.startswith(f"{file} is damaged (")
+    result = coterie("fork", results, "--at", "3 s", "--set", "network.loss=0.5", *QUIET)
+    assert result.exit_code == 0, result.output
+    assert (f"not used: {file} is damaged (" in result.stderr) == (how == "cut off")  # else its time is known
+
+
+def test_one_of_another_version_is_not_called_damaged(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_FORM", 3)
+    (results / "checkpoint-2.pt").unlink()
+    with pytest.raises(UserError, match=f"{CHECKPOINT} was written by another version of coterie; delete it"):
+        Earlier.find(results)
