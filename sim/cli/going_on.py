@@ -113,7 +113,9 @@ def explain(
     with endings(), answering(raise_interrupted):
         from sim.run.explaining import explained_client
 
-        rows = explained_client(directory, at, client, data_dir=data_dir, code=not no_code)
+        rows = explained_client(
+            directory, at, client, data_dir=data_dir, code=not no_code, notice=notice(None)
+        )
     width = max(len(name) for name, _ in rows)
     for name, what in rows:
         typer.echo(f"{name:<{width}}  {what}")

@@ -6,13 +6,10 @@ import errno
 import math
 import os
 import pickle
-import platform
 import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +19,12 @@ from sim.errors import UserError
 from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import Stored, stored
 from sim.results.place import CHECKPOINT, checkpoints
+from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.past import past_of
-from sim.scenario.scenario import Scenario
-from sim.scenario.sources import PRODUCT, Source, digest_of
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
 _FORM = 2
-_OURS = ("actors", "protocols", "sim")
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ class Checkpoint:
         for width, there in sorted(self.rows.items()):
             checksum = zlib.crc32(f"{width} {tuple(there.rows.shape)}".encode(), checksum)
             for numbers in there:
-                checksum = zlib.crc32(numbers.numpy().reshape(-1).view("uint8"), checksum)
+                checksum = zlib.crc32(numbers.numpy().reshape(-1).view("uint8").data, checksum)
         return checksum
 
     @classmethod
@@ -201,24 +196,3 @@ class Checkpointer:
             Checkpoint.of(self._simulation, wall_s).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error
-
-
-def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
-    """What the numbers of a run hang on beside its scenario, by its name."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    sources = [*scenario.protocol.sources, *[each for user in scenario.users_code for each in user.sources]]
-    users = tuple(source for source in sources if not source.is_ours)
-    return {
-        "the code of coterie": _code(),
-        "the user's code": digest_of(users) if users else "none",
-        "torch": version("torch"),
-        "numpy": version("numpy"),
-        "python": platform.python_version(),
-        "the device": name,
-    }
-
-
-@cache  # the code that runs is the one that was there when it was loaded
-def _code() -> str:
-    files = [path for folder in _OURS for path in sorted((PRODUCT / folder).rglob("*.py"))]
-    return digest_of(tuple([Source(str(p.relative_to(PRODUCT)), p.read_bytes(), True) for p in files]))

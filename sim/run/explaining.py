@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from sim.errors import UserError
 from sim.learning.engine.reads import WalkError
+from sim.results.place import READS
 from sim.results.store import RunDirectory
 from sim.run.clients import Client
+from sim.run.provenance import made_by
+from sim.run.resuming import changed, folders_of, provenance_of
 from sim.run.simulation import Simulation
 from sim.run.walking import walking
-from sim.scenario.scenario import load_scenario
+from sim.scenario.scenario import Scenario, load_scenario
 
 _OF_THE_FRAMEWORK = ("name", "surroundings", "compute", "settings", "rng", "observe")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
@@ -20,21 +26,33 @@ _SHOWN_MAX = 200  # characters of a value
 
 
 def explained_client(
-    path: Path, time_s: float, number: int, *, data_dir: Path | None = None, code: bool = True
+    path: Path,
+    time_s: float,
+    number: int,
+    *,
+    data_dir: Path | None = None,
+    code: bool = True,
+    notice: Callable[[str], None] | None = None,
 ) -> list[tuple[str, str]]:
     """Name and value of what there is to say of a client, after everything that happens at `time_s`.
 
-    Walks to that moment by the log of the run. UserError without such a client, or where the log ends before.
+    Walks to that moment by the log of the run, also of one that was killed; `notice` is told what code is
+    another one than it was. UserError without such a client, or where the log ends before.
     """
-    scenario = load_scenario(path / "scenario.toml", code=code)
+    folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
+    scenario = load_scenario(folder / "scenario.toml", code=code)
     if number >= scenario.clients.count:
         raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
-    if (path / "summary.json").is_file():
-        end_s = RunDirectory.load(path).summary().get("virtual_seconds", time_s)
+    if (folder / "summary.json").is_file():
+        end_s = RunDirectory.load(folder).summary().get("virtual_seconds", time_s)
         if end_s < time_s:
             raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
-    device = RunDirectory(path).provenance().get("machine", {}).get("device", "cpu")
-    with walking(scenario, RunDirectory(path), device=device, data_dir=data_dir) as simulation:
+    said = provenance_of(folder)
+    other = _other_code(said, scenario)
+    if notice is not None and other:
+        notice(f"this may not be what {path} did: {'; '.join(other)}")
+    device = said.get("machine", {}).get("device", "cpu")
+    with walking(scenario, RunDirectory(folder), device=device, data_dir=data_dir) as simulation:
         simulation.begin()
         ended = f"{path}: the run ended"
         try:
@@ -48,6 +66,12 @@ def explained_client(
         if not reached:
             raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
         return list(_described(simulation, simulation.clients[number]))
+
+
+def _other_code(said: Mapping[str, Any], scenario: Scenario) -> list[str]:
+    """What code is another one than it was; a walk hangs on no library, and on no device."""
+    now = made_by(scenario, torch.device("cpu"))
+    return changed(said.get("made_by"), {name: what for name, what in now.items() if "code" in name})
 
 
 def _described(simulation: Simulation, client: Client) -> Iterator[tuple[str, str]]:

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sim.scenario.sources import Source, digest_of
+import torch
+
+from sim.scenario.scenario import Scenario
+from sim.scenario.sources import PRODUCT, Source, digest_of
 
 _ROOT = Path(__file__).parents[2]
 _FOLDERS = ("actors", "protocols", "sim")
@@ -42,6 +45,27 @@ def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
             "device": device,
         },
     }
+
+
+def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
+    """What the numbers of a run hang on beside its scenario, by its name."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    sources = [*scenario.protocol.sources, *[each for user in scenario.users_code for each in user.sources]]
+    users = tuple(source for source in sources if not source.is_ours)
+    return {
+        "the code of coterie": _code(),
+        "the user's code": digest_of(users) if users else "none",
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "the device": name,
+    }
+
+
+@cache  # the code that runs is the one that was there when it was loaded
+def _code() -> str:
+    files = [path for folder in _FOLDERS for path in sorted((PRODUCT / folder).rglob("*.py"))]
+    return digest_of(tuple([Source(str(p.relative_to(PRODUCT)), p.read_bytes(), True) for p in files]))
 
 
 def version_of(package: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads, WalkError
 from sim.learning.engine.rows import compute_from, walk
 from sim.results.metrics import METRICS_SCHEMA
-from sim.results.place import READS, left_hidden
+from sim.results.place import HIDDEN, READS, left_hidden
 from sim.results.store import RunDirectory
 from sim.results.view import MEASURES
-from sim.run.checkpoint import Checkpoint, made_by
+from sim.run.checkpoint import Checkpoint
+from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.overrides import add
 from sim.scenario.past import past_of, require_same_past, timed_changes
@@ -47,16 +48,8 @@ class Earlier:
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
         """That of a results directory, also of one that a killed process left hidden. UserError."""
-        if path.name in ("", ".."):
-            path = path.resolve()  # it has a name, and a folder in which it lies
-        attempts = () if path.exists() else tuple(left_hidden(path))
-        folders = [
-            folder
-            for folder in attempts or (path,)
-            if (folder / "scenario.toml").is_file() and (folder / READS).is_file()
-        ]
-        if not folders:
-            raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+        folders = folders_of(path)
+        hidden = tuple(folder for folder in folders if HIDDEN.fullmatch(folder.name))
         until_s = math.inf if fork_s is None else fork_s
         # Who was killed last need not be who got furthest: it may have been on its way there.
         found = {each: Checkpoint.latest(each, until_s) for each in folders}
@@ -65,9 +58,9 @@ class Earlier:
         if at is None and damaged:
             raise UserError("\n".join(damaged))  # nobody would expect it to start again
         # Who was killed while it wrote its results has not finished, whatever its summary says.
-        complete = not attempts and (folder / "summary.json").is_file()
+        complete = not hidden and (folder / "summary.json").is_file()
         finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
-        return cls(folder, at, bool(attempts), finished, fork_s, attempts, damaged)
+        return cls(folder, at, bool(hidden), finished, fork_s, hidden, damaged)
 
     def is_cut_short_of(self, place: Path) -> bool:
         """Whether it is a part of the run whose results belong to `place`, or beside it."""
@@ -125,14 +118,19 @@ class Earlier:
 
     def differences(self, simulation: Simulation) -> list[str]:
         """What is other than when it was run, and would change its numbers."""
-        if self.checkpoint is None:
-            return []
-        before, now = self.checkpoint.made_by, made_by(simulation.scenario, simulation.engine.device)
-        return [
-            f"{name} was {before.get(name)} and is {value}"
-            for name, value in now.items()
-            if before.get(name) != value
-        ]
+        before = self.provenance.get("made_by") if self.checkpoint is None else self.checkpoint.made_by
+        return changed(before, made_by(simulation.scenario, simulation.engine.device))
+
+    @property
+    def name(self) -> str:
+        """That of its results, also of those that it has not yet."""
+        hidden = HIDDEN.fullmatch(self.path.name)
+        return self.path.name if hidden is None else hidden["name"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was known of it from its start; empty where it cannot be read."""
+        return provenance_of(self.path)
 
     def walk(self, simulation: Simulation, log: Path) -> None:
         """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
@@ -173,18 +171,56 @@ def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
     return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
 
 
-def fork_of(earlier: Earlier | None) -> dict[str, Any]:
-    """What a summary says of a fork: which run it is one of, and from which virtual time on."""
-    if earlier is None or earlier.fork_s is None:
+def folders_of(path: Path) -> tuple[Path, ...]:
+    """The folder of a run's results, or those that killed processes left of it hidden. UserError."""
+    if path.name in ("", ".."):
+        path = path.resolve()  # it has a name, and a folder in which it lies
+    found = (path,) if path.exists() else left_hidden(path)
+    can = [each for each in found if (each / "scenario.toml").is_file() and (each / READS).is_file()]
+    if not can:
+        raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+    return tuple(can)
+
+
+def provenance_of(folder: Path) -> dict[str, Any]:
+    """What was known of a run from its start; empty where it cannot be read."""
+    try:
+        return RunDirectory(folder).provenance()
+    except UserError:
         return {}
-    return {"fork": {"of": earlier.path.name, "at": earlier.fork_s}}
+
+
+def changed(before: object, now: Mapping[str, str]) -> list[str]:
+    """What of that on which the numbers of a run hang was another one before, in words."""
+    if not isinstance(before, Mapping):
+        return ["which code and libraries it was run with is not known"]
+    return [
+        f"{name} was {before.get(name)} and is {value}"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+
+
+def fork_of(earlier: Earlier | None) -> dict[str, Any] | None:
+    """What a summary says of a fork, also of one that goes on: which run it is one of, and since when."""
+    if earlier is None:
+        return None
+    if earlier.fork_s is None:
+        return earlier.provenance.get("fork")
+    return {"of": earlier.name, "at": earlier.fork_s}
 
 
 def other_future(earlier: Earlier | None) -> pa.Table | None:
     """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
-    if earlier is None or earlier.fork_s is None or not earlier.is_finished:
+    if earlier is None:
+        return None
+    directory = RunDirectory(earlier.path)
+    if earlier.fork_s is None:
+        kept = directory.scan("parent").collect() if directory.has("parent") else None
+        return None if kept is None else kept.to_arrow().cast(METRICS_SCHEMA)
+    if not earlier.is_finished:
         return None
     names = [measure.name for measure in MEASURES]
-    rows = RunDirectory.load(earlier.path).scan("metrics")
+    rows = directory.scan("metrics")
     later = rows.filter((pl.col("time") > earlier.fork_s) & pl.col("name").is_in(names)).collect()
     return later.to_arrow().cast(METRICS_SCHEMA)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from sim.errors import NotVerified, UserError
@@ -105,7 +106,9 @@ def run_scenario(
         scenario = simulation.scenario  # with what was decided: running it again gives the same directory
         assert scenario.engine.threads != "fastest", "measured by now"
         torch.set_num_threads(scenario.engine.threads)
-        directory = create_directory(scenario, out, str(simulation.engine.device), overwrite)
+        fork, parent = fork_of(earlier), other_future(earlier)
+        on = str(simulation.engine.device)
+        directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=parent)
         if earlier is not None and earlier.is_cut_short_of(directory.place):
             directory.take(earlier.path)
             overwrite = True
@@ -124,7 +127,7 @@ def run_scenario(
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
             _begin(simulation, directory, earlier, checkpoints)
             with explained("an evaluation of all models", simulation.engine.device):
-                result = _run(simulation, directory, overwrite, interrupts, watcher, earlier)
+                result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
             if notice is not None and overwrite:
                 _announce_kept(place, result, notice)
@@ -198,9 +201,13 @@ def _run(
     overwrite: bool,
     interrupts: Interrupts,
     watcher: Watcher,
-    earlier: Earlier | None,
+    fork: dict[str, Any] | None,
+    parent: pa.Table | None,
 ) -> RunResult:
-    """Run to the end, and write the results; raises what ended the run before its time after that."""
+    """Run to the end, and write the results; raises what ended the run before its time after that.
+
+    fork, parent: of a fork, what is known of where it comes from.
+    """
     error: Deadlock | UserError | None = None
     with noticed() as unawaited:
         alone = None
@@ -217,7 +224,8 @@ def _run(
         interrupted = interrupts.number is not None
         watcher.enter(WRITING)
         summary = summarise(simulation, alone, watcher.elapsed_s, interrupted)
-    summary |= fork_of(earlier)
+    if fork is not None:
+        summary["fork"] = fork
     summary["warnings"] = unawaited
     summary["scenario_hash"] = directory.scenario_hash
     if error is not None:
@@ -225,7 +233,7 @@ def _run(
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
     replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
     simulation.engine.reads.settle()
-    saved = save(directory, simulation, summary, overwrite=replaces, parent=other_future(earlier))
+    saved = save(directory, simulation, summary, overwrite=replaces, parent=parent)
     if error is not None:
         _add_notes(error, unawaited, saved)
         raise error

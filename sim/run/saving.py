@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 
 from sim.errors import UserError
 from sim.results.report import write_report
 from sim.results.store import RunDirectory
-from sim.run.provenance import provenance
+from sim.run.provenance import made_by, provenance
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario, digest, to_toml
 from sim.scenario.sources import digest_of
@@ -30,16 +31,27 @@ class Saved:
     unwritten: tuple[str, ...] = ()
 
 
-def create_directory(scenario: Scenario, out: Path, device: str, overwrite: bool = False) -> RunDirectory:
+def create_directory(
+    scenario: Scenario,
+    out: Path,
+    device: str,
+    overwrite: bool = False,
+    *,
+    fork: Mapping[str, Any] | None = None,
+    parent: pa.Table | None = None,
+) -> RunDirectory:
     """The directory of a run that is about to start, with all that is known before.
 
-    Raises UserError where results can't be written.
+    fork, parent: of a fork, what its summary says of it, and measurements of its parent. Raises UserError
+    where results can't be written.
     """
     directory = RunDirectory.create(
         out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
     )
     try:
-        _describe(directory, scenario, device)
+        _describe(directory, scenario, device, fork)
+        if parent is not None:
+            directory.write_parent(parent)  # who goes on with it, if it is killed, need not know its parent
     except OSError as error:
         directory.discard()
         raise UserError(f"cannot write results to {out}: {error.strerror}") from error
@@ -76,7 +88,9 @@ def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.
     except OSError:
         return Saved(None)
     try:
-        directory = create_directory(simulation.scenario, folder, str(simulation.engine.device))
+        directory = create_directory(
+            simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
+        )
         saved = _save(directory, simulation, summary, False, parent)
         if saved.path is None:
             directory.discard()
@@ -88,8 +102,11 @@ def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.
     return saved
 
 
-def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:
+def _describe(
+    directory: RunDirectory, scenario: Scenario, device: str, fork: Mapping[str, Any] | None
+) -> None:
     """The scenario, where it comes from, and a copy of the user's protocol, which the scenario then names."""
+    made = made_by(scenario, torch.device(device))  # now: what is to be stated is not there yet
     protocol = scenario.protocol
     copied = tuple(source for source in protocol.sources if not source.is_ours)
     if copied:
@@ -104,7 +121,8 @@ def _describe(directory: RunDirectory, scenario: Scenario, device: str) -> None:
         copies[user.key] = _copy(directory, user)
         sources |= dict.fromkeys(user.sources)
     directory.write_scenario(to_toml(scenario, copies))
-    directory.write_provenance(provenance(tuple(sources), device))
+    said = provenance(tuple(sources), device) | {"made_by": made}
+    directory.write_provenance(said if fork is None else said | {"fork": fork})
 
 
 def _copy(directory: RunDirectory, user: UserCode) -> str:

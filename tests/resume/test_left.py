@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from sim.results.place import CHECKPOINT, READS
@@ -90,3 +92,71 @@ def test_a_killed_rerun_is_found_by_the_name_that_it_was_given(tmp_path: Path, w
     require_same(place, second)
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     assert RunDirectory.load(place).summary() == RunDirectory.load(whole).summary()
+
+
+def test_a_fork_that_goes_on_is_a_fork_still(tmp_path: Path, whole: Path) -> None:
+    """Cut short, killed, or prolonged: it says of what, and draws both futures."""
+    at = [
+        "--at",
+        "2 s",
+        "--set",
+        "network.loss=0.5",
+        "--set",
+        "run.duration=6 s",
+        "--quiet",
+        "--device",
+        "cpu",
+    ]
+    result = coterie("fork", whole, *at)
+    assert result.exit_code == 0, result.output
+    [fork] = [path for path in whole.parent.iterdir() if path.is_dir() and path != whole]
+    told, parent = RunDirectory.load(fork).summary()["fork"], pl.read_parquet(fork / "parent.parquet")
+    assert told == {"of": whole.name, "at": 2.0} and len(parent) > 0
+    longer = went_on(fork, "--until", "7 s")
+    assert longer != fork
+    left(fork, "53dd4cc9", checkpoint=False)
+    for path in (longer, went_on(fork)):
+        assert RunDirectory.load(path).summary()["fork"] == told
+        assert pl.read_parquet(path / "parent.parquet").equals(parent)
+
+
+MINE = """\
+from protocols.gossip import Gossip
+
+class Mine(Gossip):
+    pass
+"""
+
+
+def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> None:
+    """It was known from the start, and is refused for a run that starts again and for a fork."""
+    (tmp_path / "mine.py").write_text(MINE)
+    path = run(tmp_path, QUADRATIC, *SHORT, "protocol.name=mine.py:Mine").directory
+    assert path is not None
+    (path / CHECKPOINT).unlink()
+    [copy] = path.glob("protocol-*/mine.py")
+    copy.write_text(MINE.replace("pass", "threshold = 1"))
+    quiet = ["--quiet", "--device", "cpu"]
+    fork = ["fork", path, "--at", "2 s", "--set", "network.loss=0.5", *quiet]
+
+    explained = coterie("explain", path, "--at", "1 s", "--client", "0")
+    assert explained.exit_code == 0, explained.output
+    assert f"this may not be what {path} did: the user's code was" in explained.stderr
+    result = coterie(*fork)
+    assert result.exit_code == 2
+    assert f"{path} would not go on as it was: the user's code was" in result.stderr
+    left(path, "53dd4cc9")
+    explained = coterie("explain", path, "--at", "1 s", "--client", "0")
+    assert explained.exit_code == 0, explained.output
+    result = coterie("resume", path, *quiet)
+    assert result.exit_code == 2
+    assert "would not go on as it was: the user's code was" in result.stderr
+    result = coterie("resume", path, "--anyway", *quiet)
+    assert result.exit_code == 0 and "no longer exact: the user's code was" in result.stderr
+    [path] = [each.parent for each in tmp_path.glob("runs/world-*/summary.json")]
+    said = json.loads((path / "provenance.json").read_text())
+    del said["made_by"]  # as it was before it was kept
+    (path / "provenance.json").write_text(json.dumps(said))
+    (path / CHECKPOINT).unlink()
+    result = coterie("fork", path, *fork[2:])
+    assert result.exit_code == 2 and "which code and libraries it was run with is not known" in result.stderr
