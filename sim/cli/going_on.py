@@ -1,5 +1,7 @@
 """The commands for runs that are there: to go on with one, to give it another future, to look into it."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +19,7 @@ from sim.cli.options import (
     Unset,
     duration,
 )
-from sim.results.place import forget
+from sim.results.place import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
@@ -138,8 +140,15 @@ def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: An
                 **settings,
             )
     if earlier.fork_s is None and result.directory is not None and not result.unwritten:
-        for folder in earlier.attempts:
-            forget(folder)
+        _forget(earlier.attempts, result.directory)
     show(result)
     stop_if_cut_short(result)
     stop_if_failed(result)
+
+
+def _forget(attempts: Iterable[Path], results: Path) -> None:
+    """Clear away what killed processes left, once a power cut can take nothing from what came of it."""
+    with suppress(OSError):
+        sync(results)
+        for folder in attempts:
+            forget(folder)

@@ -27,6 +27,8 @@ class Journal:
     @classmethod
     def continued(cls, path: Path, before: Path, size: int) -> Self:
         """A new one that begins with the first `size` bytes of another."""
+        if size == 0:
+            return cls(path)
         checksum = 0
         with before.open("rb") as old, path.open("xb") as new:
             for frame in _frames(old.read, size):

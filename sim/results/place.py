@@ -37,7 +37,7 @@ PROGRESS = "progress.json"
 _FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
 _CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+-]+)?\.pt(\.new)?")
 _EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
-_CODE = re.compile(r"(protocol|model)-[0-9a-f]{8}")
+_CODE = re.compile(r"[a-z][a-z_]*-[0-9a-f]{8}")  # protocol-<hash>, latency-<hash>, ... by tables of scenarios
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
@@ -153,6 +153,19 @@ def _hidden_of(place: Path) -> list[Path]:
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder of results, in no certain order."""
     return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name) and file.name[0] != "."]
+
+
+def sync(folder: Path) -> None:
+    """Have all that is in a folder outlive a power cut, and that it is there. Raises OSError."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            continue
+        with suppress(FileNotFoundError):  # it has another name by now
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def forget(folder: Path) -> None:
@@ -287,7 +300,7 @@ def _clear_away(folder: Path, place: Path) -> None:
                 )
                 if ours and not entry.is_dir():
                     entry.unlink()
-                elif _is_protocol(entry):
+                elif _is_code(entry):
                     shutil.rmtree(entry)
                 else:
                     place.mkdir(exist_ok=True)
@@ -296,8 +309,8 @@ def _clear_away(folder: Path, place: Path) -> None:
             folder.rmdir()
 
 
-def _is_protocol(entry: Path) -> bool:
-    """Whether a folder is the copy of a protocol, with nothing else in it."""
+def _is_code(entry: Path) -> bool:
+    """Whether a folder is a copy of the user's code, with nothing else in it."""
     if not _CODE.fullmatch(entry.name) or entry.is_symlink():
         return False
     return all(path.is_dir() or path.suffix in (".py", ".pyc") for path in entry.rglob("*"))

@@ -18,7 +18,7 @@ import torch
 from sim.errors import UserError
 from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import Stored, stored
-from sim.results.place import CHECKPOINT, checkpoints
+from sim.results.place import CHECKPOINT, checkpoints, sync
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.past import past_of
@@ -166,6 +166,7 @@ class Checkpointer:
         self._folder = folder
         self.every_s = every_s
         self._at_end = at_end
+        self._is_described = False  # whether what describes the run outlives a power cut
         self._interrupted = interrupted
         self._started_s = self._written_s = time.perf_counter()
         self._at_s = frozenset(at_s)
@@ -193,6 +194,9 @@ class Checkpointer:
         self._written_s = time.perf_counter()
         try:
             wall_s = self.before_s + self._written_s - self._started_s
+            if not self._is_described:  # without it nobody could go on from here
+                sync(self._folder)
+                self._is_described = True
             Checkpoint.of(self._simulation, wall_s).write(self._folder / name)
         except OSError as error:  # the run is worth more
             self.failure = error

@@ -339,3 +339,28 @@ def test_what_a_killed_run_could_go_on_from_stays(base, name):
     (left / name).write_text("")
     place.sweep(base)
     assert entries(left) == [name, "reads.log"]
+
+
+@pytest.mark.parametrize("table", ["protocol", "model", "latency", "churn_process"])
+def test_copies_of_the_users_code_are_cleared_away(base, table):
+    """Else they would be in a folder of their own at the run's place, where no results are."""
+    left = base / f".{NAME}.0a1b2c3d"
+    copy = left / f"{table}-4c948e1c" / "package"
+    copy.mkdir(parents=True)
+    (copy / "mine.py").write_text("")
+    (left / "scenario.toml").write_text("")
+    place.sweep(base)
+    assert entries(base) == []
+
+
+def test_what_is_synced_may_get_another_name_meanwhile(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(place.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    (tmp_path / "run" / "model-4c948e1c").mkdir(parents=True)
+    files = [tmp_path / "run" / name for name in ("scenario.toml", "model-4c948e1c/net.py")]
+    for file in files:
+        file.write_text("")
+    (tmp_path / "run" / "gone").symlink_to("nowhere")
+    place.sync(tmp_path / "run")
+    there = (*files, files[1].parent, tmp_path / "run", tmp_path)
+    assert sorted(synced) == sorted(path.stat().st_ino for path in there)

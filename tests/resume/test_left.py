@@ -10,8 +10,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sim.results.place import CHECKPOINT, READS
+from sim.cli import going_on
+from sim.results.place import CHECKPOINT, HIDDEN, READS
 from sim.results.store import RunDirectory
+from sim.run import checkpoint
 from sim.run.resuming import Earlier
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
@@ -160,3 +162,21 @@ def test_what_made_a_run_is_compared_without_a_checkpoint(tmp_path: Path) -> Non
     (path / CHECKPOINT).unlink()
     result = coterie("fork", path, *fork[2:])
     assert result.exit_code == 2 and "which code and libraries it was run with is not known" in result.stderr
+
+
+def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(checkpoint, "sync", synced.append)
+    place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)
+    assert len(synced) == 1 and HIDDEN.fullmatch(synced[0].name)  # once, with its first checkpoint
+    hidden = left(place, "53dd4cc9")
+
+    def fails(folder: Path) -> None:
+        assert folder == place
+        raise OSError
+
+    monkeypatch.setattr(going_on, "sync", fails)
+    assert went_on(place) == place
+    assert hidden.is_dir()

@@ -110,3 +110,11 @@ def test_a_log_goes_on_from_another(tmp_path: Path) -> None:
     new.append(b"three")
     assert list(frames(tmp_path / "new")) == [b"one", b"three"]
     assert list(frames(tmp_path / "old", size)) == [b"one"]
+
+
+def test_a_journal_that_goes_on_from_nothing_is_a_new_one(tmp_path: Path) -> None:
+    (tmp_path / "before").write_bytes(b"")
+    journal = Journal.continued(tmp_path / "new", tmp_path / "before", 0)
+    journal.append(b"first")
+    journal.close()
+    assert list(frames(tmp_path / "new")) == [b"first"]
