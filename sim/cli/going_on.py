@@ -52,6 +52,7 @@ def resume(
 
         earlier = Earlier.find(directory)
         if end_s is not None:
+            earlier.require_prolongable()
             earlier.require_later(end_s)  # else a churn behind it is what would be complained about
         changes = [] if until is None else [f"run.duration={until}"]
         scenario = earlier.scenario(changes, code=not no_code)

@@ -99,6 +99,7 @@ class Watcher:
         self._show = show
         self._looked = looked
         self._started_s = started_s
+        self.before_s = 0.0  # real time that the run took before this process
         self._looked_s = started_s
         self._accuracy: float | None = None
         self._is_new = True  # whether there may be an accuracy that was not looked at
@@ -108,8 +109,8 @@ class Watcher:
 
     @property
     def elapsed_s(self) -> float:
-        """Real seconds since the run began."""
-        return time.perf_counter() - self._started_s
+        """Real seconds that the run took so far, in all the processes in which it went on."""
+        return self.before_s + time.perf_counter() - self._started_s
 
     def evaluated(self) -> None:
         """There may be a new accuracy."""

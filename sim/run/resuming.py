@@ -93,18 +93,50 @@ class Earlier:
             add(added, timed)
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
         if self.fork_s is not None:
+            self._require_within(scenario, parent, self.fork_s)
             require_same_past(scenario, parent, self.fork_s)
         return scenario
+
+    def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
+        """UserError for a fork at a moment that its parent has not, or that leaves it no time."""
+        end_s = self.ended_s if self.is_finished else parent.run.duration
+        if end_s is not None and fork_s > end_s:
+            ends = "has ended" if self.is_finished else "ends"
+            raise UserError(f"--at: {self.path} {ends} at {end_s:g} s, before {fork_s:g} s; fork it earlier")
+        duration_s = scenario.run.duration
+        if duration_s is not None and duration_s <= fork_s:
+            raise UserError(
+                f"run.duration: the fork would end at {duration_s:g} s, and is another run from {fork_s:g} s "
+                "on; fork it earlier, or --set run.duration to more"
+            )
+
+    @property
+    def ended_s(self) -> float:
+        """The virtual time at which it ended; only of a run that has finished."""
+        return float(RunDirectory.load(self.path).summary()["virtual_seconds"])
 
     def require_some_left(self, scenario: Scenario) -> None:
         """UserError if nothing of the scenario is left to run."""
         if self.fork_s is not None:
             return
+        self.require_prolongable()
         duration_s = scenario.run.duration
         if self.is_finished and self.checkpoint is None:
             raise UserError(f"{self.path} has ended, and has no checkpoint from which it could be prolonged")
         if duration_s is not None:
             self.require_later(duration_s)
+
+    def require_prolongable(self) -> None:
+        """UserError for a run that has ended by something else than its duration."""
+        if not self.is_finished:
+            return
+        planned_s = RunDirectory.load(self.path).summary().get("planned_seconds")
+        if planned_s is None or self.ended_s < planned_s:
+            raise UserError(
+                f"{self.path} has ended at {self.ended_s:g} s by iterations, budget or run.converged; "
+                "--until prolongs only what has ended by its duration; `coterie run` its scenario.toml "
+                "with another --set of what ended it"
+            )
 
     def require_later(self, end_s: float) -> None:
         """UserError if the run is beyond `end_s` already."""

@@ -115,7 +115,7 @@ def run_scenario(
         place = directory.place
         try:
             if notice is not None:
-                _announce(directory, overwrite, notice)
+                _announce(directory, overwrite, earlier is not None, notice)
             checkpoints = Checkpointer(
                 simulation,
                 directory.path,
@@ -125,7 +125,7 @@ def run_scenario(
                 lambda: interrupts.number is not None,
             )
             watcher = _watch(simulation, noted(lambda: directory.path, progress), started, log, checkpoints)
-            _begin(simulation, directory, earlier, checkpoints)
+            _begin(simulation, directory, earlier, checkpoints, watcher)
             with explained("an evaluation of all models", simulation.engine.device):
                 result = _run(simulation, directory, overwrite, interrupts, watcher, fork, parent)
             result = replace(result, unwritten=result.unwritten + _unlogged(simulation, checkpoints))
@@ -152,12 +152,16 @@ def _refuse_or_say(
 
 
 def _begin(
-    simulation: Simulation, directory: RunDirectory, earlier: Earlier | None, checkpoints: Checkpointer
+    simulation: Simulation,
+    directory: RunDirectory,
+    earlier: Earlier | None,
+    checkpoints: Checkpointer,
+    watcher: Watcher,
 ) -> None:
     """Have a run log what it reads; one that goes on is taken to where its checkpoint is."""
     log = directory.path / READS
     if earlier is not None and earlier.checkpoint is not None:
-        checkpoints.before_s = earlier.checkpoint.wall_s
+        checkpoints.before_s = watcher.before_s = earlier.checkpoint.wall_s
         earlier.walk(simulation, log)
     else:
         simulation.engine.reads = LoggedReads(Journal(log))
@@ -171,14 +175,15 @@ def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, .
     return tuple([f"{name}: {error.strerror}" for name, error in failures.items() if error is not None])
 
 
-def _announce(directory: RunDirectory, overwrite: bool, notice: Callable[[str], None]) -> None:
+def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None]) -> None:
     """Say so if there are results of this scenario already."""
     place, free = directory.place, directory.expected_path
     if free != place and overwrite:
         when = "when this run is finished" if _is_finished(place) else "when this run has ended"
         notice(f"{place} will be replaced {when}")
     elif free != place:
-        notice(f"{place} exists and stays; the results of this run go to {free} (--overwrite replaces)")
+        replaces = "" if goes_on else " (--overwrite replaces)"  # an option of `coterie run` alone
+        notice(f"{place} exists and stays; the results of this run go to {free}{replaces}")
 
 
 def _announce_kept(place: Path, result: RunResult, notice: Callable[[str], None]) -> None:

@@ -34,9 +34,10 @@ def require_same_past(scenario: Scenario, parent: Scenario, time_s: float) -> No
         if ours.get(key) != theirs.get(key):
             kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
             if kind is None:
-                can = ", ".join(LATER)
+                can, changing = ", ".join(LATER), ", ".join(changing_of(parent))
                 raise UserError(
-                    f"{key}: cannot be another one from a moment on; what can begin later is {can}"
+                    f"{key}: cannot be another one from a moment on; what can begin later is {can}, and "
+                    f"--set can change {changing}"
                 )
             raise UserError(f"{key}: changes what is at or before --at ({time_s:g} s); must be after it")
 
@@ -75,7 +76,7 @@ def timed_changes(
     of_protocol: which of its settings can change.
     """
     entry: dict[str, Any] = {}
-    changing = (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
+    changing = _changing(of_protocol)
     keys = {text: text.partition("=")[0].strip() for text in overrides}
     can = {
         text: any(key == each or key.startswith(f"{each}.") for each in changing)
@@ -84,6 +85,15 @@ def timed_changes(
     apply(entry, [text for text in overrides if can[text]], ())
     timed = {"change": [{"at": DURATION.format(time_s)} | entry]} if entry else {}
     return [text for text in overrides if not can[text]], timed
+
+
+def changing_of(scenario: Scenario) -> tuple[str, ...]:
+    """The keys of all that can become another one while a scenario runs."""
+    return _changing(scenario.protocol.learner.Settings.changing)
+
+
+def _changing(of_protocol: Sequence[str]) -> tuple[str, ...]:
+    return (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
 
 
 def _up_to(scenario: Scenario, time_s: float) -> Scenario:

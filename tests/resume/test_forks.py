@@ -236,3 +236,29 @@ def test_a_setting_that_is_read_once_cannot_change(tmp_path: Path) -> None:
         "cannot become another one while a run goes on; what can of this protocol is local_steps, rho, gamma"
     )
     assert f'change.0.protocol.domain = "simplex": {problem}' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("at", "duration", "problem"),
+    [
+        ("2 min", "3 min", "has ended at 1.5 s, before 120 s; fork it earlier"),
+        ("1500 ms", None, "run.duration: the fork would end at 1.5 s, and is another run from 1.5 s on"),
+        ("1 s", "900 ms", "run.duration: the fork would end at 0.9 s, and is another run from 1 s on"),
+    ],
+)
+def test_a_fork_has_a_past_and_a_future(parent: Path, at: str, duration: str | None, problem: str) -> None:
+    changes = [] if duration is None else ["--set", f"run.duration={duration}"]
+    result = coterie("fork", parent, "--at", at, *changes, *QUIET)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
+def test_what_a_fork_says_is_true_of_a_fork(parent: Path) -> None:
+    """What --set can change is named, and no option that it has not."""
+    result = coterie("fork", parent, "--at", "600 ms", "--set", "network.link=datagram", *QUIET)
+    assert "--set can change network.latency, " in result.stderr
+    assert "training.learning_rate, protocol.local_steps, protocol.rho, protocol.gamma" in result.stderr
+    changes = ["--at", "1 s", "--set", "run.duration=1200 ms"]
+    first, second = (coterie("fork", parent, *changes, *QUIET) for _ in range(2))
+    assert first.exit_code == second.exit_code == 0
+    assert "exists and stays" in second.stderr and "--overwrite" not in second.stderr

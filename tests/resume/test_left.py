@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from sim.cli import going_on
 from sim.results.place import CHECKPOINT, HIDDEN, READS
 from sim.results.store import RunDirectory
 from sim.run import checkpoint
+from sim.run.checkpoint import Checkpoint
 from sim.run.resuming import Earlier
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
@@ -180,3 +182,18 @@ def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
     monkeypatch.setattr(going_on, "sync", fails)
     assert went_on(place) == place
     assert hidden.is_dir()
+
+
+def test_the_time_that_a_run_took_is_that_of_all_its_processes(tmp_path: Path) -> None:
+    place = interrupted(tmp_path, QUADRATIC, 2.0, *SHORT)
+    at = Checkpoint.read(place / CHECKPOINT)
+    replace(at, wall_s=1000.0).write(place / CHECKPOINT)
+    assert 1000 < RunDirectory.load(went_on(place)).summary()["wall_seconds"] < 1500
+
+
+def test_a_run_that_ended_by_its_iterations_is_not_prolonged(tmp_path: Path) -> None:
+    path = run(tmp_path, QUADRATIC, *SHORT, "run.iterations=5").directory
+    for words in (["--until", "8 s"], []):
+        result = coterie("resume", path, *words, "--quiet", "--device", "cpu")
+        assert result.exit_code == 2
+        assert "--until prolongs only what has ended by its duration" in result.stderr
