@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ class Earlier:
 
     path: Path
     checkpoint: Checkpoint | None
-    is_hidden: bool
     is_finished: bool
     fork_s: float | None = None
     """The virtual time from which on it is another run; None for the same one."""
@@ -44,12 +43,19 @@ class Earlier:
     """All that killed processes left hidden of it, several where one was killed that went on with it."""
     damaged: tuple[str, ...] = ()
     """What there is to say of checkpoints from which it cannot go on."""
+    cut_short: Path | None = None
+    """Its results until it was interrupted, which are replaced."""
 
     @classmethod
     def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
         """That of a results directory, also of one that a killed process left hidden. UserError."""
         folders = folders_of(path)
-        hidden = tuple(folder for folder in folders if HIDDEN.fullmatch(folder.name))
+        # Who was killed while it wrote its results has not finished, whatever its summary says.
+        results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
+        finished = results is not None and _has_finished(results)
+        if results is not None and fork_s is None and not finished:
+            folders += _can_go_on(left_hidden(results))  # who went on with them may have been killed
+        hidden = tuple(folder for folder in folders if folder != results)
         until_s = math.inf if fork_s is None else fork_s
         # Who was killed last need not be who got furthest: it may have been on its way there.
         found = {each: Checkpoint.latest(each, until_s) for each in folders}
@@ -57,15 +63,15 @@ class Earlier:
         damaged = tuple([line for _, lines in found.values() for line in lines])
         if at is None and damaged:
             raise UserError("\n".join(damaged))  # nobody would expect it to start again
-        # Who was killed while it wrote its results has not finished, whatever its summary says.
-        complete = not hidden and (folder / "summary.json").is_file()
-        finished = complete and RunDirectory.load(folder).summary().get("finished") is not False
-        return cls(folder, at, bool(hidden), finished, fork_s, hidden, damaged)
+        cut_short = None if finished or fork_s is not None else results
+        return cls(folder, at, finished, fork_s, hidden, damaged, cut_short)
 
     def is_cut_short_of(self, place: Path) -> bool:
-        """Whether it is a part of the run whose results belong to `place`, or beside it."""
-        name = re.sub(r"-\d+$", "", self.path.name) if self.path.name != place.name else place.name
-        return not (self.is_hidden or self.is_finished) and name == place.name
+        """Whether there are results of a part of the run whose results belong to `place`, or beside it."""
+        if self.cut_short is None:
+            return False
+        name = self.cut_short.name
+        return place.name in (name, re.sub(r"-\d+$", "", name))
 
     @property
     def time_s(self) -> float:
@@ -207,11 +213,22 @@ def folders_of(path: Path) -> tuple[Path, ...]:
     """The folder of a run's results, or those that killed processes left of it hidden. UserError."""
     if path.name in ("", ".."):
         path = path.resolve()  # it has a name, and a folder in which it lies
-    found = (path,) if path.exists() else left_hidden(path)
-    can = [each for each in found if (each / "scenario.toml").is_file() and (each / READS).is_file()]
+    found = [path] if path.exists() else left_hidden(path)
+    can = _can_go_on(found)
     if not can:
         raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
-    return tuple(can)
+    return can
+
+
+def _can_go_on(folders: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(
+        [each for each in folders if (each / "scenario.toml").is_file() and (each / READS).is_file()]
+    )
+
+
+def _has_finished(results: Path) -> bool:
+    is_complete = (results / "summary.json").is_file()
+    return is_complete and RunDirectory.load(results).summary().get("finished") is not False
 
 
 def provenance_of(folder: Path) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def run_scenario(
         on = str(simulation.engine.device)
         directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=parent)
         if earlier is not None and earlier.is_cut_short_of(directory.place):
-            directory.take(earlier.path)
+            assert earlier.cut_short is not None
+            directory.take(earlier.cut_short)
             overwrite = True
         place = directory.place
         try:

@@ -74,6 +74,18 @@ def test_a_run_goes_on_from_the_furthest_of_what_was_left(tmp_path: Path) -> Non
     assert fork.path == near and 1 <= fork.time_s <= 2
 
 
+def test_results_that_were_cut_short_go_on_from_what_a_killed_resume_left(
+    tmp_path: Path, whole: Path
+) -> None:
+    far = left(interrupted(tmp_path, QUADRATIC, 3.0, *SHORT), "00000001")
+    place = interrupted(tmp_path, QUADRATIC, 1.0, *SHORT)
+    assert Earlier.find(place).path == far
+    assert Earlier.find(place, 2.0).path == place  # as they are, to fork
+    assert went_on(place) == place
+    require_same(whole, place)
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(("world-", "."))] == [place]
+
+
 def test_the_results_folder_itself_is_named_by_a_dot(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
