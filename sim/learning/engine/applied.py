@@ -111,9 +111,8 @@ class Apply(Operation):
             return error
         why = describe(error).partition("\n")[0]
         where = f"{self.function.line_of(error)}: {self.function.name}()"
-        if isinstance(error, RuntimeError):  # torch's words, of vmap and others, are long
-            return ValueError(f"{where} failed; {_RULES}. What torch says: {why}")
-        return ValueError(f"{where} failed: {why}")
+        rules = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
+        return ValueError(f"{where} failed: {why}{rules}")
 
     def inputs(self, nodes: list[Node]) -> list[Tensor]:
         """The arguments, [N] or [N, width] each."""
