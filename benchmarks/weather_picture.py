@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 from benchmarks.weather_table import CALM, Cell, Cells
 from sim.results.style import DARK, FONT, LIGHT
 
-ROW, COLUMN, LABELS, GAP = 22, 66, 236, 14
+ROW, COLUMN, LABELS, GAP = 22, 84, 236, 14
 STRONGEST = 0.15
 """Accuracy lost or won at which a colour is full."""
 _COLOURS = ("page", "ink", "faint", "orange", "blue")
