@@ -63,9 +63,9 @@ class Gossip(learner.Learner):
             await self.step()
 
     async def step(self) -> None:
-        self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
+        told = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
-        if self.surroundings.alone:
+        if not told and self.surroundings.alone:
             await self.train_on()
 
     async def on_message(self, message: object, sender: str) -> None:
@@ -78,10 +78,10 @@ class Gossip(learner.Learner):
 
     async def train_on(self) -> None:
         """Train the current model."""
-        steps = int(min(self.settings.local_steps, self.compute.steps_left))
-        update = await self.train(self.settings.local_steps)
+        steps, left = self.settings.local_steps, self.compute.steps_left
+        update = await self.train(steps)
         self.params = self.params + update
-        self.age += steps
+        self.age += steps if steps <= left else int(left)
 
     def merged(self, other: AgedModel) -> Vector:
         """Own and received model combined."""

@@ -88,7 +88,7 @@ class Trainer(Member):
         rate that is no number, below 0 or not finite.
         """
         if start is None:
-            start = self.params
+            start = self._params
         left = self.compute.steps_left
         if left < steps:
             if not left:

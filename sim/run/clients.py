@@ -201,27 +201,15 @@ def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, f
 
 
 class Window:
-    """What one actor reported since the last evaluation: sum and number of values, by name."""
+    """What one actor reported since the last evaluation. `sums`: sum and number of values, by name."""
 
-    __slots__ = ("_sums",)
+    __slots__ = ("sums",)
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[Any]] = {}
-
-    def add(self, name: str, value: float | Scalar) -> None:
-        """One reported value."""
-        entry = self._sums.get(name)
-        if entry is None:
-            if not isinstance(name, str):
-                what = type(name).__name__
-                raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {what}")
-            self._sums[name] = [value, 1]
-        else:
-            entry[0] += value
-            entry[1] += 1
+        self.sums: dict[str, list[Any]] = {}
 
     def drain(self) -> list[tuple[str, float]]:
         """(name, mean value) of everything reported, in the order of first mention, and start afresh."""
-        means = [(name, total / count) for name, (total, count) in self._sums.items()]
-        self._sums = {}
+        means = [(name, total / count) for name, (total, count) in self.sums.items()]
+        self.sums = {}
         return means

@@ -96,6 +96,7 @@ class DeviceCompute(learner.Compute):
         self.kernel = engine.kernel(settings.architecture, settings.objective)
         self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
         self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] = {}
+        self._train_key = self._draws.keys["train"]
         self._gradients = 0
         self._samples_measured = 0  # in gradients, each view counted
         self._state: Vector | None = None
@@ -207,8 +208,7 @@ class DeviceCompute(learner.Compute):
             return self._train_on(on, operation, start, steps, rate, strengths, anchors, of_samples)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
         job = _new_job(
-            TrainJob,
-            (self.client, self._draws.keys["train"], first, steps, rate, self._steps_done, strengths),
+            TrainJob, (self.client, self._train_key, first, steps, rate, self._steps_done, strengths)
         )
         trained, self._state = self.engine.train(
             operation, start, job, state=self._state, anchors=anchors, weights=of_samples

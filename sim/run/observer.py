@@ -27,6 +27,16 @@ from sim.world.network import Counts
 _OWN_NAMES = OWN_METRICS | EVALUATED | {metrics[0].name + ALONE for metrics in METRICS.values()}
 
 
+def _require_free(name: object) -> None:
+    """Refuse what is no name, and those of the observer itself."""
+    if not isinstance(name, str):
+        raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {type(name).__name__}")
+    if name in _OWN_NAMES or name.partition("_of_")[0] in _OWN_NAMES:
+        raise ValueError(
+            f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
+        )
+
+
 class Observer:
     """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
 
@@ -73,17 +83,18 @@ class Observer:
         reported = self._reported
 
         def observe(name: str, value: float) -> None:
+            # The shortest way is nearly always taken: every message may be a reason to report something.
             if name == "iterations":
                 if reported is not None:
                     reported(value)
-            elif name in _OWN_NAMES or ("_of_" in str(name) and name.partition("_of_")[0] in _OWN_NAMES):
-                raise ValueError(
-                    f"observe({name!r}): the observer measures that itself; choose another name, e.g. "
-                    f"my_{name}"
-                )
+                return
+            entry = window.sums.get(name)
+            if entry is None:
+                _require_free(name)
+                window.sums[name] = [observed(name, value), 1]
             else:
-                # Nearly always the first: every message may be a reason to report something.
-                window.add(name, value if type(value) is float else observed(name, value))
+                entry[0] += value if type(value) is float else observed(name, value)
+                entry[1] += 1
 
         return observe
 

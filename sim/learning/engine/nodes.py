@@ -35,7 +35,7 @@ class Node:
             if node is not None and node.level >= level:
                 level = node.level + 1
         if level and group.is_job:
-            level = ((level - 1) // LEVELS_PER_PHASE + 1) * LEVELS_PER_PHASE
+            level += -level % LEVELS_PER_PHASE
         self.level: int = level
         self.outputs: list[weakref.ref[Atom]] = []
 
