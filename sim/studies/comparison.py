@@ -170,20 +170,32 @@ class Comparison:
                 return None if other is group else other
         return None
 
-    def numbers(self, group: SeedGroup, metric: str) -> dict[int, float]:
-        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean in each run."""
+    def numbers(self, group: SeedGroup, metric: str, until_s: float | None = None) -> dict[int, float]:
+        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean in each run.
+
+        until_s: to where that mean is taken; by default as far as it is for all that are drawn beside it.
+        """
         if metric not in WAITS:
             return {run.seed: run.number(metric) for run in group.runs}
-        until = self.until_s(metric)
+        until = self.until_s(metric, group) if until_s is None else until_s
         return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
 
-    def until_s(self, metric: str) -> float:
-        """Until when one of `WAITS` is known in all runs; who waits longer counts with that."""
-        waits = [run.waits[metric] for run in self.study.runs]
-        known = min(map(known_until, waits))
-        return (
-            known if math.isfinite(known) else max([float(each.at.max()) for each in waits if each.at.size])
-        )
+    def until_s(self, metric: str, *groups: SeedGroup) -> float:
+        """Until when one of `WAITS` is known in these groups' runs and those of equal `by`; NaN of none.
+
+        Who waits for longer counts with that. Where newcomers stay for 10 s, it is not known who would
+        have needed 20: that must not shorten what is known of those that stay for good.
+        """
+        values = [group.values.get(self.by or "") for group in groups]
+        beside = [run for run in self.study.runs if run.values.get(self.by or "") in values]
+        waits = [run.waits[metric] for run in beside if run.waits[metric].at.size]
+        known = min(map(known_until, waits), default=math.nan)
+        return max([float(each.times.max()) for each in waits]) if known == math.inf else known
+
+    def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
+        """One group against another; times that not all reach as far as they are known of both."""
+        until = self.until_s(metric, group, other) if metric in WAITS else None
+        return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property
     def baseline_text(self) -> str:
@@ -197,7 +209,7 @@ class Comparison:
         for metric in self.metrics:
             for group in self.groups:
                 numbers, other = self.numbers(group, metric), self.baseline_of(group)
-                against = None if other is None else _contrast(numbers, self.numbers(other, metric))
+                against = None if other is None else self._contrast(metric, group, other)
                 found.append(Line(group, metric, estimate(list(numbers.values())), against))
         corrected = holm([math.nan if line.against is None else line.against.p for line in found])
         return [

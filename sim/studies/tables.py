@@ -224,12 +224,7 @@ def caption(comparison: Comparison) -> str:
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
-    for metric in comparison.metrics:
-        if metric in WAITS:
-            until = text.duration(comparison.until_s(metric))
-            parts.append(
-                f"{name_of(metric).capitalize()}: who waits for longer than {until} counts with that."
-            )
+    parts += [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     if comparison.targets:
         until = text.duration(comparison.targets[0].until)
         parts.append(
@@ -325,3 +320,17 @@ def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]
         ]
         rows.append([str(group.values.get(axis, "")) for axis in axes] + list(shown))
     return heads, rows
+
+
+def _horizons(comparison: Comparison, metric: str) -> str:
+    """Up to where the times of a metric are known, for each value of what is drawn along."""
+    found: dict[float, list[str]] = {}
+    for group in comparison.groups:
+        until_s = comparison.until_s(metric, group)
+        value = str(group.values.get(comparison.by or "", ""))
+        if not math.isnan(until_s) and value not in found.setdefault(until_s, []):
+            found[until_s].append(value)
+    told = [f"{text.duration(until_s)} ({', '.join(values)})" for until_s, values in found.items()]
+    if len(told) == 1:
+        told = [text.duration(next(iter(found)))]
+    return f"{name_of(metric).capitalize()}: who waits for longer than {', '.join(told)} counts with that."

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from sim.errors import UserError
 from sim.results.store import RunDirectory
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
-from sim.studies.study import INDEX, StudiedRun, load_study
+from sim.studies.statistics import Reached
+from sim.studies.study import CATCH_UP, INDEX, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import latex, write_csv
 from tests.studies.conftest import here
@@ -254,3 +256,35 @@ def test_the_list_of_runs_is_filtered_and_sorted(small: Small) -> None:
     for wrong in (["--where", "colour=red"], ["--where", "seed"], ["--sort", "colour"]):
         assert run("runs", folder, *wrong)[0] == 2
     assert run("runs", folder / "nothing")[0] == 2
+
+
+def waiting_run(method: str, world: str, at: Sequence[float], watched: Sequence[float]) -> StudiedRun:
+    run = StudiedRun(Path(f"{method}-{world}"), {"method": method, "world": world})
+    run.__dict__["waits"] = {CATCH_UP: Reached(np.array(at), np.array(watched))}
+    return run
+
+
+def test_times_are_counted_as_far_as_they_are_known_of_those_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where newcomers go after 5 s nobody knows who would have needed 20: elsewhere it is known."""
+    monkeypatch.setattr(StudiedRun, "seed", 1)
+    never = np.inf
+    runs = (
+        waiting_run("fast", "short", [2.0, 4.0], [2.0, 4.0]),
+        waiting_run("slow", "short", [3.0, never], [3.0, 5.0]),
+        waiting_run("fast", "long", [2.0, 4.0], [2.0, 4.0]),
+        waiting_run("slow", "long", [18.0, 22.0], [18.0, 22.0]),
+        waiting_run("none", "calm", [], []),
+    )
+    axes = {"method": ("fast", "slow", "none"), "world": ("short", "long", "calm")}
+    study = Study("waits", "", axes, {}, runs)
+    found = Comparison(study, metrics=[CATCH_UP], by="world", baseline="world=short")
+    slow_short, slow_long = found.groups[1], found.groups[3]
+    assert found.until_s(CATCH_UP, slow_short) == 5.0
+    assert found.until_s(CATCH_UP, slow_long) == 22.0
+    assert np.isnan(found.until_s(CATCH_UP, found.groups[4]))
+    assert found.numbers(slow_short, CATCH_UP) == {1: 4.0}  # (3 + 5) / 2
+    assert found.numbers(slow_long, CATCH_UP) == {1: 20.0}
+    assert found.until_s(CATCH_UP, slow_long, slow_short) == 5.0
+    # Held against each other, both count as far as they are known of both.
+    differences = [line.against.difference.mean for line in found.lines if line.against is not None]
+    assert differences == [0.0, 1.0]  # 3 - 3, and 5 - (3 + 5) / 2
