@@ -1,8 +1,7 @@
 """The fidelity tables of SCooL and FedeRiCo: accuracies, graphs, few neighbours, bad weather, with controls.
 
 Run `python -m benchmarks.scool --data-dir DIR --jobs 16 [--device cuda] [--marks accuracy weather kept]`.
-Three seeds are about 100 minutes of one core, and the CIFAR-10 cells on top: minutes of a GPU, hours of a
-core.
+Three seeds are about three hours of one core; the CIFAR-10 cells are 80 minutes of them, or minutes of a GPU.
 
 Every cell is a run in a process of one thread. Those with CIFAR-10 run on --device, --gpu-jobs at a time, and
 all others on the CPU. The most important ones come first, and each adds its row to OUT/cells.jsonl as soon as
@@ -69,7 +68,10 @@ def measure(todo: Sequence[Cell], chosen: argparse.Namespace) -> Iterator[Row]:
         cpu_jobs = max(1, chosen.jobs - gpu_jobs)
         for some, jobs, sharing in ((on_gpu, gpu_jobs, gpu_jobs), (on_cpu, cpu_jobs, 0)):
             if some:
-                pool = ProcessPoolExecutor(jobs, context, initializer=share_gpu, initargs=(sharing,))
+                # A process for each cell: gigabytes of the run before would lie beside the next one's.
+                pool = ProcessPoolExecutor(
+                    jobs, context, initializer=share_gpu, initargs=(sharing,), max_tasks_per_child=1
+                )
                 pools.append(pool)
             for cell in some:
                 future = pools[-1].submit(measured, cell, chosen.out, chosen.data_dir, chosen.device)
