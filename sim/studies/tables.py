@@ -224,7 +224,8 @@ def caption(comparison: Comparison) -> str:
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
-    parts += [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
+    horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
+    parts += filter(None, horizons)
     if comparison.targets:
         until = text.duration(comparison.targets[0].until)
         parts.append(
@@ -323,7 +324,7 @@ def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]
 
 
 def _horizons(comparison: Comparison, metric: str) -> str:
-    """Up to where the times of a metric are known, for each value of what is drawn along."""
+    """Up to where times of a metric are known, by what is drawn along, in words; empty without any."""
     found: dict[float, list[str]] = {}
     for group in comparison.groups:
         until_s = comparison.until_s(metric, group)
@@ -331,6 +332,8 @@ def _horizons(comparison: Comparison, metric: str) -> str:
         if not math.isnan(until_s) and value not in found.setdefault(until_s, []):
             found[until_s].append(value)
     told = [f"{text.duration(until_s)} ({', '.join(values)})" for until_s, values in found.items()]
+    if not told:
+        return ""
     if len(told) == 1:
         told = [text.duration(next(iter(found)))]
     return f"{name_of(metric).capitalize()}: who waits for longer than {', '.join(told)} counts with that."
