@@ -158,20 +158,27 @@ def check(
     What it names of yours, such as protocol.name or model.name = "my_file.py:Class", is executed, unless
     --no-code refuses it.
     """
-    scenario = _load(file, overrides, seed, unset, no_code)
     with endings(file):
-        from sim.cli.outline import outline
-        from sim.run.building import check as check_parts
+        from sim.scenario.reading import find_scenario
+        from sim.scenario.scenario import sweep_alone
 
-        rows = outline(scenario, check_parts(scenario, data_dir))
-        if scenario.sweep is not None:
+        rows: list[tuple[str, str]] = []
+        has_sweep = sweep_alone(find_scenario(file)) is not None
+        if not has_sweep:
+            scenario = _load(file, overrides, seed, unset, no_code)
+            from sim.cli.outline import outline
+            from sim.run.building import check as check_parts
+
+            rows += outline(scenario, check_parts(scenario, data_dir))
+            has_sweep = scenario.sweep is not None
+        if has_sweep:
             from sim.studies.cells import plan
 
-            forms = [
-                (full, plan(file, overrides or (), unset=unset or (), full=full)) for full in (False, True)
+            given: dict[str, Any] = {"unset": unset or (), "code": not no_code}
+            short, whole = [
+                len(plan(file, overrides or (), full=full, **given).cells) for full in (False, True)
             ]
-            counts = [f"{len(form.cells):,} runs{' with --full' * full}" for full, form in forms]
-            rows.append(("sweep", ", ".join(dict.fromkeys(counts))))
+            rows.append(("sweep", f"{short:,} runs" + (f", {whole:,} with --full" if whole != short else "")))
     typer.echo(f"{file}: ok")
     for name, what in rows:
         typer.echo(f"  {name:<10}{what}")

@@ -73,6 +73,10 @@ def sweep(
             help="How many seeds from run.seed on, or a list: 11,12,13.", parser=_seeds, metavar="N"
         ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=VALUE", help="Run this value of an axis alone; may be repeated."),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="The full form of a study, not the short one.")
     ] = False,
@@ -113,7 +117,8 @@ def sweep(
         from sim.studies import sweep as sweeps
         from sim.studies.cells import plan
 
-        planned = plan(file, overrides or (), unset=unset or (), seeds=seeds, full=full, code=not no_code)
+        chosen: dict[str, Any] = {"unset": unset or (), "seeds": seeds, "only": only or (), "full": full}
+        planned = plan(file, overrides or (), **chosen, code=not no_code)
         for notice in planned.notices:
             typer.echo(f"{file}: {notice}", err=True)
         if dry_run:

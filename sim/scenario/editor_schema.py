@@ -28,6 +28,9 @@ def for_editors(schema: Schema) -> dict[str, Any]:
     converted = {name: _converted(table, definitions) for name, table in definitions.items()}
     converted["ProtocolChoice"] = _by_name("name", protocols, definitions, [(custom, {})])
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
+    # A file may hold nothing but the sweep of another file's scenario.
+    is_sweep_alone = {"properties": {"sweep": {"required": ["scenario"]}}, "required": ["sweep"]}
+    root |= {"if": is_sweep_alone, "else": {"required": root.pop("required")}}
     head = {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"}
     return head | root | {"$defs": _used(converted, root)}
 

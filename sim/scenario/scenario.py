@@ -147,6 +147,8 @@ def load_scenario(
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
     raw = contents_of(path, text)
+    if (other := _table(raw, "sweep").get("scenario")) is not None:
+        raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it", path)
     add(raw, more)
     named = _table(raw, "protocol").get("name")
     with errors_about(path):
@@ -186,6 +188,28 @@ def load_scenario(
     parts = dict(sections) | {"protocol": protocol, "users_code": users, "sweep": sweep}
     given = (*(f"--unset {key}" for key in unset), *overrides)
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
+
+
+def sweep_alone(path: Path, overrides: Sequence[str] = ()) -> tuple[Path, Sweep] | None:
+    """The scenario file and the sweep of a file that holds nothing but a sweep; None for a scenario.
+
+    overrides: as for `load_scenario`, of keys of the sweep. Raises UserError.
+    """
+    raw = contents_of(path)
+    if "scenario" not in _table(raw, "sweep"):
+        return None
+    with errors_about(path):
+        keys = apply(raw, overrides, ())
+    stated = dict.fromkeys(keys, "--set")
+    sweep = _sweep(raw, path, stated)
+    assert sweep is not None and sweep.scenario is not None
+    if raw:
+        problem = (
+            f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
+        )
+        problem += "state what differs in sweep.set"
+        raise _refusal(path, [SettingError("sweep.scenario", sweep.scenario, problem)], stated)
+    return path.parent / sweep.scenario, sweep
 
 
 def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 Member = int | Literal["servers"]
 """A client's number, or all servers."""
 
-_MEMBERS = 'a list of client numbers, in which "servers" stands for all servers'
+_MEMBERS = 'a list of client numbers, in which "servers" stands for all servers, if any'
 _GROUPS = f'a list of groups without a common member, each {_MEMBERS}; or "clusters"'
 
 

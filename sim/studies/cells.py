@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from sim.errors import UserError
 from sim.scenario.overrides import overlap
 from sim.scenario.past import shared_until
-from sim.scenario.reading import find_scenario, parse_toml
-from sim.scenario.scenario import Scenario, digest, load_scenario
+from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
+from sim.scenario.scenario import Scenario, digest, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
 
 CELLS_MAX = 100_000
@@ -29,6 +29,7 @@ class _Choice(NamedTuple):
     values: dict[str, Value]
     overrides: tuple[str, ...]
     unset: tuple[str, ...] = ()
+    struck: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class SweepCell:
     unset: tuple[str, ...]
     seed: int
     key: str
+    struck: tuple[int, ...] = ()
+    """The clients that do not count when it is compared."""
     parent: str | None = None
     """The key of the cell that it is a fork of, and"""
     fork_s: float | None = None
@@ -49,7 +52,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a sweep."""
+    """All runs of a sweep. file: the scenario whose runs they are."""
 
     file: Path
     name: str
@@ -78,49 +81,74 @@ def plan(
     *,
     unset: Sequence[str] = (),
     seeds: Seeds | None = None,
+    only: Sequence[str] = (),
     full: bool = False,
     code: bool = True,
 ) -> Plan:
     """The runs of a scenario file's `[sweep]`, or of overrides that list values: ``"network.loss=0,0.1"``.
 
-    An override takes the place of an axis of the same key. Every run's scenario is read and validated.
-    Raises UserError.
+    An override takes the place of an axis of the same key. only: ``"axis=value"``, the values to which axes
+    are narrowed. Every run's scenario is read and validated. Raises UserError.
     """
-    path = find_scenario(path)
     fixed, lists = _split(overrides)
-    base = _base(path, fixed, lists, unset, code)
-    sweep = base.sweep or Sweep()
-    axes = sweep.axes(full=full)
-    dimensions = _dimensions(axes, lists, [override.partition("=")[0].strip() for override in fixed])
-    chosen = _seeds(seeds or axes.seeds, base.run.seed)
+    study = _study(find_scenario(path), fixed, lists, unset, code)
+    axes = study.sweep.axes(full=full)
+    dimensions = _narrowed(_dimensions(axes, lists, list(map(_key, study.fixed))), only)
+    chosen = _seeds(seeds or axes.seeds, study.base.run.seed)
     count = len(chosen)
     for dimension in dimensions:
         count *= len(dimension)
     if count > CELLS_MAX:
-        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
+        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", study.file)
     cells, scenarios = [], []
     for choices in product(*dimensions):
         for seed in chosen:
-            cell, scenario = _cell(path, [*axes.set, *fixed], unset, choices, seed, code)
+            cell, scenario = _cell(study.file, [*axes.set, *study.fixed], unset, choices, seed, code)
             cells.append(cell)
             scenarios.append(scenario)
-    if sweep.forks:
+    if study.sweep.forks:
         cells = _forked(cells, scenarios)
     notices = [notice for scenario in scenarios for notice in scenario.notices]
     threads = [scenario.engine.threads for scenario in scenarios]
     return Plan(
-        file=path,
-        name=base.name,
-        question=base.question,
+        file=study.file,
+        name=study.name,
+        question=study.question,
         axes=_values(dimensions),
         seeds=chosen,
-        labels={key: str(label) for key, label in listed(sweep.labels).items()},
-        compare=sweep.compare,
-        target=sweep.compare.target or base.run.target_accuracy,
+        labels={key: str(label) for key, label in listed(study.sweep.labels).items()},
+        compare=study.sweep.compare,
+        target=study.sweep.compare.target or study.base.run.target_accuracy,
         threads=max(each if isinstance(each, int) else 1 for each in threads),
         cells=tuple(cells),
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+class _Study(NamedTuple):
+    """A sweep and its scenario file. fixed: the overrides of all runs. base: what they have in common."""
+
+    file: Path
+    name: str
+    question: str
+    sweep: Sweep
+    fixed: Sequence[str]
+    base: Scenario
+
+
+def _study(
+    path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
+) -> _Study:
+    """What a file holds: a scenario with its sweep, if any, or a sweep of another file's scenario."""
+    of_sweep = [override for override in fixed if _key(override).partition(".")[0] == "sweep"]
+    alone = sweep_alone(path, of_sweep)
+    if alone is None:
+        base = _base(path, fixed, lists, unset, code)
+        return _Study(path, base.name, base.question, base.sweep or Sweep(), fixed, base)
+    file, sweep = alone
+    fixed = [override for override in fixed if override not in of_sweep]
+    base = _base(file, fixed, lists, unset, code)
+    return _Study(file, default_name(path), first_comment(read_text(path)), sweep, fixed, base)
 
 
 def _base(
@@ -149,7 +177,8 @@ def _cell(
         if where:
             error.add_note(f"in the runs with {where}")
         raise
-    return SweepCell(values, stated, gone, seed, digest(scenario)), scenario
+    struck = tuple(sorted({client for choice in choices for client in choice.struck}))
+    return SweepCell(values, stated, gone, seed, digest(scenario), struck), scenario
 
 
 def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[SweepCell]:
@@ -168,6 +197,10 @@ def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[S
     return found
 
 
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()
+
+
 def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
     return seeds if isinstance(seeds, tuple) else tuple(range(first, first + (seeds or 1)))
 
@@ -184,7 +217,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
     cases: dict[str, _Choices] = {}
     for case in axes.case:
-        choice = _Choice({case.axis: case.name}, case.set, case.unset)
+        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.struck)
         cases.setdefault(case.axis, []).append(choice)
     together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
     grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
@@ -195,6 +228,29 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserError(f"sweep: {twice[0]} is an axis twice")
     return found
+
+
+def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
+    """The choices with these values; several of one axis add up."""
+    wanted: dict[str, set[str]] = {}
+    for option in only:
+        axis, value = axis_value(option, _values(dimensions), "--only")
+        wanted.setdefault(axis, set()).add(value)
+
+    def is_wanted(choice: _Choice) -> bool:
+        return all(str(choice.values[axis]) in wanted[axis] for axis in wanted.keys() & choice.values.keys())
+
+    return [list(filter(is_wanted, dimension)) for dimension in dimensions]
+
+
+def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
+    """The axis and its value that ``"axis=value"`` names, as texts. UserError, which names the option."""
+    axis, _, value = map(str.strip, text.partition("="))
+    known = {name: [str(each) for each in values] for name, values in axes.items()}
+    if value not in known.get(axis, ()):
+        there = "; ".join(f"{name}={'|'.join(values)}" for name, values in known.items()) or "no axis"
+        raise UserError(f"{option} {text}: must be axis=value, of {there}")
+    return axis, value
 
 
 def _row(values: Mapping[str, Any]) -> _Choice:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.metrics import Series
+from sim.studies.cells import axis_value
 from sim.studies.statistics import (
     LEVEL,
     Contrast,
@@ -40,6 +41,15 @@ class SeedGroup:
 
     values: Mapping[str, Value]
     runs: tuple[StudiedRun, ...]
+
+    @property
+    def struck(self) -> tuple[int, ...]:
+        """The clients that its case strikes, and which therefore do not count."""
+        return self.runs[0].struck
+
+    def without(self, struck: Sequence[int]) -> SeedGroup:
+        """The same runs, but that these clients count neither."""
+        return SeedGroup(self.values, tuple([run.without(struck) for run in self.runs]))
 
     @property
     def label(self) -> str:
@@ -121,10 +131,11 @@ class Comparison:
         self.metrics = tuple(metrics or study.defaults.get("metrics") or self._usual_metrics())
         self.target: float | None = target or study.defaults.get("target")
         self.varied = [axis for axis, values in study.axes.items() if len(values) > 1]
-        self.by = by or study.defaults.get("by") or self._usual_by()
+        self.by = by or self._stated_by() or self._usual_by()
         if self.by is not None and self.by not in study.axes:
             raise UserError(f"--by {self.by}: no axis; must be one of {', '.join(study.axes) or 'none'}")
-        self._baseline = self._parsed(baseline or study.defaults.get("baseline"))
+        self._notices: list[str] = []
+        self._baseline = self._parsed(baseline)
         self._require_metrics()
 
     def _usual_metrics(self) -> list[str]:
@@ -139,15 +150,23 @@ class Comparison:
         numeric = [axis for axis in self.varied if all(_is_number(each) for each in self.study.axes[axis])]
         return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
 
+    def _stated_by(self) -> str | None:
+        """The axis that the sweep states, unless none of its runs differ in it by now."""
+        stated = self.study.defaults.get("by")
+        return stated if stated in self.study.axes else None
+
     def _parsed(self, baseline: str | None) -> tuple[str, str] | None:
-        if baseline is None:
-            return (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
-        axis, _, value = map(str.strip, baseline.partition("="))
-        known = {name: [str(each) for each in values] for name, values in self.study.axes.items()}
-        if value not in known.get(axis, ()):
-            there = "; ".join(f"{name}={'|'.join(values)}" for name, values in known.items()) or "no axis"
-            raise UserError(f"--baseline {baseline}: must be axis=value, of {there}")
-        return axis, value
+        if baseline is not None:
+            return axis_value(baseline, self.study.axes, "--baseline")
+        first = (self.varied[0], str(self.study.axes[self.varied[0]][0])) if self.varied else None
+        if (stated := self.study.defaults.get("baseline")) is None:
+            return first
+        try:
+            return axis_value(stated, self.study.axes, "sweep.compare.baseline")
+        except UserError:  # of the sweep's values some may not have been run
+            other = "nothing" if first is None else " = ".join(first)
+            self._notices.append(f"there is no run with the sweep's baseline, {stated}: held against {other}")
+            return first
 
     def _require_metrics(self) -> None:
         for metric in self.metrics:
@@ -193,8 +212,9 @@ class Comparison:
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
-        """One group against another; times that not all reach as far as they are known of both."""
+        """One group against another: those clients that neither strikes, times as far as known of both."""
         until = self.until_s(metric, group, other) if metric in WAITS else None
+        group, other = group.without(other.struck), other.without(group.struck)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property
@@ -269,6 +289,7 @@ class Comparison:
     def warnings(self) -> list[str]:
         """What whoever reads the numbers must know: cells that are missing, seeds that differ, budgets."""
         found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
+        found += self._notices
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")

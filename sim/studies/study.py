@@ -6,7 +6,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,15 @@ Value = str | bool | int | float
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """One run. values: by axis, what is different in it. clients: those that count; None for all."""
+    """One run. values: by axis, what is different in it. clients: those that count; None for all.
+
+    struck: the clients that do not, where `clients` says nothing.
+    """
 
     directory: Path
     values: Mapping[str, Value]
     clients: tuple[int, ...] | None = None
+    struck: tuple[int, ...] = ()
 
     @cached_property
     def view(self) -> RunView:
@@ -64,6 +68,19 @@ class StudiedRun:
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
+    def without(self, struck: Sequence[int]) -> StudiedRun:
+        """The same run, but that these clients count neither, where `clients` says nothing."""
+        more = set(struck) - set(self.struck)
+        return replace(self, struck=(*self.struck, *sorted(more))) if more else self
+
+    @cached_property
+    def _counted(self) -> list[int] | None:
+        """The clients that count; None for all."""
+        if self.clients is not None:
+            return list(self.clients)
+        count = len(self.view.clients)
+        return [each for each in range(count) if each not in self.struck] if self.struck else None
+
     def curve(self, metric: str) -> Series | None:
         """A measured metric over time: the mean over the clients that count and are up; None without any."""
         panel = self._panel(metric.removesuffix(WORST))
@@ -80,13 +97,13 @@ class StudiedRun:
         panel = self._panels.get(name)
         if panel is None:
             panel = self._panels[name] = self.view.panel(name)
-        if panel is None or self.clients is None:
+        if panel is None or self._counted is None:
             return panel
-        if outside := [client for client in self.clients if client >= panel.values.shape[1]]:
+        if outside := [client for client in self._counted if client >= panel.values.shape[1]]:
             raise UserError(
                 f"{self.directory}: there is no client {outside[0]}; it has {panel.values.shape[1]}"
             )
-        chosen = panel.values[:, list(self.clients)]
+        chosen = panel.values[:, self._counted]
         there = ~np.isnan(chosen).all(axis=1)
         return Panel(panel.times[there], chosen[there]) if there.any() else None
 
@@ -97,7 +114,7 @@ class StudiedRun:
     def number(self, metric: str) -> float:
         """A metric at the end, or a number of the summary by its path; NaN where there is none."""
         found = self.view.get(*metric.split("."))
-        if self.clients is None or self.curve(metric) is None:
+        if self._counted is None or self.curve(metric) is None:
             if isinstance(found, int | float) and not isinstance(found, bool):
                 return float(found)
             if isinstance(found, Mapping) and isinstance(found.get("mean"), int | float):
@@ -202,7 +219,12 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
             if cell["state"] != "done"
         }
         axes = {axis: tuple(values) for axis, values in index["axes"].items()}
-        runs = tuple([StudiedRun(path.parent / cell["directory"], cell["values"], counted) for cell in done])
+        runs = tuple(
+            [
+                StudiedRun(path.parent / cell["directory"], cell["values"], counted, tuple(cell["struck"]))
+                for cell in done
+            ]
+        )
         return Study(index["name"], index["question"], axes, index["labels"], runs, missing, defaults)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error

@@ -183,6 +183,7 @@ class _Index:
             {
                 "values": dict(cell.values),
                 "seed": cell.seed,
+                "struck": list(cell.struck),
                 "state": self.state(cell.key),
                 "directory": self.found.get(cell.key),
                 "error": self.errors.get(cell.key),

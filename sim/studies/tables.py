@@ -224,6 +224,11 @@ def caption(comparison: Comparison) -> str:
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
+    if any(group.struck for group in comparison.groups):
+        parts.append(
+            "Clients that a case strikes do not count, nor in what it is held against; graphs and totals are "
+            "of all."
+        )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     parts += filter(None, horizons)
     if comparison.targets:

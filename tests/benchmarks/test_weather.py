@@ -1,24 +1,24 @@
-"""The tables of bad weather: every cell is a scenario that can be run, and says what its runs came to."""
+"""The tables of bad weather: what the sweeps say happens, and what is made of their runs."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import weather, weather_record
-from benchmarks.fidelity import run
-from benchmarks.weather import Choice, Weather, cells, overrides, weathers
-from benchmarks.weather_methods import FAMILIES, Family, Method
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, page
 from sim.errors import UserError
-from sim.results.view import RunView
+from sim.results.store import RunDirectory
 from sim.scenario.protocol_loader import list_protocols
-from sim.scenario.scenario import load_scenario
+from sim.studies.cells import plan
+from sim.studies.study import load_study
+from sim.studies.sweep import SweepResult, run_sweep
+from tests.studies.conftest import here
 
 BASE = Outcome(
     accuracy=0.5,
@@ -33,48 +33,34 @@ BASE = Outcome(
 )
 
 
-SHORT = Family(
-    "Short",
-    2.5,
-    (5, 5),
-    ["data.test_samples=20", "model={name='logistic-regression'}"],
-    {
-        "local": Method(["protocol.name=local"], control=None),
-        "gossip": Method(["protocol.name=gossip", 'protocol.period="500 ms"']),
-    },
-)
-
-
 def cell(*accuracies: float, calm: float = 0.8) -> Cell:
     return Cell(tuple(replace(BASE, accuracy=a, calm=calm) for a in accuracies))
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
-def test_every_cell_is_a_scenario_of_the_same_length(family: Family) -> None:
-    worlds = weathers(family.seconds)
-    every = [(method, worlds["all at once"]) for method in family.methods.values()]
-    every += [(family.methods["local"], what) for what in worlds.values()]
-    for method, what in every:
-        scenario = load_scenario(weather.SCENARIO, overrides(family, method, what, "digits"), 11)
-        assert scenario.run.duration == family.seconds
-        assert scenario.run.iterations is None
-        assert not scenario.notices  # nothing was left out that a method does not know
+def cases(name: str, axis: str) -> dict[str, dict]:
+    """The cases of an axis of one of the sweeps, by name."""
+    contents = tomllib.loads((weather.STUDIES / f"{name}.toml").read_text(encoding="utf-8"))
+    return {case["name"]: case for case in contents["sweep"]["case"] if case["axis"] == axis}
 
 
-def test_the_struck_are_those_to_whom_something_happens_and_halves_split_both_clusters() -> None:
-    worlds = weathers(100.0)
-    assert {name: tuple(what.struck) for name, what in worlds.items() if what.struck} == {
-        "one slow": (3,),
-        "three slow": (3, 6, 9),
-        "churn": (1, 2, 8, 10, 11, 12),
-        "all at once": (3, 6, 9, 1, 2, 8, 10, 11, 12),
-        "slow absent": (3, 6, 9),
-        "struck absent": (3, 6, 9, 1, 2, 8),
+@pytest.mark.parametrize("name", weather.TITLES)
+def test_the_struck_are_those_to_whom_something_happens_and_halves_split_both_clusters(name: str) -> None:
+    struck = {case: set(what["struck"]) for case, what in cases(name, "weather").items() if "struck" in what}
+    assert struck == {
+        "one slow": {3},
+        "three slow": {3, 6, 9},
+        "churn": {1, 2, 8, 10, 11, 12},
+        "all at once": {3, 6, 9, 1, 2, 8, 10, 11, 12},
+        "slow absent": {3, 6, 9},
+        "struck absent": {3, 6, 9, 1, 2, 8},
     }
-    for count, name in ((10, "partition"), (13, "all at once")):
-        halves = worlds[name].halves
-        assert sorted([*halves[0], *halves[1]]) == list(range(count))
-        assert all(set(half) & set(cluster) for half in halves for cluster in (range(5), range(5, count)))
+    for count, case in ((10, "partition"), (13, "all at once")):
+        planned = plan(weather.STUDIES / f"{name}.toml", only=["method=local", f"weather={case}"])
+        [cut] = [text for text in planned.cells[0].overrides if text.startswith("network.partition=")]
+        [stated] = tomllib.loads(f"cut = {cut.partition('=')[2]}")["cut"]
+        halves = [set(group) - {"servers"} for group in stated["groups"]]
+        assert set.union(*halves) == set(range(count)) and not set.intersection(*halves)
+        assert all(half & set(cluster) for half in halves for cluster in (range(5), range(5, count)))
 
 
 def test_table_marks_what_lost_two_points_and_what_fell_below_its_control() -> None:
@@ -99,56 +85,44 @@ def test_time_is_told_only_where_every_seed_came_there() -> None:
     assert [Cell((BASE, BASE)).time, Cell((BASE, never)).time] == ["8 s", "-"]
 
 
-def short(out: Path, methods: list[str]) -> Choice:
-    return Choice(["digits"], [11], methods, ["5 % lost", "one slow"], out)
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    """Two methods in two weathers, for a short time."""
+    short = [
+        "run.duration=2500 ms",
+        "run.evaluate_every=500 ms",
+        "data.test_samples=20",
+        'model={name="logistic-regression"}',
+    ]
+    only = ["method=local", "method=gossip, average", "weather=calm", "weather=one slow"]
+    planned = plan(weather.STUDIES / "weather_one_model.toml", short, only=only)
+    return run_sweep(planned, out=tmp_path_factory.mktemp("weather"), execute=here)
 
 
-def test_two_methods_in_one_weather(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
-    choice = short(tmp_path, ["local", "gossip"])
-    missing = weather.plan(choice, {})
-    record = dict(weather.outcomes(missing, choice))
-    found = cells(SHORT, "digits", choice, record)
-    assert list(found) == [(m, w) for m in ("local", "gossip") for w in ("calm", "5 % lost", "one slow")]
-    assert found["local", "5 % lost"] == found["local", "calm"]
-    assert found["gossip", "5 % lost"] != found["gossip", "calm"]
-    assert len(list(tmp_path.iterdir())) == 5  # messages that local does not send cannot be lost
-
-    # The same again by hand, from the runs that are there; none is repeated.
-    monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
-    assert dict(weather.outcomes(missing, choice)) == record
-    what = Weather([weather._slow([3])], [3])
-    calm, slow = (
-        RunView(
-            run(weather.SCENARIO, overrides(SHORT, SHORT.methods["gossip"], w, "digits"), 11, tmp_path, None)
-        )
-        for w in (Weather(), what)
-    )
+def test_an_entry_is_of_the_clients_that_were_not_struck(swept: SweepResult) -> None:
+    study = load_study([swept.directory])
+    found = dict(weather.entries(study))
+    assert len(found) == 4
+    views = {(str(run.values["method"]), str(run.values["weather"])): run.view for run in study.runs}
     others = [client for client in range(10) if client != 3]
-    (result,) = found["gossip", "one slow"].outcomes
-    assert result.accuracy == pytest.approx(slow.at_the_end[others].mean(), abs=1e-12)
-    assert result.calm == pytest.approx(calm.at_the_end[others].mean(), abs=1e-12)
-    assert result.struck == slow.at_the_end[3]
-    assert result.worst == slow.at_the_end.min()
-    assert result.messages == slow.summary["messages"]["sent"] > 0
-    assert found["local", "one slow"].gained == 0.0
-    assert found["local", "one slow"].outcomes[0].messages == 0
+    for method in ("local", "gossip, average"):
+        place = weather_record.Place("digits", "One model for all", method, "one slow", 11)
+        result = found[place].outcome
+        slow, calm = views[method, "one slow"], views[method, "calm"]
+        assert result.accuracy == pytest.approx(slow.at_the_end[others].mean(), abs=1e-12)
+        assert result.calm == pytest.approx(calm.at_the_end[others].mean(), abs=1e-12)
+        assert result.struck == slow.at_the_end[3]
+        assert result.worst == slow.at_the_end.min()
+        assert result.messages == slow.summary["messages"]["sent"]
+        assert (result.messages > 0) == (method != "local")
+        run = next(run for run in study.runs if run.view is slow)
+        assert found[place].commit == RunDirectory.load(run.directory).provenance()["commit"]
 
 
-def test_run_that_a_signal_ends_ends_the_table_and_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = ["run.duration=1 s", "run.evaluate_every=1 s", "data.test_samples=20"]
-    first = run(weather.SCENARIO, changes, 11, tmp_path, None)
-    summary = first.path / "summary.json"
-    summary.write_text(summary.read_text().replace('"interrupted": false', '"interrupted": true'))
-    ended = SimpleNamespace(interrupted=True)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("benchmarks.fidelity.run_scenario", lambda *args, **options: ended)
-        run(weather.SCENARIO, changes, 11, tmp_path, None)
-    again = run(weather.SCENARIO, changes, 11, tmp_path, None)
-    assert not again.summary()["interrupted"]
-    assert again.summary()["trace_hash"] == first.summary()["trace_hash"]
+def test_another_sweep_is_refused(swept: SweepResult) -> None:
+    study = replace(load_study([swept.directory]), name="loss")
+    with pytest.raises(UserError, match="loss is no sweep of the weather; must be one of weather, "):
+        list(weather.entries(study))
 
 
 def test_what_people_wrote_stays_and_the_tables_below_it_do_not(tmp_path: Path) -> None:
@@ -172,59 +146,60 @@ def test_picture_shows_every_cell_once() -> None:
 
 
 def test_every_method_there_is_stands_in_a_table() -> None:
-    measured = {
+    stated = [
         change.removeprefix("protocol.name=")
-        for family in FAMILIES
-        for method in family.methods.values()
-        for change in method.overrides
-    }
-    assert set(list_protocols()) <= measured
-    assert any(name.endswith("docs/examples/divshare.py:DivShare") for name in measured)
+        for name in weather.TITLES
+        for case in cases(name, "method").values()
+        for change in case["set"]
+    ]
+    assert set(list_protocols()) <= set(stated)
+    assert any(name.endswith("docs/examples/divshare.py:DivShare") for name in stated)
 
 
-def test_what_was_measured_elsewhere_is_kept_and_not_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_method_is_held_against_one_of_its_table() -> None:
+    for name in weather.TITLES:
+        methods = cases(name, "method")
+        controls = {method: weather.control_of(method) for method in methods}
+        assert {control for control in controls.values() if control is not None} <= methods.keys()
+        for method, control in controls.items():
+            is_trained_on_less = "data.validation_share=0.2" in methods[method]["set"]
+            assert control is None or is_trained_on_less == (control == "local, of 80 %")
+
+
+def test_the_record_is_whole_and_the_page_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, wanted = weather_record.load(weather.RECORD), weather.places()
+    assert set(record) == set(wanted)
+    tables = weather.tables_of(record, wanted)
+    written = weather.PAGE.read_text(encoding="utf-8")
+    assert written == f"{weather.head_of(weather.PAGE)}\n\n{weather.page_of(tables, [11, 12, 13])}"
+    assert weather.PICTURE.read_text(encoding="utf-8") == picture(tables)
+
+
+def test_half_a_record_leaves_the_page_as_it_is(
+    swept: SweepResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
-    monkeypatch.setattr(weather, "METHODS", list(SHORT.methods))
-    monkeypatch.setattr(weather, "DATA", {"digits": []})
-    monkeypatch.setattr(weather, "SEEDS", (11,))
     for name in ("PAGE", "PICTURE", "RECORD"):
         monkeypatch.setattr(weather, name, tmp_path / getattr(weather, name).name)
-    weather.PAGE.write_text(f"Take gossip.\n\n{weather.MARK}\n\nMeasured long ago.\n")
-
-    def measured(*methods: str) -> None:
-        out = str(tmp_path / f"runs of {methods}")
-        words = [
-            "weather",
-            "--data",
-            "digits",
-            "--seeds",
-            "11",
-            "--out",
-            out,
-            "--write",
-            "--methods",
-            *methods,
-        ]
-        monkeypatch.setattr("sys.argv", words)
-        weather.main()
-
-    measured("local")
+    text = f"Take gossip.\n\n{weather.MARK}\n\nMeasured long ago.\n"
+    weather.PAGE.write_text(text)
+    monkeypatch.setattr("sys.argv", ["weather", str(swept.directory), "--write"])
+    weather.main()
+    assert weather.PAGE.read_text() == text and not weather.PICTURE.exists()
+    assert "weather.md stays as it is: 3176 runs are not in weather.jsonl yet" in capsys.readouterr().out
     first = weather_record.load(weather.RECORD)
-    assert {(place.method, place.seed) for place in first} == {("local", 11)}
-    assert len(first) == len(weathers(1.0))
-    assert "Measured long ago." in weather.PAGE.read_text()  # half a table would replace a whole one
-    assert not weather.PICTURE.exists()
-    # The rest: local's runs are nowhere but in the record.
-    measured("local", "gossip")
-    assert weather_record.load(weather.RECORD).items() >= first.items()
-    assert len(list((tmp_path / "runs of ('local', 'gossip')").iterdir())) == len(weathers(1.0))
-    text = weather.PAGE.read_text()
-    assert text.startswith(f"Take gossip.\n\n{weather.MARK}\n\nMeasured with the seeds 11.\n")
-    assert "| local |" in text
-    assert "| gossip |" in text
-    assert "Measured long ago." not in text
+    assert len(first) == 4
+
+    # The rest; what is in the record already is not measured again.
+    monkeypatch.setattr(weather, "places", lambda: list(first))
+    monkeypatch.setattr("sys.argv", ["weather", "--write"])
+    weather.main()
+    assert weather_record.load(weather.RECORD) == first
+    assert weather.PAGE.read_text().startswith(
+        f"Take gossip.\n\n{weather.MARK}\n\nMeasured with the seeds 11.\n"
+    )
+    assert (
+        "| gossip, average |" in weather.PAGE.read_text() and "Measured long" not in weather.PAGE.read_text()
+    )
     assert weather.PICTURE.exists()
 
 
@@ -236,18 +211,3 @@ def test_record_of_a_line_that_is_no_run_is_refused(tmp_path: Path) -> None:
     file.write_text(file.read_text() + '{"run": {"data": "digits"}}\n')
     with pytest.raises(UserError, match=r"weather\.jsonl: line 2: is no run of the weather table: "):
         weather_record.load(file)
-
-
-@pytest.mark.slow
-def test_runs_are_made_once_in_processes_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(weather, "FAMILIES", (SHORT,))
-    choice = short(tmp_path, ["local"])
-    missing = weather.plan(choice, {})
-    weather.measure(missing, choice, 2)
-    assert len(list(tmp_path.iterdir())) == 2  # of three weathers: no message of local's can be lost
-    assert "2/2 digits, Short, local, " in capsys.readouterr().out
-    monkeypatch.setattr("benchmarks.fidelity.run_scenario", None)
-    record = dict(weather.outcomes(missing, choice))
-    assert ("local", "one slow") in cells(SHORT, "digits", choice, record)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -486,7 +487,11 @@ def test_the_help_says_what_is_executed(command: str) -> None:
 def test_the_schema_is_json() -> None:
     result = CliRunner().invoke(app, ["schema"])
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["required"][0] == "run"
+    schema = json.loads(result.stdout)
+    assert schema["else"]["required"][0] == "run"  # but for a file that holds a sweep alone
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid({"sweep": {"scenario": "other.toml"}})
+    assert not validator.is_valid({"sweep": {}})
 
 
 def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:

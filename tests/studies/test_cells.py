@@ -89,3 +89,64 @@ def test_a_single_run_knows_nothing_of_the_sweep(tmp_path: Path) -> None:
     without.parent.mkdir()
     without.write_text(STUDY[: STUDY.index("[sweep]")])
     assert digest(load_scenario(file)) == digest(load_scenario(without))
+
+
+ALONE = """\
+# Does loss hurt?
+[sweep]
+scenario = "study.toml"
+seeds = 1
+set = ["protocol.name=gossip", "protocol.period=500 ms"]
+
+[[sweep.case]]
+axis = "weather"
+name = "calm"
+
+[[sweep.case]]
+axis = "weather"
+name = "lost"
+set = ["network.loss=0.2"]
+struck = [2, 0]
+"""
+
+
+def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> None:
+    file = study(tmp_path)
+    alone = tmp_path / "loss.toml"
+    alone.write_text(ALONE)
+    planned = plan(alone)
+    assert (planned.name, planned.question, planned.file) == ("loss", "Does loss hurt?", file)
+    options = ["protocol.name=gossip", "protocol.period=500 ms", "network.loss=0.2"]
+    assert [cell.key for cell in planned.cells][1] == digest(load_scenario(file, options, 3))
+    assert [cell.struck for cell in planned.cells] == [(), (0, 2)]
+    assert len(plan(alone, ["sweep.seeds=3", "network.latency=1 ms"]).cells) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"{ALONE}[run]\nseed = 2\n",
+            'but this file has "run" beside the sweep; state what differs in sweep.set',
+        ),
+        (ALONE.replace("study.toml", "stud.toml"), "stud.toml: no such scenario file; did you mean"),
+        (ALONE.replace('"study.toml"', "3"), "sweep.scenario = 3: must be text"),
+        (ALONE.replace('"study.toml"', '"loss.toml"'), "has no run of its own, but a sweep of"),
+    ],
+)
+def test_what_is_wrong_with_a_sweep_alone_is_said(tmp_path: Path, text: str, said: str) -> None:
+    study(tmp_path)
+    (tmp_path / "loss.toml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        plan(tmp_path / "loss.toml")
+    assert said in str(caught.value)
+
+
+def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
+    planned = plan(study(tmp_path), only=["network.loss=0.2", "method=gossip"])
+    assert [cell.values for cell in planned.cells] == [{"method": "gossip", "network.loss": 0.2}] * 2
+    both = plan(study(tmp_path), only=["method=alone", "method=gossip"])
+    assert both.cells == plan(study(tmp_path)).cells
+    for wrong in ("method=gossi", "loss=0.2", "method"):
+        with pytest.raises(UserError, match=f"--only {wrong}: must be axis=value, of method=alone|gossip; "):
+            plan(study(tmp_path), only=[wrong])

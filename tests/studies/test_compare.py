@@ -20,7 +20,7 @@ from sim.studies.comparison import TIMES, Comparison
 from sim.studies.statistics import Reached
 from sim.studies.study import CATCH_UP, INDEX, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
-from sim.studies.tables import latex, write_csv
+from sim.studies.tables import caption, latex, write_csv
 from tests.studies.conftest import here
 from tests.studies.worlds import STUDY, study
 
@@ -123,6 +123,35 @@ def test_only_some_clients_may_count(small: Small) -> None:
     assert study.runs[0].number("distance") == pytest.approx(expected)
     with pytest.raises(UserError, match="there is no client 9"):
         load_study([small[1].directory], clients=[9]).runs[0].number("distance")
+
+
+def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
+    text = STUDY.replace('"protocol.period=500 ms"]\n', '"protocol.period=500 ms"]\nstruck = [1]\n')
+    result = run_sweep(plan(study(tmp_path, text), ["network.loss=0"]), out=tmp_path / "runs", execute=here)
+    comparison = Comparison(load_study([result.directory]), metrics=["distance"])
+    alone, gossip = [[run.view.at_the_end for run in group.runs] for group in comparison.groups]
+    others = [0, 2, 3]
+    means = {line.group.values["method"]: line for line in comparison.lines}
+    assert means["alone"].estimate.mean == pytest.approx(np.mean(alone))
+    assert means["gossip"].estimate.mean == pytest.approx(np.mean([end[others] for end in gossip]))
+    against = [
+        ours[others].mean() - theirs[others].mean() for ours, theirs in zip(gossip, alone, strict=True)
+    ]
+    assert means["gossip"].against.difference.mean == pytest.approx(np.mean(against))
+    assert "Clients that a case strikes do not count" in caption(comparison)
+    # Who names the clients that count means them.
+    named = Comparison(load_study([result.directory], clients=[1]), metrics=["distance"])
+    found = {line.group.values["method"]: line.estimate.mean for line in named.lines}
+    assert found["gossip"] == pytest.approx(np.mean([end[1] for end in gossip]))
+
+
+def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:
+    text = f'{STUDY}\n[sweep.compare]\nby = "method"\nbaseline = "method=alone"\n'
+    planned = plan(study(tmp_path, text), only=["method=gossip"], seeds=1)
+    result = run_sweep(planned, out=tmp_path / "runs", execute=here)
+    comparison = Comparison(load_study([result.directory]))
+    told = "there is no run with the sweep's baseline, method=alone: held against network.loss = 0"
+    assert told in comparison.warnings and comparison.baseline_text == "network.loss = 0"
 
 
 def test_runs_that_are_named_differ_by_the_keys_of_their_scenarios(small: Small) -> None:

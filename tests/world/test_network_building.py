@@ -452,8 +452,7 @@ ABOUT_SERVERS = {
     ),
     'network.partition.0.from = ["servers"]': CUT[CUT.index("[[") :] + 'from = ["servers"]\nto = [2]',
     'network.partition.0.to = ["servers"]': CUT[CUT.index("[[") :] + 'from = [2]\nto = ["servers"]',
-    'network.partition.0.groups.0 = [0, "servers"]': CUT[CUT.index("[[") :]
-    + 'groups = [[0, "servers"], [1]]',
+    'network.partition.0.groups.1 = ["servers"]': CUT[CUT.index("[[") :] + 'groups = [[0, 1], ["servers"]]',
     "network.partition.0.share = 1.0": CUT[CUT.index("[[") :] + "share = 1.0",
 }
 
@@ -468,6 +467,14 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
         build(scenario, device="cpu")
     allowed = "must be less than 1" if "share" in stated else "must be left out"
     assert str(refusal.value).startswith(f"{stated}: {allowed}, ")
+
+
+def test_servers_beside_clients_are_nobody_without_servers(tmp_path: Path) -> None:
+    section = CUT + 'groups = [[0, "servers"], [1]]\n'
+    (cut,) = network(tmp_path, section).partitions
+    assert cut.groups == (("client-0",), ("client-1",))
+    scenario = load_scenario(write(tmp_path, changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)))
+    build(scenario, device="cpu")
 
 
 def test_both_bandwidths_of_a_phone_are_in_one_unit(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ class Network(Settings):
     def about_servers(self) -> Iterator[SettingError]:
         """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
 
+        Lists that hold clients as well may stay, so that methods with and without servers share a world.
         Whether there are servers is known when the world is built.
         """
         problem = "must be left out"
@@ -177,7 +178,7 @@ class Network(Settings):
             if kind.servers:
                 yield SettingError(f"network.class.{i}.servers", True, problem)
         for key, members in self.members():
-            if "servers" in members:
+            if set(members) == {"servers"}:
                 yield SettingError(key, members, problem)
         for i, cut in enumerate(self.partition):
             if cut.share == 1:

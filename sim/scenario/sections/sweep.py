@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PositiveFloat, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, WithJsonSchema, model_validator
 
 from protocols.framework.settings import SettingError, Settings
 from sim.settings.shared import ClientList
@@ -66,6 +66,9 @@ class Case(Settings):
     """What it states, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
     """Keys that it takes out of the file."""
+    struck: tuple[NonNegativeInt, ...] = ()
+    """To whose device or life this happens. They do not count when the case is compared, nor in what it is
+    held against, so that one sees what it does to the others."""
 
 
 class Axes(Settings):
@@ -117,6 +120,8 @@ class Comparing(Settings):
 class Sweep(Axes):
     """The runs of a study, for `coterie sweep`; `coterie run` runs the file without this table."""
 
+    scenario: str | None = None
+    """The file whose runs these are, by its path from here, where this one holds nothing but the sweep."""
     full: Axes = Axes()
     """What differs with `--full`: seeds, lists of the same key and cases of the same axis take the place of
     those of the short form."""
