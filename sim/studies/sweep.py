@@ -246,7 +246,7 @@ def in_processes(jobs: int) -> Execute:
 
 
 class _Worker:
-    """A process, begun when it gets its first task, and begun anew after its death."""
+    """A process, begun when it gets its first task, and begun anew after its death, or when it is spent."""
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
@@ -254,6 +254,7 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
+        self._is_spent = False
         context = multiprocessing.get_context("spawn")
         self.ours, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
@@ -265,6 +266,8 @@ class _Worker:
         return float(self._shares[self._slot])
 
     def begin(self, task: Task) -> None:
+        if self._is_spent:
+            self.end()
         if not self._process.is_alive():
             self._start()
         self.task, self._shares[self._slot] = task, 0.0
@@ -276,7 +279,8 @@ class _Worker:
         task, self.task = self.task, None
         assert task is not None
         try:
-            return task, self.ours.recv()
+            ran, self._is_spent = self.ours.recv()
+            return task, ran
         except (EOFError, OSError):
             self._process.join()
             return task, Ran(None, f"its process was ended, with exit code {self._process.exitcode}")

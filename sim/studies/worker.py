@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import MutableSequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 CELL = "cell.json"
 """In a result directory: of which cell it is, by which version."""
+SPENT_BYTES = 2**31
 _ERROR_LENGTH = 2_000
 
 
@@ -118,6 +120,9 @@ def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunRes
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
     """Run what comes through `tasks`, and send back what came of it, until the other end is closed.
 
+    Sent along is whether this process should go: it has held more than `SPENT_BYTES`, and little of that
+    goes back to the system, so that the next run's would lie beside it.
+
     Signals of the terminal are for the process that began this one; with that, this one ends.
     """
     for name in ("SIGINT", "SIGHUP"):
@@ -129,7 +134,17 @@ def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: in
             task = tasks.recv()
         except EOFError:
             return
-        tasks.send(run_cell(task, shares, slot))
+        tasks.send((run_cell(task, shares, slot), _peak_bytes() > SPENT_BYTES))
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has held; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held if sys.platform == "darwin" else held * 1024
 
 
 def _end_with_parent() -> None:

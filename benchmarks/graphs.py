@@ -1,0 +1,117 @@
+"""The learned graphs of a sweep's runs beside the true clusters, at the end and after some rounds.
+
+`python -m benchmarks.graphs SWEEP [--round 20]` prints for each of its methods, by seed: precision and recall
+of the edges, and the l1 of rows (figure 6 of SCooL's paper), among the clients that are up at the end, and
+the weight that is left for those that are gone.
+"""
+
+import argparse
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measuring import table
+from sim.results.metrics import beside_largest, graph_summary
+from sim.results.view import RunView
+from sim.studies.study import StudiedRun, load_study
+
+Weights = Mapping[tuple[int, int], float]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a learned graph is like. Each is None where it says nothing."""
+
+    precision: float | None
+    recall: float | None
+    l1_of_rows: float | None
+
+
+def row_distance(weights: Weights, clusters: Sequence[int], members: Sequence[int]) -> float:
+    """Mean over members of sum_j |w_ij - w*_ij| (0 to 2): each row of either shared out among its peers.
+
+    SCooL, figure 6. w*: alike for all of the own cluster.
+    """
+    place = {client: index for index, client in enumerate(members)}
+    of = np.asarray(clusters)[list(members)]
+    truth = (of[:, None] == of) & ~np.eye(len(of), dtype=bool)
+    found = np.zeros((len(of), len(of)))
+    for (i, j), weight in weights.items():
+        if i in place and j in place:
+            found[place[i], place[j]] = weight
+    rows = [matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1e-12) for matrix in (found, truth)]
+    return float(np.abs(rows[0] - rows[1]).sum(axis=1).mean())
+
+
+def graph_at(view: RunView, time_s: float, members: Sequence[int]) -> Graph:
+    """The last graph until then, among those clients."""
+    weights = _weights(view, time_s)
+    if view.clusters is None or weights is None:
+        return Graph(None, None, None)
+    clusters = view.clusters.tolist()
+    scaled = beside_largest(weights) if view.get("graph", "weights_are_shares") else weights
+    found = graph_summary(scaled, clusters, members, threshold=view.get("graph", "edge_threshold"))
+    return Graph(found["edge_precision"], found["edge_recall"], row_distance(weights, clusters, members))
+
+
+def _weights(view: RunView, time_s: float) -> dict[tuple[int, int], float] | None:
+    times = view.snapshot_times(1_000_000)
+    times = times[times <= time_s]
+    if not times.size:
+        return None
+    source, target, weight = [column.tolist() for column in view.snapshot(times[-1])]
+    return dict(zip(zip(source, target, strict=True), weight, strict=True))
+
+
+def weight_of(view: RunView, clients: Collection[int]) -> float:
+    """All weight that is given to these at the end."""
+    weights = _weights(view, view.end_s) or {}
+    return float(sum([weight for (_, target), weight in weights.items() if target in clients]))
+
+
+def time_of_round(view: RunView, number: int) -> float:
+    """When clients had done so many iterations, on average (s); the end if they never had."""
+    panel = view.panel("iterations")
+    if panel is None:
+        return view.end_s
+    means = panel.mean_of(np.ones(len(view.clients), dtype=bool))
+    there = np.flatnonzero(means.values >= number)
+    return float(means.times[there[0]]) if there.size else view.end_s
+
+
+def line(runs: Iterable[StudiedRun], number: int) -> Iterator[str]:
+    """The entries of one group of runs that differ by their seeds."""
+    columns: list[list[float | None]] = []
+    for run in runs:
+        view = run.view
+        up = np.flatnonzero(~np.isnan(view.at_the_end)).tolist()
+        gone = set(range(len(view.clients))) - set(up)
+        last = graph_at(view, view.end_s, up)
+        early = graph_at(view, time_of_round(view, number), range(len(view.clients)))
+        shown = [last.precision, last.recall, last.l1_of_rows, early.precision, early.l1_of_rows]
+        columns.append([*shown, weight_of(view, gone) if gone else None])
+    for values in zip(*columns, strict=True):
+        yield " / ".join("-" if value is None else f"{value:.2f}" for value in values)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sweep", type=Path)
+    parser.add_argument("--round", type=int, default=20, help="20")
+    chosen = parser.parse_args()
+    study = load_study([chosen.sweep])
+    groups: dict[tuple[str, ...], list[StudiedRun]] = {}
+    for run in study.runs:
+        groups.setdefault(tuple(map(str, run.values.values())), []).append(run)
+    after = f"after {chosen.round} rounds"
+    heads = [*study.axes, "precision", "recall", "l1 of rows", f"precision {after}", f"l1 {after}", "gone"]
+    print(table(heads, [[*values, *line(runs, chosen.round)] for values, runs in groups.items()]))
+
+
+if __name__ == "__main__":
+    main()

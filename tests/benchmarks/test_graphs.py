@@ -1,0 +1,95 @@
+"""What is said of the graphs of a sweep's runs is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import graphs
+from sim.results.view import RunView
+from sim.studies.cells import plan
+from sim.studies.study import load_study
+from sim.studies.sweep import run_sweep
+from tests.studies.conftest import here
+
+SWEEP = """\
+# Does it find the clusters?
+[run]
+seed = 3
+duration = "5 s"
+evaluate_every = "1 s"
+
+[clients]
+count = 6
+topology = "complete"
+
+[data]
+name = "quadratic"
+dimension = 3
+clusters = 2
+
+[model]
+name = "point"
+
+[training]
+learning_rate = 0.1
+batch_size = 1
+
+[protocol]
+name = "cobo"
+mode = "asynchronous"
+
+[network]
+latency = "5 ms"
+uplink = "10 Mbit/s"
+downlink = "10 Mbit/s"
+
+[devices]
+step_time = "20 ms"
+
+[[churn]]
+at = "4 s"
+event = "crash"
+clients = [2]
+
+[sweep]
+seeds = 2
+"""
+
+
+def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:
+    clusters = [0, 0, 0, 1, 1]
+    inside = {(i, j): 0.25 for i in range(5) for j in range(5) if i != j and clusters[i] == clusters[j]}
+    assert graphs.row_distance(inside, clusters, range(5)) == pytest.approx(0.0)
+    # All of client 0's weight is on the other cluster, 2 off; all other rows are right.
+    wrong = {pair: weight for pair, weight in inside.items() if pair[0] != 0} | {(0, 3): 1.0}
+    assert graphs.row_distance(wrong, clusters, range(5)) == pytest.approx(2 / 5)
+    # Client 0 is gone; half of client 1's weight is on client 3.
+    half = inside | {(1, 3): 0.25}
+    assert graphs.row_distance(half, clusters, [1, 2, 3, 4]) == pytest.approx(1.0 / 4)
+
+
+def test_the_table_has_what_the_runs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "graphs.toml"
+    file.write_text(SWEEP)
+    result = run_sweep(plan(file), out=tmp_path / "runs", execute=here)
+    runs = load_study([result.directory]).runs
+    views: list[RunView] = [run.view for run in runs]
+    monkeypatch.setattr("sys.argv", ["graphs", str(result.directory), "--round", "10"])
+    graphs.main()
+    [row] = capsys.readouterr().out.splitlines()[2:]
+    precision, recall, l1, *_, gone = [cell.strip() for cell in row.strip("|").split("|")]
+    for key, shown in (("edge_precision", precision), ("edge_recall", recall)):
+        assert shown == " / ".join(f"{view.get('graph', key):.2f}" for view in views)
+    up = [0, 1, 3, 4, 5]
+    for view, shown in zip(views, l1.split(" / "), strict=True):
+        assert shown == f"{graphs.graph_at(view, view.end_s, up).l1_of_rows:.2f}"
+    assert gone == " / ".join(f"{graphs.weight_of(view, [2]):.2f}" for view in views)
+    rounds = views[0].panel("iterations")
+    assert rounds is not None
+    there = rounds.times[np.nanmean(rounds.values, axis=1) >= 10][0]
+    assert graphs.time_of_round(views[0], 10) == there > 0
