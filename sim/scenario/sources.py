@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ def sources_of_file(file: Path) -> tuple[Source, ...]:
 def _closure(start: Iterable[Path], root: Path, package: str) -> tuple[Source, ...]:
     """Files, and what they import from coterie and, below `root`, from this package, or any if empty."""
     found: dict[Path, Source] = {}
+    seen: set[tuple[Path, str]] = set()
     todo = [(path, root) for path in start]
     while todo:
         path, base = todo.pop()
@@ -61,11 +63,10 @@ def _closure(start: Iterable[Path], root: Path, package: str) -> tuple[Source, .
         found[path] = Source(name.as_posix(), path.read_bytes(), is_ours)
         for imported in _imports(found[path].content, name.parent.parts):
             top = imported.partition(".")[0]
-            if top in _OURS:
-                imported = _behind_the_face(imported)
-                todo += [(each, PRODUCT) for each in _files(PRODUCT, imported)]
-            elif not is_ours and package in ("", top):
-                todo += [(each, root) for each in _files(root, imported)]
+            module = (PRODUCT, _behind_the_face(imported)) if top in _OURS else (root, imported)
+            if module not in seen and (top in _OURS or (not is_ours and package in ("", top))):
+                seen.add(module)
+                todo += [(each, module[0]) for each in _files(*module)]
     return tuple(sorted(found.values(), key=lambda source: (source.is_ours, source.name)))
 
 
@@ -127,7 +128,7 @@ def _files(root: Path, module: str) -> Iterator[Path]:
     """The files under `root` that importing a module runs: its own, and those of the packages around it."""
     parts = [part for part in module.split(".") if part.isidentifier()]
     for depth in range(1, len(parts) + 1):
-        stem = root.joinpath(*parts[:depth])
-        for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py"):
-            if path.is_file():
-                yield path
+        stem = os.path.join(root, *parts[:depth])
+        for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
+            if os.path.isfile(path):  # most are none: what a module imports by name is seldom a module
+                yield Path(path)
