@@ -28,7 +28,8 @@ _NAMES = {
 
 def is_share(metric: str) -> bool:
     """Whether a metric is told in percent."""
-    return metric in _SHARES or metric.partition(".")[0] == "accuracy"
+    first = metric.partition(".")[0]
+    return metric in _SHARES or first == "accuracy" or first.startswith("accuracy_")
 
 
 def name_of(metric: str) -> str:
