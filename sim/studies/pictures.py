@@ -6,15 +6,16 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sim.results import text
 from sim.results.metrics import Series
-from sim.studies.comparison import Comparison, SeedGroup
+from sim.studies.comparison import Comparison, Line, SeedGroup
 from sim.studies.statistics import Reached, curve, known_until, waiting
 from sim.studies.study import CATCH_UP, Value, at_times
+from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # The hues of Okabe and Ito, which people with any colour vision tell apart; lines differ by marker, too.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 _MARKERS = "os^Dv<>P"
+_DASHES = ("-", "--", ":", "-.")
+_LINES_MAX = len(_COLOURS)  # of more than so many lines nobody tells one from another
 _PANELS_MAX = 12
 _STYLE: Any = {
     "font.size": 9,
@@ -79,13 +82,23 @@ def _rest(comparison: Comparison, group: SeedGroup) -> str:
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
 
 
-def _look(comparison: Comparison) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each line, the same in all pictures."""
+class _Look(NamedTuple):
+    """Of a line, the same in all pictures."""
+
+    colour: str
+    marker: str
+    dashes: str
+
+
+def _look(comparison: Comparison) -> dict[str, _Look]:
+    """What each line looks like."""
     names = dict.fromkeys(_rest(comparison, group) for group in comparison.groups)
-    return {
-        name: (_COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)])
-        for number, name in enumerate(names)
-    }
+    looks = {}
+    for number, name in enumerate(names):
+        round_, place = divmod(number, len(_COLOURS))
+        marker = _MARKERS[(place + round_) % len(_MARKERS)]
+        looks[name] = _Look(_COLOURS[place], marker, _DASHES[round_ % len(_DASHES)])
+    return looks
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
@@ -147,8 +160,8 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
                 shown[id(group)],
                 _rest(comparison, group) if len(panels) > 1 else group.label,
             )
-            colour = look[_rest(comparison, group)][0] if len(panels) > 1 else None
-            [line] = ax.plot(times / per_unit, scale * mean, label=name, color=colour)
+            colour, _, dashes = look[_rest(comparison, group)] if len(panels) > 1 else (None, "", "-")
+            [line] = ax.plot(times / per_unit, scale * mean, label=name, color=colour, linestyle=dashes)
             low, high = scale * (mean - half), scale * (mean + half)
             ax.fill_between(times / per_unit, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
         if value is not None:
@@ -189,10 +202,13 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     lines = [line for line in comparison.lines if line.metric == metric and line.estimate.runs]
     if not lines:
         return None
+    look = _look(comparison)
+    if len(look) > _LINES_MAX:
+        return _map(comparison, lines)
     figure, [ax] = _grid(1)
     places, is_number = _places(comparison)
-    look, between = _look(comparison), "-" if is_number else "none"
-    for number, (name, (colour, marker)) in enumerate(look.items()):
+    between = "-" if is_number else "none"
+    for number, (name, (colour, marker, _)) in enumerate(look.items()):
         own = [line for line in lines if _rest(comparison, line.group) == name]
         shift = _shift(places, is_number, number, len(look))
         x = [places[line.group.values[comparison.by]] + shift for line in own]  # type: ignore[index]
@@ -216,6 +232,40 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     return figure
 
 
+def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
+    """One metric at the end as a table, its ground the difference to the baseline: blue more, orange less."""
+    from matplotlib import pyplot
+    from matplotlib.colors import LinearSegmentedColormap
+
+    assert comparison.by is not None
+    metric, columns = lines[0].metric, comparison.study.axes[comparison.by]
+    rows = list(dict.fromkeys(_rest(comparison, line.group) for line in lines))
+    figure, ax = pyplot.subplots(
+        figsize=(1.6 + 0.85 * len(columns), 0.8 + 0.24 * len(rows)), layout="constrained"
+    )
+    differences = np.full((len(rows), len(columns)), math.nan)
+    for line in lines:
+        row = rows.index(_rest(comparison, line.group))
+        column = columns.index(line.group.values[comparison.by])
+        if line.against is not None:
+            differences[row, column] = line.against.difference.mean
+        mark = "*" * line.is_significant
+        shown = shown_as(line.estimate.mean, metric)
+        ax.text(column, row, f"{shown}{mark}", ha="center", va="center", fontsize=7)
+    largest = float(np.nanmax(np.abs(differences), initial=0.0)) or 1.0
+    colours = LinearSegmentedColormap.from_list("", [_COLOURS[1], "white", _COLOURS[0]])
+    ax.imshow(differences, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", alpha=0.7)
+    ax.set_xticks(range(len(columns)), [str(column) for column in columns], rotation=20, fontsize=7)
+    ax.set_yticks(range(len(rows)), rows, fontsize=7)
+    ax.set_xlabel(comparison.study.label(comparison.by))
+    ax.grid(visible=False)
+    ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
+    ax.set_title(
+        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}", fontsize=8, color="#666666"
+    )
+    return figure
+
+
 def _shift(places: Mapping[Value, float], is_number: bool, number: int, count: int) -> float:
     """So that intervals of several lines do not hide each other: far among words, little among numbers."""
     span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / count
@@ -231,7 +281,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
     places, is_number = _places(comparison)
     look, between = _look(comparison), "-" if is_number else "none"
     for ax, kind in zip(axes, kinds, strict=True):
-        for number, (name, (colour, marker)) in enumerate(look.items()):
+        for number, (name, (colour, marker, _)) in enumerate(look.items()):
             own = [t for t in comparison.targets if t.kind == kind and _rest(comparison, t.group) == name]
             shift = _shift(places, is_number, number, len(look))
             x = [places[target.group.values[comparison.by]] + shift for target in own]
@@ -268,7 +318,7 @@ def _catching_up(comparison: Comparison) -> Figure | None:
                 continue
             mean, half = curve(np.array(rows))
             name = _rest(comparison, group) if len(panels) > 1 else group.label
-            colour = look[_rest(comparison, group)][0] if len(panels) > 1 else None
+            colour = look[_rest(comparison, group)].colour if len(panels) > 1 else None
             [line] = ax.step(times, 100 * mean, where="post", label=name, color=colour)
             low, high = np.clip(100 * (mean - half), 0, 100), np.clip(100 * (mean + half), 0, 100)
             ax.fill_between(times, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)

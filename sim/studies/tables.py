@@ -219,8 +219,8 @@ def caption(comparison: Comparison) -> str:
     seeds = sorted({len(group.runs) for group in comparison.groups})
     count = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     parts = [f"Mean and 95 % interval over {count} seed{'s' * (seeds[-1] != 1)}."]
-    if any(line.against is not None for line in comparison.lines):
-        number = sum(not math.isnan(line.p) for line in comparison.lines)
+    number = sum(not math.isnan(line.p) for line in comparison.lines)
+    if number:
         parts.append(
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."

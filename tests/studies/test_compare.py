@@ -17,6 +17,7 @@ from sim.errors import UserError
 from sim.results.store import RunDirectory
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
+from sim.studies.pictures import write_pictures
 from sim.studies.statistics import Reached
 from sim.studies.study import CATCH_UP, INDEX, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
@@ -219,6 +220,23 @@ def test_latex_has_a_row_for_each_group(comparison: Comparison) -> None:
     assert lines[1] == r"\begin{tabular}{llrrrrrr}" and text.count(r" \\") == 5
     assert all(line.count("&") == 7 for line in lines if line.endswith(r" \\"))
     assert r"gossip & 0.2 & " in text and "\N{PLUS-MINUS SIGN}" not in text
+
+
+def test_more_lines_than_can_be_told_apart_are_a_map(tmp_path: Path) -> None:
+    head = STUDY[: STUDY.index("[sweep]")]
+    sweep = "[sweep]\n[sweep.grid]\nnetwork.loss = [0, 0.2]\ntraining.learning_rate = [" + ", ".join(
+        f"0.{number}" for number in range(11, 20)
+    )
+    file = study(tmp_path, f'{head}{sweep}]\n[sweep.compare]\nby = "network.loss"\nmetrics = ["distance"]\n')
+    result = run_sweep(plan(file), out=tmp_path / "runs", execute=here)
+    comparison = Comparison(load_study([result.directory]))
+    write_pictures(comparison, tmp_path)
+    drawn = (tmp_path / "by-distance.svg").read_text(encoding="utf-8")
+    assert drawn.count("<image") == 1 and "difference to network.loss = 0" in drawn
+    for line in comparison.lines:
+        assert f">{line.estimate.mean:.3g}<" in drawn
+        assert f">{line.group.values['training.learning_rate']}<" in drawn
+    assert "by-distance" in write_pictures(comparison, tmp_path)
 
 
 def run(*arguments: object) -> tuple[int, str]:
