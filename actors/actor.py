@@ -295,12 +295,11 @@ class Actor:
         await self.run()
 
     async def _handle_messages(self) -> None:
-        mailbox, bell = self._mailbox, self._mailbox.bell
+        arrived, bell = self._mailbox.arrived, self._mailbox.bell
         while True:
-            envelope = mailbox.pop()
-            while envelope is None:  # mailbox.get(), but without a coroutine for each message
+            while not arrived:  # mailbox.get(), but without a coroutine for each message
                 await bell
-                envelope = mailbox.pop()
+            envelope = arrived.popleft()
             message = envelope.message
             try:
                 answer = await self.on_message(message, envelope.sender)

@@ -110,10 +110,10 @@ class Mailbox:
     """Holds at most `capacity` envelopes; what comes beyond is refused and counted in `overflows`.
 
     Messages whose exact class is in `collected` wait for `collect`, however early they come; all others are
-    taken in order of arrival by the one consumer, with `get`, or with `pop` and by waiting for the `bell`.
+    taken in order of arrival by the one consumer: with `get`, or from `arrived`, waiting for the `bell`.
     """
 
-    __slots__ = ("_kept", "_kept_count", "_queue", "bell", "capacity", "collections", "overflows")
+    __slots__ = ("_kept", "_kept_count", "arrived", "bell", "capacity", "collections", "overflows")
 
     def __init__(
         self, capacity: int, collected: tuple[type, ...] = (), bell: Callable[[], Bell] = FutureBell
@@ -122,41 +122,37 @@ class Mailbox:
             raise ValueError(f"a mailbox needs a capacity of at least 1, not {capacity}")
         self.capacity = capacity
         self.overflows = 0
-        self._queue: deque[Envelope] = deque()
+        self.arrived: deque[Envelope] = deque()
         self._kept: dict[type, list[Envelope]] = {kind: [] for kind in collected}
         self._kept_count = 0
         self.collections: list[_Collection] = []
         self.bell = bell()
 
     def __len__(self) -> int:
-        return len(self._queue) + self._kept_count
+        return len(self.arrived) + self._kept_count
 
     @property
     def contents(self) -> list[Envelope]:
         """What waits to be handled or collected, each kind in the order of its arrival."""
-        return [*self._queue, *[envelope for kept in self._kept.values() for envelope in kept]]
+        return [*self.arrived, *[envelope for kept in self._kept.values() for envelope in kept]]
 
     def put(self, envelope: Envelope) -> bool:
         """Accept the envelope, or return False because the mailbox is full. Never raises, never waits."""
         kind = type(envelope.message)
         if kind in self._kept:
             return self._offer(kind, envelope) or self._keep(kind, envelope)
-        if len(self._queue) + self._kept_count >= self.capacity:
+        if len(self.arrived) + self._kept_count >= self.capacity:
             self.overflows += 1
             return False
-        self._queue.append(envelope)
+        self.arrived.append(envelope)
         self.bell.ring()
         return True
 
-    def pop(self) -> Envelope | None:
-        """The next envelope for the consumer, or None if there is none now."""
-        return self._queue.popleft() if self._queue else None
-
     async def get(self) -> Envelope:
         """The next envelope for the consumer, as soon as there is one."""
-        while not self._queue:
+        while not self.arrived:
             await self.bell
-        return self._queue.popleft()
+        return self.arrived.popleft()
 
     async def collect(
         self,
@@ -212,7 +208,7 @@ class Mailbox:
 
     def clear(self) -> None:
         """Drop everything that waits."""
-        self._queue.clear()
+        self.arrived.clear()
         for kept in self._kept.values():
             kept.clear()
         self._kept_count = 0

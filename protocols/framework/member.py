@@ -16,6 +16,7 @@ from actors.transport import Transport
 from protocols.framework.compute import Compute
 from protocols.framework.settings import Settings
 from protocols.framework.vectors import Vector
+from protocols.membership.view import MembershipMessage
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
@@ -102,7 +103,7 @@ class Membership(Protocol):
         """A message came from `sender`."""
 
     def on_message(self, message: object, sender: str) -> bool:
-        """Whether the message was about membership, and has been dealt with."""
+        """Whether a `MembershipMessage` was for it, and has been dealt with."""
 
 
 @dataclass(frozen=True)
@@ -279,13 +280,14 @@ class Member(Actor):
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
-        membership, kind = self.membership, type(message)
-        membership.heard_from(sender)
+        self.membership.heard_from(sender)
         if type(message) is ModelWanted:
             model = None if self.newcomer else self.params
             self.tell(sender, CurrentModel(model, message.repeated, message.attempt))
             return True
-        return kind is AreYouThere or membership.on_message(message, sender)
+        if isinstance(message, MembershipMessage):
+            return self.membership.on_message(message, sender)
+        return type(message) is AreYouThere
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""

@@ -23,7 +23,10 @@ class Chance(Protocol):
 
 
 class MembershipMessage:
-    """Base class of the messages by which clients learn of each other; they are counted apart."""
+    """Base class of the messages by which clients learn of each other; they are counted apart.
+
+    No others are given to a view.
+    """
 
     __slots__ = ()
 
@@ -42,8 +45,8 @@ class MembershipView(ABC):
     """One client's view of who is there.
 
     The client calls `heard_from` for every message that reaches it, answers included, and then gives it to
-    `on_message` unless it is an answer. `on_change(peer, up)`, where set, is called when a peer has come
-    up or gone down, as far as this client knows.
+    `on_message` if it is a `MembershipMessage`. `on_change(peer, up)`, where set, is called when a peer has
+    come up or gone down, as far as this client knows.
     """
 
     def __init__(self, name: str) -> None:

@@ -185,9 +185,9 @@ class DeviceCompute(learner.Compute):
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")
         stated = None if learning_rate is None else _learning_rate(learning_rate)
-        start = cast(Vector, start)
+        own: Vector = start  # type: ignore[assignment]  # cast() would be a call, and every step passes here
         # From now on: it must cancel in the update, whatever is merged meanwhile.
-        start.shortened(START_TERMS_MAX)
+        own.shortened(START_TERMS_MAX)
         strengths: tuple[Factor, ...] = ()
         anchors: list[Vector] = []
         if pulls:
@@ -199,30 +199,24 @@ class DeviceCompute(learner.Compute):
         await self._take_time(steps * self.batch_size)
         if fresh_optimizer:
             self.forget()
-        first = self._draws.advance("train", steps)
+        first = self._draws.drawn["train"]
+        self._draws.drawn["train"] = first + steps
         rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
         if stated is None and self.settings.schedule is not None:
             rate = self._scheduled(self.settings.schedule, first, steps)
-        self._take(steps, rate)
-        if isinstance(on, Batch):
-            return self._train_on(on, operation, start, steps, rate, strengths, anchors, of_samples)
+        self._taken.add(steps, rate, self._steps_done == 0)
+        if on != "batch":
+            assert isinstance(on, Batch)
+            return self._train_on(on, operation, own, steps, rate, strengths, anchors, of_samples)
         # Less than half of what TrainJob(...) takes, and every step of a run passes here.
         job = _new_job(
             TrainJob, (self.client, self._train_key, first, steps, rate, self._steps_done, strengths)
         )
         trained, self._state = self.engine.train(
-            operation, start, job, state=self._state, anchors=anchors, weights=of_samples
+            operation, own, job, state=self._state, anchors=anchors, weights=of_samples
         )
         self._steps_done += steps
         return trained
-
-    def _take(self, steps: int, rate: float | tuple[float, ...]) -> None:
-        """Remember these steps, which may be taken again alone."""
-        last = self._taken.last
-        if self._steps_done and rate == last.learning_rate and type(rate) is float:
-            last.steps += steps
-        else:
-            self._taken.add(steps, rate, self._steps_done == 0)
 
     def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
         """What trains on certain samples, and their weights. ValueError for samples that it cannot be."""

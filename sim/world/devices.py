@@ -69,7 +69,9 @@ class Job(Signal):
     __slots__ = ("device", "due", "seconds_nominal")
 
     def __init__(self, device: Device, seconds_nominal: float) -> None:
-        Signal.__init__(self)  # jobs are made in large numbers, and super() is slow
+        # Signal.__init__, without a call: jobs are made in large numbers.
+        self._task = self._reason = None
+        self._done = False
         self.device = device
         self.seconds_nominal = seconds_nominal
         self.due = NEVER  # number of the timer, while it runs

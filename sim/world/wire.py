@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """A message on its way; behind the transfer it is itself the timer of its arrival."""
+    """A message on its way; behind the transfer it is itself the timer of its arrival.
+
+    `kind` is what it is filed under: its class; "None" for an empty answer, "error" for a failed one.
+    """
 
     __slots__ = ("due", "envelope", "id", "kind", "line", "network", "number", "size_bytes", "wire")
 
@@ -29,7 +32,11 @@ class Message:
         self.wire = wire
         self.id = 0  # of all messages of the network, once it is sent
         self.envelope = envelope
-        self.kind = type_name(envelope)
+        message = envelope.message
+        if envelope.error is not None:
+            self.kind = "error"
+        else:
+            self.kind = "None" if message is None else type(message).__name__
         self.size_bytes = size_bytes
         self.number = number  # of those sent between the pair before it
         self.line: list[Message] | None = None  # of those of its pair that arrive in one instant, in order
@@ -85,7 +92,9 @@ class Wire:
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
         self.pair = pair
-        self.become(link, seed)
+        self.link = link
+        self.latency_key = link.latency_key(seed, "latency", pair)
+        self.chances = Chances(pair, link, seed) if link.chancy else None
         self.head_bytes = head_size(*pair)
         self.sent = 0  # messages so far: the number of the next one
         self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
@@ -103,10 +112,3 @@ class Wire:
     def is_blank(self) -> bool:
         """Whether a new one would do as well."""
         return self.latency_key is self.chances is self.queue is self.last is None
-
-
-def type_name(envelope: Envelope) -> str:
-    """What a message is filed under: its class; "None" for an empty answer, "error" for a failed one."""
-    if envelope.error is not None:
-        return "error"
-    return "None" if envelope.message is None else type(envelope.message).__name__

@@ -180,7 +180,8 @@ class Engine:
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
         arena, slots = operation.arena, operation.optimizer.slots
         width = arena.width
-        self._require(start, width)
+        if start.engine is not self or start.width != width:
+            self._require(start, width)
         terms = start.shortened(START_TERMS_MAX)
         factors, inputs = tuple(terms.values()), tuple(terms)
         if slots:

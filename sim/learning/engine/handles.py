@@ -149,7 +149,7 @@ class Vector:
                 terms[atom] = number
             elif not _accumulate(terms, vector.terms, number):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
-        return self._limited(terms)
+        return self._limited(terms) if len(terms) > _TERMS_MAX else type(self)(engine, width, terms)
 
     def shortened(self, terms_max: int) -> Terms:
         """`terms`; if they are more than `terms_max`, this vector becomes one pending atom first."""
@@ -192,7 +192,8 @@ class Vector:
     def __sub__(self, other: Any) -> Any:
         if type(self) is not Vector or type(other) is not Vector:
             return self._combine(other, -1.0)
-        self._require_alike(other)
+        if other.engine is not self.engine or other.width != self.width:
+            self._require_alike(other)
         # Most differences are updates, trained - start, of which nothing is wanted but start + update.
         return Vector._of_difference(self, other)
 
