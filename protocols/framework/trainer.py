@@ -19,7 +19,6 @@ class Trainer(Member):
     machinery: ClassVar[bool] = True
     finished = False
     """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
-    _stepping = False  # whether its iterations go on
 
     compute: Compute
 
@@ -30,6 +29,9 @@ class Trainer(Member):
         if compute is not None:
             self.compute = compute
         self._params = initial
+        # In the class it would come to each object later: Python then gives up the compact form of all its
+        # attributes, and many clients no longer fit into the processor's cache.
+        self._stepping = False  # whether its iterations go on
 
     @property
     def params(self) -> Vector:

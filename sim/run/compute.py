@@ -90,6 +90,8 @@ class DeviceCompute(learner.Compute):
             settings.views,
         )
         self.samples, self.batch_size = self._draws.samples, self._draws.batch_size
+        self.samples_per_step = self.batch_size * settings.views
+        """Samples of a training step or a gradient, each view counted."""
         self.steps_per_epoch = max(1, self.samples // self.batch_size)
         self.classes = settings.classes
         self.learning_rate = settings.learning_rate
@@ -126,11 +128,6 @@ class DeviceCompute(learner.Compute):
     def gradients(self) -> int:
         """Gradients so far, over all lives of the client; those of training steps do not count."""
         return self._gradients
-
-    @property
-    def samples_per_step(self) -> int:
-        """Samples of a training step or a gradient, each view counted."""
-        return self.batch_size * self.settings.views
 
     @property
     def samples_seen(self) -> int:

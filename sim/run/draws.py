@@ -24,6 +24,8 @@ class Draws:
     by purpose. ValueError for a client without training samples.
     """
 
+    __slots__ = ("_plain", "augmented", "batch_size", "client", "drawn", "engine", "keys", "samples")
+
     def __init__(
         self,
         engine: Engine,

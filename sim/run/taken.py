@@ -12,7 +12,7 @@ from sim.learning.engine.sampler import TrainJob
 _STEPS_AT_ONCE = 20  # per job
 
 
-@dataclass
+@dataclass(slots=True)
 class _Steps:
     """Training steps that followed each other, perhaps begun with a fresh optimizer.
 
@@ -29,6 +29,8 @@ class StepsTaken:
 
     `last`: the latest of them, to which steps of the same kind may be added.
     """
+
+    __slots__ = ("_optimizer", "_taken", "last")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer

@@ -96,6 +96,19 @@ class Device:
     It is up (`busy` with a job or `waiting` for one) or `down`, from its creation on.
     """
 
+    __slots__ = (
+        "_busy_s",
+        "_down_s",
+        "_loop",
+        "_queue",
+        "_running",
+        "_since_s",
+        "_slowness",
+        "_state",
+        "_timeline",
+        "_waiting_s",
+    )
+
     def __init__(
         self,
         loop: VirtualLoop,

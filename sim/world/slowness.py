@@ -211,6 +211,8 @@ class Slowness:
     virtual time, whatever the device does, so that two protocols meet the same stragglers.
     """
 
+    __slots__ = ("_ahead", "_source", "_steady", "factor")
+
     def __init__(self, factor: float = 1.0, *sources: Iterator[Piece]) -> None:
         require_positive(factor=factor)
         self.factor = factor

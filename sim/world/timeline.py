@@ -19,6 +19,8 @@ class Timeline:
     limit. ValueError for a limit below 4.
     """
 
+    __slots__ = ("_compact_at", "_state", "_states", "_times_s", "limit", "resolution_s")
+
     def __init__(self, limit: int = 1_000) -> None:
         if limit < 4:
             raise ValueError(f"a timeline needs room for 4 stretches or more, not {limit}")
