@@ -1,8 +1,8 @@
 """The learned graphs of a sweep's runs beside the true clusters, at the end and after some rounds.
 
 `python -m benchmarks.graphs SWEEP [--round 20]` prints for each of its methods, by seed: precision and recall
-of the edges, and the l1 of rows (figure 6 of SCooL's paper), among the clients that are up at the end, and
-the weight that is left for those that are gone.
+of the edges, and the l1 of rows (figure 6 of SCooL's paper), at the end among the clients that are up then,
+after some rounds among all, and the weight that is left for those that are gone.
 """
 
 import argparse

@@ -3,7 +3,6 @@
 import gc
 import os
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,20 +95,6 @@ def steps_per_second(take_steps: Callable[[], int], seconds: float, device: torc
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     return steps / elapsed
-
-
-def peak_memory_bytes() -> int:
-    """The most memory that this process has held.
-
-    By the memory's own mark, where the system has one: that of the process (`ru_maxrss`) begins, on Linux, at
-    what the process that started it held at that moment.
-    """
-    try:
-        with open("/proc/self/status", encoding="utf-8") as lines:
-            return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-    except (OSError, StopIteration):
-        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return held if platform.system() == "Darwin" else held * 1024
 
 
 def machine(device: torch.device) -> str:

@@ -6,13 +6,14 @@ import time
 from typing import NamedTuple
 
 from actors.supervisor import Supervisor
-from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
+from benchmarks.measuring import Effort, Say, table
 from protocols.framework.learner import Surroundings
 from protocols.framework.member import Member
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream, stream
+from sim.studies.worker import peak_memory_bytes
 from sim.world.links import LinkModel, NetworkModel
 from sim.world.membership.bootstrap import BootstrapService
 from sim.world.network import SimulatedNetwork

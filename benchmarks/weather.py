@@ -8,6 +8,7 @@ missing there, it puts the tables below the reading in docs/weather.md, and the 
 """
 
 import argparse
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,8 @@ from benchmarks.weather_record import Entry, Place, Record, load, save
 from benchmarks.weather_table import CALM, Cell, Cells, outcome, page
 from sim.errors import UserError
 from sim.results.store import RunDirectory
-from sim.scenario.scenario import load_scenario, sweep_alone
+from sim.scenario.scenario import load_scenario, sweep_alone, to_toml
+from sim.studies.cells import plan
 from sim.studies.study import Study, load_study
 
 STUDIES = Path(__file__).parents[1] / "scenarios" / "studies"
@@ -64,19 +66,41 @@ def places() -> list[Place]:
 
 
 def entries(study: Study) -> Iterator[tuple[Place, Entry]]:
-    """What the runs of one sweep came to, of those whose calm run is there as well. UserError for another."""
-    if study.name not in TITLES:
-        raise UserError(f"{study.name} is no sweep of the weather; must be one of {', '.join(TITLES)}")
-    title = TITLES[study.name]
+    """What the runs of one sweep came to, of those whose calm run is there as well.
+
+    UserError for runs that are not those of the sweep as it is shipped.
+    """
+    if study.name not in TITLES or set(study.axes) != set(AXES):
+        there = f"{study.name}, by {', '.join(study.axes)}"
+        raise UserError(f"{there}: is no sweep of the weather; must be one of {', '.join(TITLES)}, as it is")
     runs = {
-        Place(family=title, seed=run.seed, **{axis: str(run.values[axis]) for axis in AXES}): run
+        Place(family=TITLES[study.name], seed=run.seed, **{axis: str(run.values[axis]) for axis in AXES}): run
         for run in study.runs
     }
+    _require_shipped(study)
     for place, run in runs.items():
         calm = runs.get(place._replace(weather=CALM))
         if calm is not None:
             commit = RunDirectory.load(run.directory).provenance()["commit"]
             yield place, Entry(outcome(run.view, calm.view, run.struck), commit)
+
+
+def _require_shipped(study: Study) -> None:
+    """Refuse runs of other scenarios than the sweep's."""
+    file = STUDIES / f"{study.name}.toml"
+    only = [f"{axis}={value}" for axis, values in study.axes.items() for value in values]
+    planned = plan(file, full=True, only=only, seeds=tuple(sorted({run.seed for run in study.runs})))
+    shipped = {(tuple(map(cell.values.get, AXES)), cell.seed): cell for cell in planned.cells}
+    for run in study.runs:
+        cell = shipped[tuple(map(run.values.get, AXES)), run.seed]
+        scenario = load_scenario(planned.file, cell.overrides, cell.seed, unset=cell.unset)
+        texts = [to_toml(scenario), RunDirectory.load(run.directory).scenario_text()]
+        ours, theirs = [tomllib.loads(text) for text in texts]
+        for contents in (ours, theirs):  # the same example may lie elsewhere, and any engine gives the same
+            contents["protocol"]["name"] = contents["protocol"]["name"].rpartition("/")[2]
+            del contents["engine"]
+        if ours != theirs:
+            raise UserError(f"{run.directory}: is another run than {file.name} has by now")
 
 
 def tables_of(record: Record, wanted: Sequence[Place]) -> dict[tuple[str, str], Cells]:

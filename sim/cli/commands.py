@@ -162,16 +162,18 @@ def check(
         from sim.scenario.reading import find_scenario
         from sim.scenario.scenario import sweep_alone
 
-        rows: list[tuple[str, str]] = []
-        has_sweep = sweep_alone(find_scenario(file)) is not None
-        if not has_sweep:
-            scenario = _load(file, overrides, seed, unset, no_code)
-            from sim.cli.outline import outline
-            from sim.run.building import check as check_parts
+        alone = sweep_alone(find_scenario(file))
+    scenario = (
+        _load(file, overrides, seed, unset, no_code)
+        if alone is None
+        else _load(alone[0], [*alone[1].set, *(overrides or ())], seed, unset, no_code)
+    )
+    with endings(file):
+        from sim.cli.outline import outline
+        from sim.run.building import check as check_parts
 
-            rows += outline(scenario, check_parts(scenario, data_dir))
-            has_sweep = scenario.sweep is not None
-        if has_sweep:
+        rows = outline(scenario, check_parts(scenario, data_dir))
+        if alone is not None or scenario.sweep is not None:
             from sim.studies.cells import plan
 
             given: dict[str, Any] = {"unset": unset or (), "code": not no_code}

@@ -30,7 +30,7 @@ def for_editors(schema: Schema) -> dict[str, Any]:
     root = _converted({key: value for key, value in schema.items() if key != "$defs"}, definitions)
     # A file may hold nothing but the sweep of another file's scenario.
     is_sweep_alone = {"properties": {"sweep": {"required": ["scenario"]}}, "required": ["sweep"]}
-    root |= {"if": is_sweep_alone, "else": {"required": root.pop("required")}}
+    root |= {"if": is_sweep_alone, "then": {"maxProperties": 1}, "else": {"required": root.pop("required")}}
     head = {"$schema": schema["$schema"], "$id": "urn:coterie:scenario"}
     return head | root | {"$defs": _used(converted, root)}
 

@@ -147,10 +147,11 @@ def load_scenario(
     if seed is not None:
         overrides = [*overrides, f"{_SEED}={seed}"]
     raw = contents_of(path, text)
-    if (other := _table(raw, "sweep").get("scenario")) is not None:
-        raise UserError(f"has no run of its own, but a sweep of {show(other)}: coterie sweep runs it", path)
     add(raw, more)
     named = _table(raw, "protocol").get("name")
+    if "scenario" in _table(raw, "sweep"):
+        other = show(_table(raw, "sweep")["scenario"])
+        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it", path)
     with errors_about(path):
         keys = apply(raw, overrides, unset)
     notices, stated = [], dict.fromkeys(keys, "--set")
@@ -190,16 +191,18 @@ def load_scenario(
     return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
 
 
-def sweep_alone(path: Path, overrides: Sequence[str] = ()) -> tuple[Path, Sweep] | None:
+def sweep_alone(
+    path: Path, overrides: Sequence[str] = (), unset: Sequence[str] = ()
+) -> tuple[Path, Sweep] | None:
     """The scenario file and the sweep of a file that holds nothing but a sweep; None for a scenario.
 
-    overrides: as for `load_scenario`, of keys of the sweep. Raises UserError.
+    overrides, unset: as for `load_scenario`, of keys of the sweep. Raises UserError.
     """
     raw = contents_of(path)
+    with errors_about(path):
+        keys = apply(raw, overrides, unset)
     if "scenario" not in _table(raw, "sweep"):
         return None
-    with errors_about(path):
-        keys = apply(raw, overrides, ())
     stated = dict.fromkeys(keys, "--set")
     sweep = _sweep(raw, path, stated)
     assert sweep is not None and sweep.scenario is not None

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.errors import UserError
+from sim.errors import UserError, errors_about
 from sim.scenario.overrides import overlap
 from sim.scenario.past import shared_until
 from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
@@ -91,19 +91,22 @@ def plan(
     are narrowed. Every run's scenario is read and validated. Raises UserError.
     """
     fixed, lists = _split(overrides)
-    study = _study(find_scenario(path), fixed, lists, unset, code)
+    path = find_scenario(path)
+    study = _study(path, fixed, lists, unset, code)
     axes = study.sweep.axes(full=full)
+    with errors_about(path):
+        _require_axes(study.sweep.compare, _values(_dimensions(axes, lists, ())))
     dimensions = _narrowed(_dimensions(axes, lists, list(map(_key, study.fixed))), only)
     chosen = _seeds(seeds or axes.seeds, study.base.run.seed)
     count = len(chosen)
     for dimension in dimensions:
         count *= len(dimension)
     if count > CELLS_MAX:
-        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", study.file)
+        raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
     cells, scenarios = [], []
     for choices in product(*dimensions):
         for seed in chosen:
-            cell, scenario = _cell(study.file, [*axes.set, *study.fixed], unset, choices, seed, code)
+            cell, scenario = _cell(study.file, [*axes.set, *study.fixed], study.unset, choices, seed, code)
             cells.append(cell)
             scenarios.append(scenario)
     if study.sweep.forks:
@@ -126,13 +129,14 @@ def plan(
 
 
 class _Study(NamedTuple):
-    """A sweep and its scenario file. fixed: the overrides of all runs. base: what they have in common."""
+    """A sweep and its scenario file. fixed, unset: of all runs. base: what they have in common."""
 
     file: Path
     name: str
     question: str
     sweep: Sweep
     fixed: Sequence[str]
+    unset: Sequence[str]
     base: Scenario
 
 
@@ -140,15 +144,16 @@ def _study(
     path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
 ) -> _Study:
     """What a file holds: a scenario with its sweep, if any, or a sweep of another file's scenario."""
-    of_sweep = [override for override in fixed if _key(override).partition(".")[0] == "sweep"]
-    alone = sweep_alone(path, of_sweep)
+    alone = sweep_alone(path, list(filter(_is_of_sweep, fixed)), list(filter(_is_of_sweep, unset)))
     if alone is None:
         base = _base(path, fixed, lists, unset, code)
-        return _Study(path, base.name, base.question, base.sweep or Sweep(), fixed, base)
+        return _Study(path, base.name, base.question, base.sweep or Sweep(), fixed, unset, base)
     file, sweep = alone
-    fixed = [override for override in fixed if override not in of_sweep]
+    fixed = [override for override in fixed if not _is_of_sweep(override)]
+    unset = [key for key in unset if not _is_of_sweep(key)]
     base = _base(file, fixed, lists, unset, code)
-    return _Study(file, default_name(path), first_comment(read_text(path)), sweep, fixed, base)
+    question = first_comment(read_text(path))
+    return _Study(file, default_name(path), question, sweep, fixed, unset, base)
 
 
 def _base(
@@ -178,6 +183,13 @@ def _cell(
             error.add_note(f"in the runs with {where}")
         raise
     struck = tuple(sorted({client for choice in choices for client in choice.struck}))
+    count = scenario.clients.count
+    if struck and (struck[-1] >= count or len(struck) == count):
+        what = f"client {struck[-1]}" if struck[-1] >= count else "every client"
+        cases = ", ".join(
+            str(value) for choice in choices if choice.struck for value in choice.values.values()
+        )
+        raise UserError(f"sweep.case: {cases} strikes {what} of {count}, numbered from 0", path)
     return SweepCell(values, stated, gone, seed, digest(scenario), struck), scenario
 
 
@@ -199,6 +211,20 @@ def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[S
 
 def _key(override: str) -> str:
     return override.partition("=")[0].strip()
+
+
+def _is_of_sweep(override: str) -> bool:
+    """Whether it is about the sweep itself, and not about its runs."""
+    return _key(override).partition(".")[0] == "sweep"
+
+
+def _require_axes(compare: Comparing, axes: Mapping[str, Sequence[Value]]) -> None:
+    """Refuse what is to be drawn along, or held against, and is none of the axes."""
+    if compare.by is not None and compare.by not in axes:
+        there = ", ".join(axes) or "none"
+        raise UserError(f"sweep.compare.by = {as_toml(compare.by)}: no axis; must be one of {there}")
+    if compare.baseline is not None:
+        axis_value(compare.baseline, axes, "sweep.compare.baseline =")
 
 
 def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
@@ -240,17 +266,23 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
     def is_wanted(choice: _Choice) -> bool:
         return all(str(choice.values[axis]) in wanted[axis] for axis in wanted.keys() & choice.values.keys())
 
-    return [list(filter(is_wanted, dimension)) for dimension in dimensions]
+    narrowed = [list(filter(is_wanted, dimension)) for dimension in dimensions]
+    for before, after in zip(dimensions, narrowed, strict=True):
+        if not after:
+            raise UserError(f"--only: no row of {', '.join(before[0].values)} has these values together")
+    return narrowed
 
 
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
     """The axis and its value that ``"axis=value"`` names, as texts. UserError, which names the option."""
     axis, _, value = map(str.strip, text.partition("="))
-    known = {name: [str(each) for each in values] for name, values in axes.items()}
-    if value not in known.get(axis, ()):
-        there = "; ".join(f"{name}={'|'.join(values)}" for name, values in known.items()) or "no axis"
-        raise UserError(f"{option} {text}: must be axis=value, of {there}")
-    return axis, value
+    for each in axes.get(axis, ()):
+        if value == str(each) or (type(each) is not str and _parsed(value) == each):
+            return axis, str(each)
+    if not axes:
+        raise UserError(f"{option} {text}: there is no axis, and so no value of one")
+    there = "; ".join(f"{name}={'|'.join(map(str, values))}" for name, values in axes.items())
+    raise UserError(f"{option} {text}: must be axis=value, of {there}")
 
 
 def _row(values: Mapping[str, Any]) -> _Choice:
@@ -300,6 +332,8 @@ def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: has no value before or after a comma")
+            if _is_of_sweep(key):
+                raise UserError(f"--set {override}: runs do not differ in what a sweep says; state one value")
             lists[key.strip()] = [_parsed(value) for value in values]
         else:
             fixed.append(override)

@@ -33,6 +33,7 @@ TIMES = 101
 """Points of the common grid of times."""
 _UNEQUAL = 0.05  # share by which budgets may differ before it is said
 _BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
+_BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded of each client
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,12 @@ class SeedGroup:
         return ", ".join(map(str, self.values.values())) or "all runs"
 
     def budget(self, kind: str) -> float:
-        """What one client has spent on average: of `Work`, by its names; NaN where it is not known."""
+        """What one client has spent on average: of `Work`, by its names; NaN where it is not known.
+
+        Steps and samples are of the clients that count, where some are struck.
+        """
+        if self.struck and kind in _BUDGET_METRICS:
+            return float(np.mean([run.number(_BUDGET_METRICS[kind]) for run in self.runs]))
         found = [run.view.get("work", kind, "mean") for run in self.runs]
         return float(np.mean([math.nan if each is None else each for each in found]))
 
@@ -290,6 +296,8 @@ class Comparison:
         """What whoever reads the numbers must know: cells that are missing, seeds that differ, budgets."""
         found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
         found += self._notices
+        found += [self._short_watch(metric) for metric in self.metrics if metric in WAITS]
+        found = list(filter(None, found))
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
@@ -307,6 +315,28 @@ class Comparison:
                     f"{known[most]:,.0f} ({most}); run.budget gives each the same"
                 )
         return found
+
+    def _short_watch(self, metric: str) -> str:
+        """Says where a run that was watched for a moment only sets how far a time is known; else empty."""
+        longest = max(
+            [
+                float(run.waits[metric].watched[np.isfinite(run.waits[metric].watched)].max(initial=0.0))
+                for run in self.study.runs
+                if run.waits[metric].at.size
+            ],
+            default=0.0,
+        )
+        short = {
+            str(group.values.get(self.by or "", "all")): self.until_s(metric, group)
+            for group in self.groups
+            if self.until_s(metric, group) < longest / 2
+        }
+        told = ", ".join(f"{value}: {until_s:.3g} s" for value, until_s in short.items())
+        return (
+            f"{metric} is known for a short time only, as somebody was there for no longer ({told})"
+            if told
+            else ""
+        )
 
 
 def _groups(study: Study) -> list[SeedGroup]:

@@ -73,7 +73,9 @@ def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
 def _seeds(groups: Sequence[SeedGroup]) -> str:
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
-    return f"{number} seed{'s' * (counts[-1] != 1)}" + (", 95 % intervals" if counts[-1] > 1 else "")
+    intervals = ", 95 % intervals" if counts[-1] > 1 else ""
+    struck = ", each without the clients that it strikes" if any(group.struck for group in groups) else ""
+    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{struck}"
 
 
 def _rest(comparison: Comparison, group: SeedGroup) -> str:

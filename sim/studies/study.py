@@ -38,7 +38,7 @@ Value = str | bool | int | float
 class StudiedRun:
     """One run. values: by axis, what is different in it. clients: those that count; None for all.
 
-    struck: the clients that do not, where `clients` says nothing.
+    struck: those that do not, whatever `clients` says.
     """
 
     directory: Path
@@ -69,17 +69,21 @@ class StudiedRun:
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
     def without(self, struck: Sequence[int]) -> StudiedRun:
-        """The same run, but that these clients count neither, where `clients` says nothing."""
+        """The same run, but that these clients count neither."""
         more = set(struck) - set(self.struck)
-        return replace(self, struck=(*self.struck, *sorted(more))) if more else self
+        if not more:
+            return self
+        same = replace(self, struck=(*self.struck, *sorted(more)))
+        same.__dict__["view"] = self.view  # read once
+        return same
 
     @cached_property
     def _counted(self) -> list[int] | None:
         """The clients that count; None for all."""
-        if self.clients is not None:
-            return list(self.clients)
-        count = len(self.view.clients)
-        return [each for each in range(count) if each not in self.struck] if self.struck else None
+        if self.clients is None and not self.struck:
+            return None
+        clients = range(len(self.view.clients)) if self.clients is None else self.clients
+        return [each for each in clients if each not in self.struck]
 
     def curve(self, metric: str) -> Series | None:
         """A measured metric over time: the mean over the clients that count and are up; None without any."""
@@ -94,9 +98,7 @@ class StudiedRun:
         return Series(panel.times, np.nanmean(panel.values, axis=1))
 
     def _panel(self, name: str) -> Panel | None:
-        panel = self._panels.get(name)
-        if panel is None:
-            panel = self._panels[name] = self.view.panel(name)
+        panel = self.view.panel(name)
         if panel is None or self._counted is None:
             return panel
         if outside := [client for client in self._counted if client >= panel.values.shape[1]]:
@@ -107,14 +109,10 @@ class StudiedRun:
         there = ~np.isnan(chosen).all(axis=1)
         return Panel(panel.times[there], chosen[there]) if there.any() else None
 
-    @cached_property
-    def _panels(self) -> dict[str, Panel | None]:
-        return {}
-
     def number(self, metric: str) -> float:
         """A metric at the end, or a number of the summary by its path; NaN where there is none."""
         found = self.view.get(*metric.split("."))
-        if self._counted is None or self.curve(metric) is None:
+        if self._counted is None or self.view.panel(metric.removesuffix(WORST)) is None:
             if isinstance(found, int | float) and not isinstance(found, bool):
                 return float(found)
             if isinstance(found, Mapping) and isinstance(found.get("mean"), int | float):
@@ -197,7 +195,8 @@ def load_study(paths: Sequence[Path], clients: Sequence[int] | None = None) -> S
     """The runs in these result directories, or those of one sweep. Raises UserError."""
     sweeps = [path for path in paths if (path / INDEX).is_file()]
     if sweeps and len(paths) > 1:
-        raise UserError(f"{sweeps[0]} is a sweep; name one sweep, or result directories of single runs")
+        problem = "is a sweep" if len(sweeps) == 1 else f"is one of {len(sweeps)} sweeps"
+        raise UserError(f"{sweeps[0]} {problem}; name one sweep, or result directories of single runs")
     study = _of_sweep(paths[0], clients) if sweeps else _of_runs(paths, clients)
     if not study.runs:
         why = "".join(f"\n{cell}: {reason}" for cell, reason in study.missing.items())
@@ -212,6 +211,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         defaults = index["compare"]
         chosen = clients if clients is not None else defaults.get("clients")
         counted = None if chosen is None else tuple(chosen)
+        is_named = clients is not None  # who names the clients means them, struck or not
         done = [cell for cell in index["cells"] if cell["state"] == "done"]
         missing = {
             _in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
@@ -221,7 +221,12 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         axes = {axis: tuple(values) for axis, values in index["axes"].items()}
         runs = tuple(
             [
-                StudiedRun(path.parent / cell["directory"], cell["values"], counted, tuple(cell["struck"]))
+                StudiedRun(
+                    path.parent / cell["directory"],
+                    cell["values"],
+                    counted,
+                    () if is_named else tuple(cell.get("struck", ())),
+                )
                 for cell in done
             ]
         )

@@ -101,7 +101,7 @@ def taken(target: Target) -> str:
 def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
     """table.csv, target.csv, curves.csv and runs.csv: all that is shown, and what it was made of."""
     tables = {
-        "table.csv": [_line_row(line) for line in comparison.lines],
+        "table.csv": [_line_row(comparison, line) for line in comparison.lines],
         "target.csv": [_target_row(target) for target in comparison.targets],
         "curves.csv": _curve_rows(comparison),
         "runs.csv": _run_rows(comparison),
@@ -118,8 +118,13 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _line_row(line: Line) -> dict[str, Any]:
-    against = line.against
+def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
+    """until_seconds: up to where a time is known of the group, and of it and its baseline."""
+    against, other = line.against, comparison.baseline_of(line.group)
+    until_s = difference_until_s = math.nan
+    if line.metric in WAITS:
+        until_s = comparison.until_s(line.metric, line.group)
+        difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
     found = None if against is None else against.difference
     return {
         **{axis: str(value) for axis, value in line.group.values.items()},
@@ -132,6 +137,9 @@ def _line_row(line: Line) -> dict[str, Any]:
         "paired": None if against is None else against.paired,
         "p": None if against is None else _number(against.p),
         "p_holm": _number(line.p),
+        "until_seconds": _number(until_s),
+        "difference_until_seconds": None if against is None else _number(difference_until_s),
+        "struck": " ".join(map(str, line.group.struck)) or None,
     }
 
 
@@ -227,8 +235,8 @@ def caption(comparison: Comparison) -> str:
         )
     if any(group.struck for group in comparison.groups):
         parts.append(
-            "Clients that a case strikes do not count, nor in what it is held against; graphs and totals are "
-            "of all."
+            "Clients that a case strikes do not count in its rows, nor, for a difference, in what it is held "
+            "against; graphs, totals, catch-up and recovery are of all."
         )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     parts += filter(None, horizons)

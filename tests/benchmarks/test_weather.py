@@ -20,6 +20,7 @@ from sim.studies.study import load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.studies.conftest import here
 
+STUDIES = weather.STUDIES
 BASE = Outcome(
     accuracy=0.5,
     calm=0.8,
@@ -86,17 +87,37 @@ def test_time_is_told_only_where_every_seed_came_there() -> None:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sweeps like ours, but of short runs."""
+    folder = tmp_path_factory.mktemp("studies")
+    for name in ("weather", "weather_one_model"):
+        text = (weather.STUDIES / f"{name}.toml").read_text(encoding="utf-8")
+        for old, new in (
+            ("100 s", "2500 ms"),
+            ('"5 s"', '"500 ms"'),
+            ("test_samples = 500", "test_samples = 20"),
+        ):
+            text = text.replace(old, new)
+        text = text.replace('name = "mlp"\nhidden = [50]', 'name = "logistic-regression"')
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def swept(short: Path) -> SweepResult:
     """Two methods in two weathers, for a short time."""
-    short = [
-        "run.duration=2500 ms",
-        "run.evaluate_every=500 ms",
-        "data.test_samples=20",
-        'model={name="logistic-regression"}',
-    ]
     only = ["method=local", "method=gossip, average", "weather=calm", "weather=one slow"]
-    planned = plan(weather.STUDIES / "weather_one_model.toml", short, only=only)
-    return run_sweep(planned, out=tmp_path_factory.mktemp("weather"), execute=here)
+    return run_sweep(plan(short / "weather_one_model.toml", only=only), out=short / "runs", execute=here)
+
+
+@pytest.fixture(autouse=True)
+def is_shipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What uses the short sweeps takes them for ours."""
+    if "swept" in request.fixturenames:
+        short = request.getfixturevalue("short")
+        wanted = weather.places()
+        monkeypatch.setattr(weather, "STUDIES", short)
+        monkeypatch.setattr(weather, "places", lambda: wanted)
 
 
 def test_an_entry_is_of_the_clients_that_were_not_struck(swept: SweepResult) -> None:
@@ -119,9 +140,12 @@ def test_an_entry_is_of_the_clients_that_were_not_struck(swept: SweepResult) -> 
         assert found[place].commit == RunDirectory.load(run.directory).provenance()["commit"]
 
 
-def test_another_sweep_is_refused(swept: SweepResult) -> None:
-    study = replace(load_study([swept.directory]), name="loss")
-    with pytest.raises(UserError, match="loss is no sweep of the weather; must be one of weather, "):
+def test_another_sweep_is_refused(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = load_study([swept.directory])
+    with pytest.raises(UserError, match=r"^loss, by method, weather, data: is no sweep of the weather"):
+        list(weather.entries(replace(study, name="loss")))
+    monkeypatch.setattr(weather, "STUDIES", STUDIES)  # whose runs last for longer
+    with pytest.raises(UserError, match=r"is another run than weather_one_model\.toml has by now"):
         list(weather.entries(study))
 
 

@@ -1,5 +1,6 @@
 """Which runs a sweep consists of."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -148,5 +149,65 @@ def test_axes_are_narrowed_to_some_values(tmp_path: Path) -> None:
     both = plan(study(tmp_path), only=["method=alone", "method=gossip"])
     assert both.cells == plan(study(tmp_path)).cells
     for wrong in ("method=gossi", "loss=0.2", "method"):
-        with pytest.raises(UserError, match=f"--only {wrong}: must be axis=value, of method=alone|gossip; "):
+        said = f"--only {wrong}: must be axis=value, of method=alone|gossip; network.loss=0|0.2"
+        with pytest.raises(UserError, match=re.escape(said)):
             plan(study(tmp_path), only=[wrong])
+    # As it may be written after --set.
+    assert plan(study(tmp_path), only=["network.loss=0.20"]).axes["network.loss"] == (0.2,)
+    logical = plan(study(tmp_path), ["run.keep_messages=true,false"], only=["run.keep_messages=false"])
+    assert logical.axes["run.keep_messages"] == (False,)
+
+
+def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
+    text = STUDY.replace(
+        "[sweep.grid]\nnetwork.loss = [0, 0.2]", "[sweep.zip]\nnetwork.loss = [0, 0.2]\nrun.seed = [1, 2]"
+    )
+    assert len(plan(study(tmp_path, text), only=["network.loss=0", "run.seed=1"]).cells) == 4
+    with pytest.raises(
+        UserError, match=r"--only: no row of network\.loss, run\.seed has these values together"
+    ):
+        plan(study(tmp_path, text), only=["network.loss=0", "run.seed=2"])
+
+
+@pytest.mark.parametrize(
+    ("struck", "said"),
+    [
+        ("[4]", "sweep.case: gossip strikes client 4 of 4, numbered from 0"),
+        ("[0, 1, 2, 3]", "sweep.case: gossip strikes every client of 4, numbered from 0"),
+    ],
+)
+def test_a_case_strikes_some_of_the_clients_that_there_are(tmp_path: Path, struck: str, said: str) -> None:
+    text = STUDY.replace('500 ms"]\n', f'500 ms"]\nstruck = {struck}\n')
+    with pytest.raises(UserError, match=re.escape(said)):
+        plan(study(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('by = "los"', "sweep.compare.by = los: no axis; must be one of method, network.loss"),
+        (
+            'baseline = "method=gosip"',
+            "sweep.compare.baseline = method=gosip: must be axis=value, of method=",
+        ),
+    ],
+)
+def test_what_is_compared_by_is_an_axis(tmp_path: Path, line: str, said: str) -> None:
+    file = study(tmp_path, f"{STUDY}\n[sweep.compare]\n{line}\n")
+    with pytest.raises(UserError, match=re.escape(said)):
+        plan(file)
+
+
+def test_axes_that_are_stated_or_narrowed_may_be_compared_by(tmp_path: Path) -> None:
+    file = study(tmp_path, f'{STUDY}\n[sweep.compare]\nby = "network.loss"\nbaseline = "method=alone"\n')
+    assert len(plan(file, ["network.loss=0.3"], only=["method=gossip"]).cells) == 2
+
+
+def test_a_sweep_does_not_sweep_itself(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="runs do not differ in what a sweep says; state one value"):
+        plan(study(tmp_path), ["sweep.seeds=2,3"])
+    with pytest.raises(UserError, match="beside the sweep"):
+        plan(study(tmp_path), ["sweep.scenario=other.toml"])
+    alone = tmp_path / "loss.toml"
+    alone.write_text(ALONE)
+    assert plan(alone, unset=["sweep.set"]).cells[0].overrides == ()

@@ -140,10 +140,22 @@ def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
     ]
     assert means["gossip"].against.difference.mean == pytest.approx(np.mean(against))
     assert "Clients that a case strikes do not count" in caption(comparison)
+    budgets = {group.values["method"]: group.budget("steps") for group in comparison.groups}
+    steps = [run.view.last("training_steps")[others].mean() for run in comparison.groups[1].runs]
+    assert budgets["gossip"] == pytest.approx(np.mean(steps))
+    # Of the clients that the sweep counts those that are not struck; and nobody, where nobody is left.
+    run = comparison.groups[1].runs[0]
+    some = StudiedRun(run.directory, run.values, clients=(0, 1), struck=(1,))
+    assert some.number("distance") == pytest.approx(run.view.at_the_end[0])
+    nobody = StudiedRun(run.directory, run.values, struck=(0, 1, 2, 3))
+    assert math.isnan(nobody.number("distance")) and nobody.curve("distance") is None
+    worst = StudiedRun(run.directory, run.values, struck=(1,)).number("distance.worst_decile")
+    assert worst == pytest.approx(run.view.at_the_end[others].max())
     # Who names the clients that count means them.
     named = Comparison(load_study([result.directory], clients=[1]), metrics=["distance"])
     found = {line.group.values["method"]: line.estimate.mean for line in named.lines}
     assert found["gossip"] == pytest.approx(np.mean([end[1] for end in gossip]))
+    assert "Clients that a case strikes" not in caption(named)
 
 
 def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:
