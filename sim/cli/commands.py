@@ -161,12 +161,15 @@ def check(
     with endings(file):
         from sim.scenario.reading import find_scenario
         from sim.scenario.scenario import sweep_alone
+        from sim.studies.cells import is_of_sweep
 
-        alone = sweep_alone(find_scenario(file))
+        of_sweep = [list(filter(is_of_sweep, given or ())) for given in (overrides, unset)]
+        of_runs = [[each for each in given or () if not is_of_sweep(each)] for given in (overrides, unset)]
+        alone = sweep_alone(find_scenario(file), *of_sweep)
     scenario = (
         _load(file, overrides, seed, unset, no_code)
         if alone is None
-        else _load(alone[0], [*alone[1].set, *(overrides or ())], seed, unset, no_code)
+        else _load(alone[0], [*alone[1].set, *of_runs[0]], seed, of_runs[1], no_code)
     )
     with endings(file):
         from sim.cli.outline import outline

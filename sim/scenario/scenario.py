@@ -149,9 +149,7 @@ def load_scenario(
     raw = contents_of(path, text)
     add(raw, more)
     named = _table(raw, "protocol").get("name")
-    if "scenario" in _table(raw, "sweep"):
-        other = show(_table(raw, "sweep")["scenario"])
-        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it", path)
+    _require_run(raw, path)
     with errors_about(path):
         keys = apply(raw, overrides, unset)
     notices, stated = [], dict.fromkeys(keys, "--set")
@@ -278,6 +276,13 @@ def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
     """A table of the file as far as it is one; what is wrong with it is said later, by the validation."""
     table = raw.get(key)
     return table if isinstance(table, dict) else {}
+
+
+def _require_run(raw: dict[str, Any], path: Path) -> None:
+    """Refuse a file that holds a sweep of another file's scenario."""
+    if "scenario" in _table(raw, "sweep"):
+        other = show(_table(raw, "sweep")["scenario"])
+        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it", path)
 
 
 def _sweep(raw: dict[str, Any], path: Path, stated: Mapping[str, str]) -> Sweep | None:

@@ -144,13 +144,13 @@ def _study(
     path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
 ) -> _Study:
     """What a file holds: a scenario with its sweep, if any, or a sweep of another file's scenario."""
-    alone = sweep_alone(path, list(filter(_is_of_sweep, fixed)), list(filter(_is_of_sweep, unset)))
+    alone = sweep_alone(path, list(filter(is_of_sweep, fixed)), list(filter(is_of_sweep, unset)))
     if alone is None:
         base = _base(path, fixed, lists, unset, code)
         return _Study(path, base.name, base.question, base.sweep or Sweep(), fixed, unset, base)
     file, sweep = alone
-    fixed = [override for override in fixed if not _is_of_sweep(override)]
-    unset = [key for key in unset if not _is_of_sweep(key)]
+    fixed = [override for override in fixed if not is_of_sweep(override)]
+    unset = [key for key in unset if not is_of_sweep(key)]
     base = _base(file, fixed, lists, unset, code)
     question = first_comment(read_text(path))
     return _Study(file, default_name(path), question, sweep, fixed, unset, base)
@@ -213,7 +213,7 @@ def _key(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
-def _is_of_sweep(override: str) -> bool:
+def is_of_sweep(override: str) -> bool:
     """Whether it is about the sweep itself, and not about its runs."""
     return _key(override).partition(".")[0] == "sweep"
 
@@ -332,7 +332,7 @@ def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
         if equals and len(values) > 1:
             if not all(values):
                 raise UserError(f"--set {override}: has no value before or after a comma")
-            if _is_of_sweep(key):
+            if is_of_sweep(key):
                 raise UserError(f"--set {override}: runs do not differ in what a sweep says; state one value")
             lists[key.strip()] = [_parsed(value) for value in values]
         else:

@@ -13,50 +13,16 @@ from sim.studies.cells import plan
 from sim.studies.study import load_study
 from sim.studies.sweep import run_sweep
 from tests.studies.conftest import here
+from tests.studies.worlds import STUDY
 
-SWEEP = """\
-# Does it find the clusters?
-[run]
-seed = 3
-duration = "5 s"
-evaluate_every = "1 s"
-
-[clients]
-count = 6
-topology = "complete"
-
-[data]
-name = "quadratic"
-dimension = 3
-clusters = 2
-
-[model]
-name = "point"
-
-[training]
-learning_rate = 0.1
-batch_size = 1
-
-[protocol]
-name = "cobo"
-mode = "asynchronous"
-
-[network]
-latency = "5 ms"
-uplink = "10 Mbit/s"
-downlink = "10 Mbit/s"
-
-[devices]
-step_time = "20 ms"
-
-[[churn]]
-at = "4 s"
-event = "crash"
-clients = [2]
-
-[sweep]
-seeds = 2
-"""
+SWEEP = (
+    STUDY[: STUDY.index("[sweep]")]
+    .replace("count = 4", "count = 6")
+    .replace('name = "local"', 'name = "cobo"\nmode = "asynchronous"')
+    .replace('duration = "4 s"', 'duration = "5 s"')
+    .replace('step_time = "100 ms"', 'step_time = "20 ms"')
+    + '[[churn]]\nat = "4 s"\nevent = "crash"\nclients = [2]\n\n[sweep]\nseeds = 2\n'
+)
 
 
 def test_rows_that_are_shared_out_as_the_true_ones_have_no_distance() -> None:

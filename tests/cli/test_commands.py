@@ -494,6 +494,25 @@ def test_the_schema_is_json() -> None:
     assert not validator.is_valid({"sweep": {}})
 
 
+def test_a_sweep_alone_is_checked_with_the_scenario_whose_runs_it_has(tmp_path: Path) -> None:
+    write(tmp_path, SMALL)
+    file = tmp_path / "alone.toml"
+    file.write_text('[sweep]\nscenario = "small.toml"\nseeds = 2\n[sweep.grid]\nclients.count = [4, 5]\n')
+
+    def said(*options: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["check", str(file), *options])
+        return result.exit_code, result.output
+
+    code, output = said()
+    assert code == 0 and "clients   4" in output and "sweep     4 runs\n" in output
+    assert "sweep     6 runs\n" in said("--set", "sweep.seeds=3")[1]
+    assert "sweep     2 runs\n" in said("--unset", "sweep.seeds")[1]
+    code, output = said("--set", "sweep.seeds=0")
+    assert code == 2 and output.startswith(f"{file}: sweep.seeds = 0 (from --set): must be a whole number")
+    code, output = said("--set", "clients.count=0")
+    assert code == 2 and "small.toml: clients.count = 0" in output
+
+
 def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["report", str(tmp_path)])
     assert result.exit_code == 2

@@ -192,8 +192,7 @@ class Vector:
     def __sub__(self, other: Any) -> Any:
         if type(self) is not Vector or type(other) is not Vector:
             return self._combine(other, -1.0)
-        if other.engine is not self.engine or other.width != self.width:
-            self._require_alike(other)
+        self._require_alike(other)
         # Most differences are updates, trained - start, of which nothing is wanted but start + update.
         return Vector._of_difference(self, other)
 
