@@ -74,16 +74,12 @@ class Gossip(learner.Learner):
                 self.observe("staleness", self.now - other.time)
                 self.params = self.merged(other)
                 self.age = max(self.age, other.age)
-                steps, left = self.settings.local_steps, self.compute.steps_left
-                self.take(await self.train(steps), steps, left)
+                await self.train_on()
 
     async def train_on(self) -> None:
         """Train the current model."""
         steps, left = self.settings.local_steps, self.compute.steps_left
-        self.take(await self.train(steps), steps, left)
-
-    def take(self, update: Vector, steps: int, left: float) -> None:
-        """Add the update of so many steps, of which no more than `left` were taken."""
+        update = await self.train(steps)
         self.params = self.params + update
         self.age += steps if steps <= left else int(left)
 
