@@ -17,7 +17,7 @@ class Trainer(Member):
     """
 
     machinery: ClassVar[bool] = True
-    finished = False
+    finished: bool
     """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
 
     compute: Compute
@@ -29,8 +29,9 @@ class Trainer(Member):
         if compute is not None:
             self.compute = compute
         self._params = initial
-        # In the class it would come to each object later: Python then gives up the compact form of all its
+        # In the class they would come to each object later: Python then gives up the compact form of all its
         # attributes, and many clients no longer fit into the processor's cache.
+        self.finished = False
         self._stepping = False  # whether its iterations go on
 
     @property

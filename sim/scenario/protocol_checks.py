@@ -145,7 +145,8 @@ def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
         where, what = _failed_at(kind, kind.__init__, error), f"{kind.__name__}.__init__() failed"
         what = f"{what}: {describe(error)}; it takes {given} and begins with {begin}"
         raise UserError(f"{where}: {what}") from error
-    if "iterations" not in vars(learner):  # what a learner's own __init__ sets last
+    # What a learner's own __init__ sets last. Not by vars(), which would undo the compact form of attributes.
+    if not hasattr(learner, "iterations"):
         raise UserError(f"{defined(kind.__init__)}: {kind.__name__}.__init__() must call {begin}")
     return learner
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,15 @@ def test_a_failed_client_can_come_back_as_the_schedule_says(tmp_path: Path) -> N
         assert lives(built) == [(0.0, "start"), (2.0, "failed"), (5.0, "rejoin")]
         assert iterations(built)[2] == 15 + 8
         assert (built.churn.crashed, built.churn.failed, built.churn.rejoined) == (0, 1, 1)
+
+
+def test_nothing_undoes_the_compact_form_of_a_clients_attributes(tmp_path: Path) -> None:
+    """Python keeps up to 30 attributes in the object itself, where its fast ways of reading them find them.
+
+    To ask for `vars()` once makes a dictionary of them, for as long as the client lives.
+    """
+    with simulation(tmp_path, QUADRATIC) as built:
+        built.run()
+        for client in built.clients:
+            held = [each for each in gc.get_referents(client.learner) if type(each) is dict]
+            assert not any("iterations" in each for each in held)
