@@ -197,7 +197,8 @@ class Actor:
     @property
     def now(self) -> float:
         """The time in seconds."""
-        return self._transport.now()
+        now = self._transport.now
+        return now()
 
     # --- what others may know -------------------------------------------------------------------------------
 

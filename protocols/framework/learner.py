@@ -155,7 +155,8 @@ class Learner(Trainer):
     def finish_iteration(self) -> None:
         """Count one iteration; `run` does so after each step."""
         self.iterations += 1
-        self.observe("iterations", self.iterations)
+        observe = self.observe
+        observe("iterations", self.iterations)
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
         """The collaboration weight of each peer, for the observer; None for methods that learn no graph."""

@@ -131,7 +131,8 @@ class VirtualLoop(BareLoop):
         """
         if not when >= self.now_s:
             when = self._not_before_now(when)
-        timer.due = number = self._next_number()
+        next_number = self._next_number  # called in one line, it would be looked for in the class first
+        timer.due = number = next_number()
         heappush(self._timers, (when, number, timer))
 
     def withdraw(self, timer: Timer) -> None:
@@ -254,7 +255,7 @@ class VirtualLoop(BareLoop):
                         next_ready().fire()
                 elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
                     when, number, timer = heappop(timers)
-                    if timer.due != number:
+                    if self._cancelled and timer.due != number:
                         self._cancelled -= 1
                         continue
                     rounds = rounds + 1 if when == self.now_s else 0

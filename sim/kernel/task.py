@@ -228,7 +228,8 @@ class VirtualTask(asyncio.Future[T]):
             if type(awaited) is not float:
                 self._wait_for(awaited)
             elif awaited > 0.0:
-                self.due = due = loop._next_number()
+                next_number = loop._next_number
+                self.due = due = next_number()
                 heappush(loop._timers, (loop.now_s + awaited, due, self))
             else:
                 loop._ready.append(self)

@@ -341,8 +341,9 @@ class SimulatedNetwork(Transport):
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += size_bytes
-        if self.observe is not None:
-            self.observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.id)
+        observe = self.observe
+        if observe is not None:
+            observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.id)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -359,9 +360,10 @@ class SimulatedNetwork(Transport):
         # A long run would keep one for each pair that ever spoke. It may have been replaced already.
         if wire.latency_key is None and wire.is_blank() and self._wires.get(wire.pair) is wire:
             del self._wires[wire.pair]
-        if self.observe is not None:
+        observe = self.observe
+        if observe is not None:
             what = (message.envelope, message.kind, message.size_bytes, reason, message.id)
-            self.observe(event, self._loop.now_s, *what)
+            observe(event, self._loop.now_s, *what)
 
     def _way(self, wire: Wire) -> tuple[Link, ...]:
         """What a connection's transfers pass: uplink, downlink, and a limit of its own if it has one."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.handles import Vector
-from sim.learning.engine.nodes import Atom
+from sim.learning.engine.nodes import Atom, Terms
 
 if TYPE_CHECKING:
     from sim.learning.engine.engine import Engine
@@ -71,18 +71,16 @@ class Encoded(Vector):
         self.engine = engine
         self.width = width
         self.dtype = dtype
-        self._atom = None
-        self._difference = None
+        self._atom = self._difference = self._terms = None
         self._stored = atom
 
-    def __getattr__(self, name: str) -> Any:
-        """There are no `terms`: these are no numbers to calculate with."""
-        if name == "terms":
-            raise TypeError(
-                f"a vector of {self.dtype} is for messages: only a function that `apply` takes can calculate "
-                "with it"
-            )
-        return object.__getattribute__(self, name)
+    @property
+    def terms(self) -> Terms:
+        """There are none: these are no numbers to calculate with."""
+        raise TypeError(
+            f"a vector of {self.dtype} is for messages: only a function that `apply` takes can calculate "
+            "with it"
+        )
 
     @property
     def pending(self) -> bool:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from sim.learning.engine.engine import Engine
 
+_new = object.__new__
 WHOLE_MAX = 1 << 24
 """Up to here float32 holds every whole number."""
 # A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
@@ -33,52 +34,41 @@ class Vector:
     `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
     """
 
-    __slots__ = ("_atom", "_difference", "engine", "terms", "width")
+    __slots__ = ("_atom", "_difference", "_terms", "engine", "width")
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
     immutable = True  # messages carry it by reference
 
-    terms: Terms
-    """The atoms that this is a combination of, with their factors."""
-
     def __init__(self, engine: Engine, width: int, terms: Terms) -> None:
         self.engine = engine
         self.width = width
-        self.terms = terms
+        self._terms: Terms | None = terms  # None until somebody asks for them
         self._atom: Atom | None = None  # what it is, if it is just one
         self._difference: tuple[Vector, Vector] | None = None  # what it is, until somebody asks for terms
 
     @classmethod
     def of_atom(cls, engine: Engine, width: int, atom: Atom) -> Self:
         """An atom on its own; its terms are made when somebody asks for them."""
-        vector = cls.__new__(cls)
+        vector = _new(cls)
         vector.engine = engine
         vector.width = width
         vector._atom = atom
-        vector._difference = None
+        vector._difference = vector._terms = None
         return vector
 
-    @classmethod
-    def _of_difference(cls, minuend: Vector, subtrahend: Vector) -> Vector:
-        """minuend - subtrahend, whose terms are found when somebody asks for them."""
-        vector = cls.__new__(cls)
-        vector.engine = minuend.engine
-        vector.width = minuend.width
-        vector._atom = None
-        vector._difference = (minuend, subtrahend)
-        return vector
-
-    def __getattr__(self, name: str) -> Any:
-        """`terms`, when they have not been found yet."""
-        if name == "terms" and self._atom is not None:
-            self.terms = {self._atom: 1.0}
-        elif name == "terms" and self._difference is not None:
+    @property
+    def terms(self) -> Terms:
+        """The atoms that this is a combination of, with their factors."""
+        terms = self._terms
+        if terms is None and self._atom is not None:
+            terms = self._terms = {self._atom: 1.0}
+        elif terms is None:
+            assert self._difference is not None
             minuend, subtrahend = self._difference
-            self.terms, self._difference = minuend._combine(subtrahend, -1.0).terms, None
-        else:
-            return object.__getattribute__(self, name)  # raises what made Python ask here
-        return self.terms
+            terms, self._difference = minuend._combine(subtrahend, -1.0).terms, None
+            self._terms = terms
+        return terms
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -101,7 +91,7 @@ class Vector:
                 self._atom = atom
                 return atom
         self._atom = atom = self.engine.mix(self.width, terms)
-        self.terms = {atom: 1.0}
+        self._terms = {atom: 1.0}
         return atom
 
     def stored(self) -> Atom:
@@ -153,7 +143,7 @@ class Vector:
 
     def shortened(self, terms_max: int) -> Terms:
         """`terms`; if they are more than `terms_max`, this vector becomes one pending atom first."""
-        terms = self.terms
+        terms = self._terms or self.terms
         if len(terms) > terms_max:
             self.atom()
             terms = self.terms
@@ -192,9 +182,15 @@ class Vector:
     def __sub__(self, other: Any) -> Any:
         if type(self) is not Vector or type(other) is not Vector:
             return self._combine(other, -1.0)
-        self._require_alike(other)
+        if self.engine is not other.engine or self.width != other.width:
+            self._require_alike(other)
         # Most differences are updates, trained - start, of which nothing is wanted but start + update.
-        return Vector._of_difference(self, other)
+        update = _new(Vector)
+        update.engine = self.engine
+        update.width = self.width
+        update._difference = (self, other)
+        update._atom = update._terms = None
+        return update
 
     def __neg__(self) -> Any:
         return self * -1.0

@@ -57,7 +57,8 @@ class Atom:
 
     def __del__(self) -> None:
         if self.row >= 0:
-            self.arena.give_back(self.row)
+            give_back = self.arena.give_back
+            give_back(self.row)
 
 
 class Coefficient:
