@@ -271,6 +271,26 @@ def test_rounds_last_little_longer_where_messages_are_lost() -> None:
     assert quadratics("synchronous", 0.3, 200)[2] < 4.5 * calm_s
 
 
+@pytest.mark.slow
+def test_quadratics_with_lost_messages_as_long_as_theory_looks_at_them() -> None:
+    """The first second, in which nobody is reminded, counts for less than in the short runs above."""
+    calm, _, _ = quadratics("asynchronous", 0.0, 600)
+    light, outside_light, _ = quadratics("asynchronous", 0.05, 600)
+    heavy, outside_heavy, _ = quadratics("asynchronous", 0.3, 600)
+    assert light >= 0.9 * calm and outside_light <= 0.05
+    assert heavy >= 0.5 * calm and outside_heavy <= 0.15
+    calm_s, light_s, heavy_s = [quadratics("synchronous", loss, 1000)[2] for loss in (0.0, 0.05, 0.3)]
+    assert light_s <= 1.5 * calm_s
+    assert heavy_s <= 4 * calm_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "iterations"), [(8, 600), (16, 600), (40, 300)])
+def test_without_rounds_pairs_meet_as_often_as_they_are_sampled_for_long(count: int, iterations: int) -> None:
+    completed, sampled = updates_of_pairs("asynchronous", count, iterations=iterations)
+    assert 0.9 * sampled <= completed <= sampled + 4 * math.sqrt(sampled)
+
+
 def test_only_the_two_ends_of_a_pair_exchange_messages_about_it() -> None:
     text = QUADRATIC.replace("clusters = 1", "clusters = 2")
     with ran(text, "protocol.name=cobo", "protocol.exchange=sampled", "run.duration=1 min",
