@@ -16,13 +16,14 @@ Path = tuple[str | int, ...]
 
 
 def refused(error: ValidationError) -> list[ErrorDetails]:
-    """What pydantic refused, each thing once."""
-    return [
+    """What pydantic refused, each thing once; unknown sections first: one misspelt leaves others missing."""
+    found = [
         details
         for details in error.errors(include_url=False)
         # Pydantic counts items without those that it refused, of which it tells as well.
         if details["type"] != "too_short" or len(details["input"]) < details["ctx"]["min_length"]
     ]
+    return sorted(found, key=lambda each: (each["type"], len(each["loc"])) != ("extra_forbidden", 1))
 
 
 def problems(
@@ -132,6 +133,11 @@ def _locate(root: type[Settings], location: Path) -> _Place:
     return _Place(tuple(path), around, here)
 
 
+def _beside(model: type[Settings]) -> tuple[str, ...]:
+    """Keys that a file may have beside those of this class, which are read before."""
+    return getattr(model, "beside", ())
+
+
 def _discriminator(models: Sequence[type[Settings]]) -> str:
     return "kind" if "kind" in models[0].model_fields else "name"
 
@@ -159,7 +165,7 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "value_error":
             return SettingError(key, value, _without_length(str(context["error"]), value))
         case "extra_forbidden":
-            known = keys_of(place.around)
+            known = [*keys_of(place.around), *[key for model in place.around for key in _beside(model)]]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
             return SettingError(key, value, allowed + nearest(place.path[-1], known))
         case "missing":

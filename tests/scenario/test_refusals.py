@@ -58,7 +58,7 @@ BAD = {
     "unknown section": (
         SMALL + "\n[netwrok]\nloss = 0.5\n",
         "netwrok = { loss = 0.5 }: unknown key; allowed: run, clients, data, model, training, protocol, "
-        "network, devices, churn, churn_process, change, engine, supervision, server; "
+        "network, devices, churn, churn_process, change, engine, supervision, server, sweep; "
         "did you mean 'network'?",
     ),
     "missing section": (
@@ -389,6 +389,14 @@ def test_refused(tmp_path: Path, runner: CliRunner, kind: str) -> None:
     assert result.exit_code == 2
     assert result.output.startswith(f"{path}: {complaint}")
     assert result.output.count("\n") == 1
+
+
+def test_an_unknown_section_comes_before_those_that_are_missing(tmp_path: Path, runner: CliRunner) -> None:
+    path = write(tmp_path, '[swep]\nscenario = "other.toml"\n')
+    first, *others = runner.invoke(app, ["check", str(path)]).output.splitlines()
+    assert first.startswith(f'{path}: swep = {{ scenario = "other.toml" }}: unknown key; allowed: run,')
+    assert first.endswith("sweep; did you mean 'sweep'?")
+    assert others and all("is missing" in line for line in others)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 Every section is frozen and refuses unknown keys. After validation quantities are plain numbers in SI units.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from protocols.framework.settings import Settings
 from sim.learning.data import Data
@@ -27,6 +27,8 @@ from sim.world.churn_processes import ChurnProcess
 
 class Sections(Settings):
     """A scenario file of coterie."""
+
+    beside: ClassVar[tuple[str, ...]] = ("sweep",)
 
     run: Run
     clients: Clients
