@@ -197,7 +197,7 @@ class Actor:
     @property
     def now(self) -> float:
         """The time in seconds."""
-        now = self._transport.now
+        now = self._transport.now  # a line of its own: a call by the dot looks in the class first
         return now()
 
     # --- what others may know -------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class Learner(Trainer):
     def finish_iteration(self) -> None:
         """Count one iteration; `run` does so after each step."""
         self.iterations += 1
-        observe = self.observe
+        observe = self.observe  # a line of its own: a call by the dot looks in the class first
         observe("iterations", self.iterations)
 
     def weights(self) -> Mapping[str, float | Scalar] | None:

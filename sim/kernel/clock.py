@@ -131,7 +131,7 @@ class VirtualLoop(BareLoop):
         """
         if not when >= self.now_s:
             when = self._not_before_now(when)
-        next_number = self._next_number  # called in one line, it would be looked for in the class first
+        next_number = self._next_number  # a line of its own: a call by the dot looks in the class first
         timer.due = number = next_number()
         heappush(self._timers, (when, number, timer))
 
@@ -255,7 +255,7 @@ class VirtualLoop(BareLoop):
                         next_ready().fire()
                 elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
                     when, number, timer = heappop(timers)
-                    if self._cancelled and timer.due != number:
+                    if timer.due != number:
                         self._cancelled -= 1
                         continue
                     rounds = rounds + 1 if when == self.now_s else 0

@@ -228,7 +228,7 @@ class VirtualTask(asyncio.Future[T]):
             if type(awaited) is not float:
                 self._wait_for(awaited)
             elif awaited > 0.0:
-                next_number = loop._next_number
+                next_number = loop._next_number  # a line of its own, as in VirtualLoop.schedule
                 self.due = due = next_number()
                 heappush(loop._timers, (loop.now_s + awaited, due, self))
             else:

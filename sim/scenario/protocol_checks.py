@@ -145,10 +145,18 @@ def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
         where, what = _failed_at(kind, kind.__init__, error), f"{kind.__name__}.__init__() failed"
         what = f"{what}: {describe(error)}; it takes {given} and begins with {begin}"
         raise UserError(f"{where}: {what}") from error
-    # What a learner's own __init__ sets last. Not by vars(), which would undo the compact form of attributes.
-    if not hasattr(learner, "iterations"):
+    if not _is_made(learner):
         raise UserError(f"{defined(kind.__init__)}: {kind.__name__}.__init__() must call {begin}")
     return learner
+
+
+def _is_made(learner: "Learner") -> bool:
+    """Whether a learner's own __init__ was called: not by vars(), which would undo its compact form."""
+    try:
+        object.__getattribute__(learner, "_params")
+    except AttributeError:
+        return False
+    return True
 
 
 def defined(what: Any) -> str:

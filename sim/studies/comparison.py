@@ -312,7 +312,7 @@ class Comparison:
                 least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
                 found.append(
                     f"unequal budgets: {name} per client from {known[least]:,.0f} ({least}) to "
-                    f"{known[most]:,.0f} ({most}); run.budget gives each the same"
+                    f"{known[most]:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
                 )
         return found
 

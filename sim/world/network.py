@@ -341,7 +341,7 @@ class SimulatedNetwork(Transport):
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += size_bytes
-        observe = self.observe
+        observe = self.observe  # a line of its own: a call by the dot looks in the class first
         if observe is not None:
             observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.id)
 

@@ -224,6 +224,16 @@ def test_many_terms(count: int) -> None:
     np.testing.assert_allclose(total.numpy(), exact, atol=1e-5 * count)
 
 
+def test_a_long_chain_of_differences_that_nobody_reads() -> None:
+    engine = new_engine()
+    x, y, z = [engine.vector(numbers(seed)) for seed in range(3)]
+    first, second = x, x
+    for _ in range(5000):
+        first, second = first - y, z - second
+    np.testing.assert_allclose(first.numpy(), x.numpy() - 5000 * y.numpy(), rtol=1e-3, atol=1e-3)
+    assert second.numpy().tobytes() == x.numpy().tobytes()
+
+
 # --- what a handle is ---
 
 

@@ -73,6 +73,15 @@ REFUSED = {
         "    def __init__(self, *given):  # here\n        self.x = 3\n" + STEP,
         "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
     ),
+    "no super, and iterations in the class": (
+        "    iterations = 0\n    def __init__(self, *given):  # here\n        self.x = 3\n" + STEP,
+        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+    ),
+    "no super, and fields that are made when they are asked for": (
+        "    def __init__(self, *given):  # here\n        self.x = 3\n"
+        "    def __getattr__(self, name):\n        return self.parts[name]\n" + STEP,
+        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+    ),
     "before super": (
         "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from sim.learning.engine.engine import Engine
 
-_new = object.__new__
 WHOLE_MAX = 1 << 24
 """Up to here float32 holds every whole number."""
+_new = object.__new__
 # A longer combination is computed into one vector, so that chains of merges cannot grow for ever.
 _TERMS_MAX = 32
 
@@ -184,6 +184,8 @@ class Vector:
             return self._combine(other, -1.0)
         if self.engine is not other.engine or self.width != other.width:
             self._require_alike(other)
+        if self._difference is not None or other._difference is not None:
+            return self._combine(other, -1.0)  # a chain of them would never end
         # Most differences are updates, trained - start, of which nothing is wanted but start + update.
         update = _new(Vector)
         update.engine = self.engine

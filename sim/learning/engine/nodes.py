@@ -57,7 +57,7 @@ class Atom:
 
     def __del__(self) -> None:
         if self.row >= 0:
-            give_back = self.arena.give_back
+            give_back = self.arena.give_back  # a line of its own: a call by the dot looks in the class first
             give_back(self.row)
 
 
