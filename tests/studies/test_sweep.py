@@ -301,8 +301,8 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(
     assert result.there >= done and len(again) == 8 - result.there
     assert hashes(result.directory) == hashes(whole.directory)
     tables = []
-    for directory in (result.directory, whole.directory):
-        folder = directory / "tables"
+    for place, directory in enumerate((result.directory, whole.directory)):
+        folder = tmp_path / f"tables-{place}"
         folder.mkdir()
         write_csv(Comparison(load_study([directory]), target=0.5), folder)
         tables.append([(folder / name).read_bytes() for name in ("table.csv", "target.csv", "curves.csv")])
