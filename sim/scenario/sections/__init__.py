@@ -28,7 +28,7 @@ from sim.world.churn_processes import ChurnProcess
 class Sections(Settings):
     """A scenario file of coterie."""
 
-    beside: ClassVar[tuple[str, ...]] = ("sweep",)
+    beside: ClassVar[tuple[str, ...]] = ("sweep",)  # what a file may hold, too: no part of a single run
 
     run: Run
     clients: Clients
