@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from actors.supervisor import Supervisor
 from benchmarks.measuring import Effort, Say, table
-from protocols.framework.learner import Surroundings
-from protocols.framework.member import Member
+from protocols.framework.client import ClientContext
+from protocols.framework.node import Member
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
@@ -55,8 +55,8 @@ def run(count: int) -> Cost:
         membership = SampledView(
             name, service, loop, lambda purpose: RandomStream(1, purpose, name), settings
         )
-        surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
-        member = Member(name, surroundings)
+        context = ClientContext(network, membership, (), rng, 1, lambda name, value: None)
+        member = Member(name, context)
         supervisor.start(member)
         membership.start(member.tell)
         return member

@@ -1,6 +1,6 @@
 """Methods of collaborative learning, and all that one is written with.
 
-A method is a file, or a folder, that holds a subclass of `Learner`. What an own one needs is imported from
+A method is a file, or a folder, that holds a subclass of `Client`. What an own one needs is imported from
 here. `framework` has the client and the types of its settings, `shared` what several methods have in common
 (rounds, servers, losses), `membership` the protocols by which clients know of each other.
 """
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from actors.message import PeerUnavailable as PeerUnavailable
     from actors.message import RemoteError as RemoteError
+    from protocols.framework.client import Client as Client
     from protocols.framework.coalition import Coalition as Coalition
     from protocols.framework.compute import Batch as Batch
-    from protocols.framework.learner import Learner as Learner
-    from protocols.framework.member import Requirement as Requirement
-    from protocols.framework.member import Surroundings as Surroundings
+    from protocols.framework.node import ClientContext as ClientContext
+    from protocols.framework.node import Requirement as Requirement
     from protocols.framework.objectives import Objective as Objective
     from protocols.framework.server import Server as Server
     from protocols.framework.server import ServerPlan as ServerPlan
@@ -44,11 +44,11 @@ MODULES = {
     "RemoteError": "actors.message",
     "Coalition": "protocols.framework.coalition",
     "Batch": "protocols.framework.compute",
-    "Learner": "protocols.framework.learner",
-    "Requirement": "protocols.framework.member",
+    "Client": "protocols.framework.client",
+    "Requirement": "protocols.framework.node",
     "Server": "protocols.framework.server",
     "ServerPlan": "protocols.framework.server",
-    "Surroundings": "protocols.framework.member",
+    "ClientContext": "protocols.framework.node",
     "Objective": "protocols.framework.objectives",
     "Count": "protocols.framework.settings",
     "CountOrZero": "protocols.framework.settings",

@@ -33,8 +33,8 @@ from pydantic import Field
 from torch import Tensor
 
 from protocols.dpsgd import DPSGD, Exchange
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start, plain_sgd
+from protocols.framework.client import ClientContext, Compute, ProtocolSettings
+from protocols.framework.node import Requirement, common_start, plain_sgd
 from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.rounds import RoundModel, delay_s
@@ -107,7 +107,7 @@ class CGA(DPSGD):
     velocity: Vector | None = None
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
             common_start("shared"),
             *plain_sgd("takes single gradients for steps, and has its own momentum"),
@@ -116,11 +116,11 @@ class CGA(DPSGD):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
+        context: ClientContext,
+        compute: Compute,
         settings: CGASettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.crossed: dict[str, Vector] = {}  # neighbours' gradients at this client's model
         self.sent: dict[str, CrossGradient] = {}  # the last one for each neighbour
 

@@ -38,8 +38,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.client import ProtocolSettings
+from protocols.framework.node import Requirement, common_start
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.patience import PatientLearner, PatientSettings
@@ -151,7 +151,7 @@ class Dada(PatientLearner):
     """Of the model at the last step of the graph, on all training samples."""
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
     def begin(self) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, Compute, ProtocolSettings
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector, mix
@@ -49,7 +49,7 @@ class Exchange:
 class DPSGD(TwoForms, RoundLearner):
     """D-PSGD and AD-PSGD."""
 
-    class Settings(learner.ProtocolSettings):
+    class Settings(ProtocolSettings):
         """Train, and average with the neighbours in the topology."""
 
         changing = ("local_steps",)
@@ -65,10 +65,8 @@ class DPSGD(TwoForms, RoundLearner):
     asked: str | None = None
     """Asynchronous: the peer whose answer to an exchange is awaited."""
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute, settings: Settings) -> None:
+        super().__init__(name, context, compute, settings)
         self.wait_at_first(settings.patience)
 
     async def take_round(self) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, Compute, ProtocolSettings
 from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.round_letters import LetterRounds
@@ -70,7 +70,7 @@ def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Ten
 class FederatedClustering(LetterRounds):
     """A client that collects its gradients from everybody, and keeps those like its own."""
 
-    class Settings(learner.ProtocolSettings):
+    class Settings(ProtocolSettings):
         """Everybody returns its gradient at everybody's model; those like the own one are followed."""
 
         changing = ("local_steps", "sweeps")
@@ -88,10 +88,8 @@ class FederatedClustering(LetterRounds):
     collected = (RoundModel, ReturnedGradient)
     wanted = ReturnedGradientWanted
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute, settings: Settings) -> None:
+        super().__init__(name, context, compute, settings)
         self.wait_at_first(settings.patience)
         self.followed: dict[str, Scalar] = {}
 

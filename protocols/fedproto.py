@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
@@ -96,7 +96,7 @@ class FedProto(PartsClient):
     parts = ("class_means",)
 
     @classmethod
-    def objective(cls, settings: learner.ProtocolSettings) -> FeaturePrototypes:
+    def objective(cls, settings: ProtocolSettings) -> FeaturePrototypes:
         assert isinstance(settings, FedProtoSettings)
         return FeaturePrototypes(settings.strength)
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocols.fedavg import Assignment, Contribution, GlobalModel, averaged
-from protocols.framework import learner
-from protocols.framework.member import Requirement
+from protocols.framework.client import ProtocolSettings
+from protocols.framework.node import Requirement
 from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (
@@ -99,7 +99,7 @@ class LGFedAvg(AveragedPartClient):
     """Whether it has begun a backbone of its own, in this life."""
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, LGFedAvgSettings)
         if not settings.warm_up:
             return ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from protocols.framework import learner
+from protocols.framework.client import Client, ProtocolSettings
 from protocols.framework.settings import Count
 
 
-class Local(learner.Learner):
+class Local(Client):
     """x_i <- x_i - eta g_i(x_i)."""
 
-    class Settings(learner.ProtocolSettings):
+    class Settings(ProtocolSettings):
         """Everybody trains alone."""
 
         changing = ("local_steps", "local_epochs")

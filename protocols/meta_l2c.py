@@ -35,8 +35,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.client import ProtocolSettings
+from protocols.framework.node import Requirement, common_start
 from protocols.framework.settings import Count, PositiveWeight, Weight
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.patience import PatientLearner, PatientSettings
@@ -131,7 +131,7 @@ class MetaL2C(PatientLearner, RoundLearner):
     settings: MetaL2CSettings
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         needed = "the encoder learns from samples that are held back; must be more than 0"
         return (
             common_start("shared"),
@@ -140,7 +140,7 @@ class MetaL2C(PatientLearner, RoundLearner):
 
     def begin(self) -> None:
         chosen = self.settings
-        rng = common_rng(self.surroundings.shared_seed)
+        rng = common_rng(self.context.shared_seed)
         [width] = self.params.shape
         self.signs: Vector = self.vector(rng.choice([-1.0, 1.0], size=width))
         inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1

@@ -29,8 +29,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.client import ProtocolSettings
+from protocols.framework.node import Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight, Weighing
 from protocols.framework.vectors import Vector
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, ProtocolSettings
 from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back
@@ -50,11 +50,11 @@ class PFedHNServer(FedAvgServer):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.widths = (self.settings.embedding, *self.settings.hidden, *initial.shape)
         self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), initial)
         self.embeddings: dict[str, Vector] = {}

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, ProtocolSettings
 from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
@@ -103,11 +103,11 @@ class PFedSimServer(FedAvgServer):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.latest: dict[str, PersonalModel] = {}
         self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
         self.warm = self.settings.warm_up == 0

@@ -28,9 +28,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.member import Requirement, common_start, plain_sgd
+from protocols.framework.node import Requirement, common_start, plain_sgd
 from protocols.framework.settings import Count, CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.patience import PatientLearner, PatientSettings
@@ -66,7 +66,7 @@ class SPDB(PatientLearner, RoundLearner):
     parts: ClassVar[tuple[str, ...] | None] = ()
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from protocols.cobo.messages import LatestModel
 from protocols.cobo.settings import CoBoSettings, expected_updates
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, Compute
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.vectors import Scalar
 from protocols.shared.pace import PeerPace
@@ -47,11 +47,11 @@ class PairLearner(LetterRounds):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
+        context: ClientContext,
+        compute: Compute,
         settings: CoBoSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         initial = 1.0 if self.settings.domain == "box" else 1.0 / max(1, len(self.peers))
         self.pairs = {peer: Pair(initial, Ledger(name < peer)) for peer in self.peers}
 

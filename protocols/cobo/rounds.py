@@ -25,7 +25,7 @@ class GradientRounds(PairLearner):
         """
         clients = max(self.degree, model.degree) + 1
         pair = sorted((self.name, peer))
-        coin = shared_uniform(self.surroundings.shared_seed, "pair", *pair, self.round)
+        coin = shared_uniform(self.context.shared_seed, "pair", *pair, self.round)
         return model.partner and coin < pair_probability(self.settings, self.round + 1, clients)
 
     async def exchanged_gradients(

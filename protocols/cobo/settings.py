@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.settings import (
     Count,
     PositiveDuration,
@@ -18,7 +18,7 @@ from protocols.framework.settings import (
 )
 
 
-class CoBoSettings(learner.ProtocolSettings):
+class CoBoSettings(ProtocolSettings):
     """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
     changing = ("local_steps", "rho", "gamma")

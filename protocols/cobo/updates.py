@@ -6,7 +6,7 @@ from actors.message import PeerUnavailable, RemoteError
 from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.pairs import Pair, PairLearner
 from protocols.cobo.settings import CoBoSettings, pair_probability
-from protocols.framework import learner
+from protocols.framework.client import ClientContext, Compute
 from protocols.framework.vectors import Vector
 from protocols.shared.allowance import GradientAllowance
 from protocols.shared.pace import relative_pace
@@ -27,11 +27,11 @@ class PairUpdates(PairLearner):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
+        context: ClientContext,
+        compute: Compute,
         settings: CoBoSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.allowance = GradientAllowance(settings.gradients_when_behind)
 
     async def run(self) -> None:

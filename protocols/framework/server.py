@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocols.framework.member import ProtocolSettings, Surroundings
+from protocols.framework.node import ClientContext, ProtocolSettings
 from protocols.framework.trainer import Trainer
 from protocols.framework.vectors import Vector
 
@@ -35,9 +35,9 @@ class Server(Trainer):
     """Those of its clients, which the scenario states beside `protocol.name`."""
 
     def __init__(
-        self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector
+        self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector
     ) -> None:
-        super().__init__(name, surroundings, surroundings.compute, initial)
+        super().__init__(name, context, context.compute, initial)
         self.settings = settings
 
     def __getattr__(self, name: str) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, overload
 
 from protocols.framework.compute import Batch, Compute, Reduction, Samples
-from protocols.framework.member import Member, Surroundings
+from protocols.framework.node import ClientContext, Node
 from protocols.framework.vectors import Scalar, Vector
 
 
-class Trainer(Member):
+class Trainer(Node):
     """An actor with a device and data of its own: the verbs that take the device's time, and those on models.
 
     Fields: `params`, the current model (an immutable handle: assign a new one); `compute`.
@@ -22,10 +22,8 @@ class Trainer(Member):
 
     compute: Compute
 
-    def __init__(
-        self, name: str, surroundings: Surroundings, compute: Compute | None, initial: Vector
-    ) -> None:
-        super().__init__(name, surroundings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
+        super().__init__(name, context)
         if compute is not None:
             self.compute = compute
         self._params = initial

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 
 
-class LearnToCollaborateSettings(learner.ProtocolSettings):
+class LearnToCollaborateSettings(ProtocolSettings):
     """Find out who benefits from whom, form coalitions that nobody has reason to leave, train in them."""
 
     changing = ("local_steps",)

@@ -8,8 +8,8 @@ from functools import reduce
 
 import numpy as np
 
-from protocols.framework.learner import ProtocolSettings, Requirement
-from protocols.framework.member import two_way_links
+from protocols.framework.client import ProtocolSettings, Requirement
+from protocols.framework.node import two_way_links
 from protocols.framework.vectors import mix
 from protocols.mapl.exchange import KnowledgeExchange
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights

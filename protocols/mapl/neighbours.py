@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from protocols.framework import learner
+from protocols.framework.client import Client, ClientContext, Compute
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
 from protocols.mapl.settings import MaplSettings
 
 
-class Neighbours(learner.Learner):
+class Neighbours(Client):
     """A client that gives peers weights, and knows what they sent last."""
 
     settings: MaplSettings
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: MaplSettings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute, settings: MaplSettings) -> None:
+        super().__init__(name, context, compute, settings)
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last

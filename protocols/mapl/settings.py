@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 from protocols.mapl.graph_learning import GraphLearning
 
 
-class MaplSettings(learner.ProtocolSettings):
+class MaplSettings(ProtocolSettings):
     """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
 
     changing = ("local_epochs",)

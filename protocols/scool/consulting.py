@@ -70,7 +70,7 @@ class Consulting(PatientLearner):
             case "mmsbm":
                 return MixedPrior(settings, self.rng)
             case "attention":
-                common = np.random.Generator(np.random.Philox(self.surroundings.shared_seed))
+                common = np.random.Generator(np.random.Philox(self.context.shared_seed))
                 self.signs = self.vector(common.choice([-1.0, 1.0], size=self.params.shape))
                 return AttentionPrior(settings, first_encoder(settings.sketch, common))
         return None

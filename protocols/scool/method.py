@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from protocols.framework import learner
+from protocols.framework.client import ProtocolSettings
 from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.node import Requirement, common_start
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.scool.messages import Opinion, Shared
 from protocols.scool.priors import AttentionPrior
@@ -35,7 +35,7 @@ class SCooL(TwoForms, ConsultingRounds):
         self.mass: Mass | None = None
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
     @property

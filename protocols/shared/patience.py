@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from protocols.framework import learner
+from protocols.framework.client import Client, ClientContext, Compute, ProtocolSettings
 from protocols.framework.settings import PositiveDuration, default
 
 
-class PatientSettings(learner.ProtocolSettings):
+class PatientSettings(ProtocolSettings):
     """Base of the settings of methods whose clients wait for each other."""
 
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
 
-class PatientLearner(learner.Learner):
+class PatientLearner(Client):
     """A client that suspects a peer after a `patience` of silence.
 
     `heard_s`: when each was heard of last; `began_s`: when this client began, in this life, and
@@ -27,11 +27,11 @@ class PatientLearner(learner.Learner):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        compute: Compute,
+        settings: ProtocolSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.wait_at_first(self.settings.patience)
         self.heard_s: dict[str, float] = {}
         self.began_s, self.iterations_before = 0.0, 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from actors.message import ActorError
-from protocols.framework import learner
-from protocols.framework.member import two_way_links
+from protocols.framework.client import Client, ProtocolSettings, Requirement
+from protocols.framework.node import two_way_links
 from protocols.framework.vectors import Vector
 
 
@@ -71,7 +71,7 @@ def delay_s(messages: Iterable[Repeatable], excess_s: float) -> float:
     return max(0.0, min(excess_s, max(due_s, default=0.0)))
 
 
-class RoundLearner(learner.Learner):
+class RoundLearner(Client):
     """A learner that can take part in rounds: `announce`, `gather`, and then `self.round += 1` in its step.
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
@@ -100,7 +100,7 @@ class RoundLearner(learner.Learner):
     _gathered: int | None = None  # the last round whose models it has
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return two_way_links(settings)
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from protocols.framework import learner
+from protocols.framework.client import Client
 
 
-class TwoForms(learner.Learner):
+class TwoForms(Client):
     """A client whose setting `mode` says which of the two an iteration is."""
 
     @property

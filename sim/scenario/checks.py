@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.message import describe
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.node import ProtocolSettings
 from protocols.framework.settings import SettingError
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
@@ -17,7 +17,7 @@ from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
@@ -32,7 +32,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _churn(sections)
 
 
-def unmet(learner: "type[Learner]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
     where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
     for need in requirements_of(learner, settings):

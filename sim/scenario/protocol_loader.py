@@ -19,7 +19,7 @@ from sim.scenario.refusals import nearest, one_line
 from sim.scenario.user_code import installed_module, module_of_file, require_code
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
 
@@ -46,7 +46,7 @@ def _classes(tree: ast.Module) -> list[str]:
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 
 
-def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> "type[Learner]":
+def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> "type[Client]":
     """The class of a protocol. A file's path is relative to the current folder, or else to `folder`.
 
     A class of a file or a package is found by executing that Python; code=False refuses it unread. Raises
@@ -66,7 +66,7 @@ def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
             key for key, value in vars(module).items() if _is_protocol(value) and _is_own(value, module)
         ]
         raise UserError(
-            f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Learner); '
+            f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Client); '
             f"it has: {', '.join(classes) or 'none'}{nearest(class_name, classes)}"
         )
     require_sound(found)
@@ -77,10 +77,10 @@ def _is_named_after(class_name: str, module: str) -> bool:
     return class_name.lower() == module.replace("_", "")
 
 
-def _is_protocol(candidate: object) -> "TypeGuard[type[Learner]]":
-    from protocols.framework.learner import Learner
+def _is_protocol(candidate: object) -> "TypeGuard[type[Client]]":
+    from protocols.framework.client import Client
 
-    return isinstance(candidate, type) and issubclass(candidate, Learner) and candidate is not Learner
+    return isinstance(candidate, type) and issubclass(candidate, Client) and candidate is not Client
 
 
 def _is_own(candidate: type, module: ModuleType) -> bool:
@@ -88,7 +88,7 @@ def _is_own(candidate: type, module: ModuleType) -> bool:
     return f"{candidate.__module__}.".startswith(f"{module.__name__}.")
 
 
-def _known(name: str) -> "type[Learner]":
+def _known(name: str) -> "type[Client]":
     known = list_protocols()
     if name not in known:
         raise UserError(

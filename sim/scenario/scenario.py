@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.node import ProtocolSettings
 from protocols.framework.settings import SettingError, Settings
 from sim.errors import UserError, errors_about
 from sim.learning.data import Data
@@ -46,7 +46,7 @@ from sim.scenario.user_code import UserCode, absolute_name, find_file
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
@@ -62,7 +62,7 @@ class Protocol:
     """The protocol of a scenario: its name in the file, its class, and its validated settings."""
 
     name: str
-    learner: "type[Learner]"
+    learner: "type[Client]"
     settings: ProtocolSettings
 
     @property

@@ -117,7 +117,7 @@ def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.Monkey
     assert (said["torch"], said["numpy"]) == (torch.__version__, np.__version__)
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
     assert said["coterie"] == "0.1.0"
-    assert {"own.py", "provenance_steps.py", "protocols/framework/learner.py"} <= set(
+    assert {"own.py", "provenance_steps.py", "protocols/framework/client.py"} <= set(
         said["protocol"]["files"]
     )
     assert said["started"][:2] == "20"

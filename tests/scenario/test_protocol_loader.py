@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.scenario.protocol_loader import find_protocol, list_protocols
 from sim.scenario.scenario import load_scenario, to_toml
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.local import Local
 from protocols.framework.settings import Duration
 
@@ -30,8 +30,8 @@ class Note:
     text: str
 
 
-class Mine(Learner):
-    class Settings(Learner.Settings):
+class Mine(Client):
+    class Settings(Client.Settings):
         rounds: PositiveInt = 3
         patience: Duration = "2 s"
 
@@ -64,7 +64,7 @@ def refusal(name: str, folder: Path | None = None) -> str:
 def test_the_list_needs_no_registry() -> None:
     listed = list_protocols()
     assert {"local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"} <= set(listed)
-    assert "learner" not in listed
+    assert "client" not in listed
     assert "settings" not in listed
     assert "graph-learning" not in listed
     assert all(listed.values())
@@ -79,7 +79,7 @@ KNOWN += ["ditto", "federico", "fedem", "fedfomo", "ifca"]
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_protocols(name: str) -> None:
     found = find_protocol(name)
-    assert issubclass(found, Learner)
+    assert issubclass(found, Client)
     assert found.__name__.lower() == name
     assert found.__module__ in (f"protocols.{name}", f"protocols.{name}.method")
 
@@ -134,18 +134,18 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     assert message.endswith("package.module:Class, or my_file.py:Class; did you mean 'gossip'?")
 
 
-@pytest.mark.parametrize("name", ["learner", "settings", "Gossip", ""])
+@pytest.mark.parametrize("name", ["client", "settings", "Gossip", ""])
 def test_only_protocols_are_known(name: str) -> None:
     assert "must be one of" in refusal(name)
 
 
 def test_a_missing_class_is_answered_with_those_of_the_file(own: Path) -> None:
     message = refusal("own.py:Mime", own.parent)
-    assert "own.py has no protocol class 'Mime' (subclass of Learner)" in message
+    assert "own.py has no protocol class 'Mime' (subclass of Client)" in message
     assert message.endswith("it has: Mine, Theirs; did you mean 'Mine'?")
 
 
-@pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Learner"])
+@pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Client"])
 def test_another_class_is_no_protocol(own: Path, name: str) -> None:
     assert f"has no protocol class {name!r}" in refusal(f"own.py:{name}", own.parent)
 
@@ -262,10 +262,10 @@ def test_a_neighbour_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 FIELDS = """
-from protocols import Learner, RoundClient, RoundServer
+from protocols import Client, RoundClient, RoundServer
 
 
-class Fields(Learner):
+class Fields(Client):
     async def on_start(self):
         self.arrived = []
         {line}

@@ -73,7 +73,7 @@ def test_a_file_is_its_own_and_what_it_imports_from_beside_it(folder: Path) -> N
         "own_steps.py",
     ]
     ours = names(sources, is_ours=True)
-    assert {"protocols/local.py", "protocols/framework/learner.py", "actors/actor.py"} <= set(ours)
+    assert {"protocols/local.py", "protocols/framework/client.py", "actors/actor.py"} <= set(ours)
     assert not any(name.startswith("sim/") for name in ours)
 
 
@@ -84,7 +84,7 @@ def test_one_of_ours_is_its_classes_and_what_they_import() -> None:
     assert {
         "protocols/cobo/method.py",
         "protocols/shared/rounds.py",
-        "protocols/framework/learner.py",
+        "protocols/framework/client.py",
         "actors/actor.py",
     } <= set(found)
     assert "protocols/mapl/method.py" not in found
@@ -92,9 +92,9 @@ def test_one_of_ours_is_its_classes_and_what_they_import() -> None:
 
 def test_of_the_face_of_protocols_only_what_is_imported_counts(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
-    file.write_text("from protocols import Learner\nclass Own(Learner): pass\n")
+    file.write_text("from protocols import Client\nclass Own(Client): pass\n")
     ours = names(sources_of_file(file), is_ours=True)
-    assert {"protocols/__init__.py", "protocols/framework/learner.py"} <= set(ours)
+    assert {"protocols/__init__.py", "protocols/framework/client.py"} <= set(ours)
     assert "protocols/shared/rounds.py" not in ours
     file.write_text("from protocols import RoundLearner\nclass Own(RoundLearner): pass\n")
     assert "protocols/shared/rounds.py" in names(sources_of_file(file), is_ours=True)
@@ -170,7 +170,7 @@ def test_the_hash_knows_the_code_of_ours_too(tmp_path: Path, monkeypatch: pytest
     before = digest(scenario)
     read_bytes = Path.read_bytes
     monkeypatch.setattr(
-        Path, "read_bytes", lambda path: read_bytes(path) + (b"#" if path.name == "learner.py" else b"")
+        Path, "read_bytes", lambda path: read_bytes(path) + (b"#" if path.name == "client.py" else b"")
     )
     assert digest(scenario) == before, "what has been read once stays"
     assert digest(load_scenario(write(tmp_path, SMALL))) != before

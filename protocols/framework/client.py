@@ -1,7 +1,7 @@
 """A client that learns: what it knows, what it can do, and how its iterations run.
 
 A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All
-that a learner knows is in its own fields, came in a message, or was handed to it in its `Surroundings`.
+that a learner knows is in its own fields, came in a message, or was handed to it in its `ClientContext`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import ClassVar
 
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
-from protocols.framework.member import (
+from protocols.framework.node import (
     AreYouThere,
+    ClientContext,
     CurrentModel,
     Membership,
     ModelWanted,
     NewcomersStart,
     ProtocolSettings,
     Requirement,
-    Surroundings,
 )
 from protocols.framework.objectives import Objective
 from protocols.framework.server import Server, ServerPlan
@@ -28,10 +28,11 @@ from protocols.framework.vectors import Scalar, Vector, mix
 
 __all__ = [
     "AreYouThere",
+    "Client",
+    "ClientContext",
     "Coalition",
     "Compute",
     "CurrentModel",
-    "Learner",
     "Membership",
     "ModelWanted",
     "NewcomersStart",
@@ -39,14 +40,13 @@ __all__ = [
     "Requirement",
     "Server",
     "ServerPlan",
-    "Surroundings",
 ]
 
 _TIMELESS_STEPS_MAX = 1_000
 _ATTEMPTS_TO_START = 3
 
 
-class Learner(Trainer):
+class Client(Trainer):
     """A client: trains on its own data and talks to its peers.
 
     Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`,
@@ -55,7 +55,7 @@ class Learner(Trainer):
 
     machinery: ClassVar[bool] = True
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
-    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Learner.Settings)`
+    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Client.Settings)`
     with a type and, perhaps, a default for each. Read them as `self.settings`."""
     collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
@@ -64,9 +64,9 @@ class Learner(Trainer):
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
 
     def __init__(
-        self, name: str, surroundings: Surroundings, compute: Compute, settings: ProtocolSettings
+        self, name: str, context: ClientContext, compute: Compute, settings: ProtocolSettings
     ) -> None:
-        super().__init__(name, surroundings, compute, compute.initial())
+        super().__init__(name, context, compute, compute.initial())
         self.settings = settings
         self.iterations = 0
 
@@ -83,7 +83,7 @@ class Learner(Trainer):
         the third time this client starts from its own initial model. `models_at_start` tells the observer
         how many models it got.
         """
-        wanted = self.surroundings.newcomers
+        wanted = self.context.newcomers
         if not wanted.peers:
             return
         models: list[Vector] = []

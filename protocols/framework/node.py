@@ -149,7 +149,7 @@ class NewcomersStart:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ClientContext:
     """Everything that a learner or a server is given by whoever runs it.
 
     `neighbours` are those that it has a link with in the topology, and `links` says more of them; `rng` is
@@ -171,7 +171,7 @@ class Surroundings:
     compute: Compute | None = None
 
 
-class Member(Actor):
+class Node(Actor):
     """An actor that knows its peers and has a model: the common base of learners and servers."""
 
     machinery: ClassVar[bool] = True
@@ -186,13 +186,13 @@ class Member(Actor):
     late = False
     """Whether it came, or came back, later than the others."""
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        super().__init__(name, surroundings.transport)
-        self.surroundings = surroundings
-        self.membership = surroundings.membership
-        self.rng = surroundings.rng
-        self.observe = surroundings.observe
-        self._receivers = surroundings.links.receivers
+    def __init__(self, name: str, context: ClientContext) -> None:
+        super().__init__(name, context.transport)
+        self.context = context
+        self.membership = context.membership
+        self.rng = context.rng
+        self.observe = context.observe
+        self._receivers = context.links.receivers
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
         # Who asks suspected peers, now and then, whether they are there.
         self._sought: dict[str, asyncio.Task[None]] = {}
@@ -210,7 +210,7 @@ class Member(Actor):
     @property
     def senders(self) -> list[str]:
         """Names of those that may send to this client and are believed to be up: `peers`, if not directed."""
-        peers, senders = self.membership.peers, self.surroundings.links.senders
+        peers, senders = self.membership.peers, self.context.links.senders
         return peers if senders is None else [peer for peer in peers if peer in senders]
 
     @property
@@ -219,7 +219,7 @@ class Member(Actor):
 
         What is left of 1 is for its own model. None where the topology states no weights.
         """
-        return self.surroundings.links.weights
+        return self.context.links.weights
 
     def is_peer(self, name: str) -> bool:
         """Whether `name` is among `peers`."""
@@ -252,7 +252,7 @@ class Member(Actor):
     def apply(self, function: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
         """What a function of the method's own makes of vectors and scalars; deferred, at no cost.
 
-        As `Learner.apply`, which may have one.
+        As `Client.apply`, which may have one.
         """
         return self.params.applied(function, arguments, static)
 
