@@ -14,9 +14,11 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.client import Client as Client
     from protocols.framework.coalition import Coalition as Coalition
     from protocols.framework.compute import Batch as Batch
-    from protocols.framework.node import ClientContext as ClientContext
-    from protocols.framework.node import Requirement as Requirement
+    from protocols.framework.context import ClientContext as ClientContext
     from protocols.framework.objectives import Objective as Objective
+    from protocols.framework.requirements import Requirement as Requirement
+    from protocols.framework.rounds import RoundModel as RoundModel
+    from protocols.framework.rounds import Rounds as Rounds
     from protocols.framework.server import Server as Server
     from protocols.framework.server import ServerPlan as ServerPlan
     from protocols.framework.settings import Count as Count
@@ -32,8 +34,6 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.vectors import Scalar as Scalar
     from protocols.framework.vectors import Vector as Vector
     from protocols.framework.vectors import mix as mix
-    from protocols.shared.rounds import RoundLearner as RoundLearner
-    from protocols.shared.rounds import RoundModel as RoundModel
     from protocols.shared.server_rounds import RoundClient as RoundClient
     from protocols.shared.server_rounds import RoundServer as RoundServer
     from protocols.shared.server_rounds import RoundSettings as RoundSettings
@@ -45,10 +45,10 @@ MODULES = {
     "Coalition": "protocols.framework.coalition",
     "Batch": "protocols.framework.compute",
     "Client": "protocols.framework.client",
-    "Requirement": "protocols.framework.node",
+    "Requirement": "protocols.framework.requirements",
     "Server": "protocols.framework.server",
     "ServerPlan": "protocols.framework.server",
-    "ClientContext": "protocols.framework.node",
+    "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
     "Count": "protocols.framework.settings",
     "CountOrZero": "protocols.framework.settings",
@@ -63,8 +63,8 @@ MODULES = {
     "Scalar": "protocols.framework.vectors",
     "Vector": "protocols.framework.vectors",
     "mix": "protocols.framework.vectors",
-    "RoundLearner": "protocols.shared.rounds",
-    "RoundModel": "protocols.shared.rounds",
+    "Rounds": "protocols.framework.rounds",
+    "RoundModel": "protocols.framework.rounds",
     "RoundClient": "protocols.shared.server_rounds",
     "RoundServer": "protocols.shared.server_rounds",
     "RoundSettings": "protocols.shared.server_rounds",

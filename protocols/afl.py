@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework.client import ClientContext, ProtocolSettings
+from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
-from protocols.framework.node import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Scalar, Vector, mix
 

@@ -38,11 +38,11 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement, common_start
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
-from protocols.shared.patience import PatientLearner, PatientSettings
+from protocols.shared.silence import PatienceSettings, Silence
 
 _ATTEMPTS = 2  # a question is given up after three estimated round trips
 
@@ -117,7 +117,7 @@ def graph_step(
     return np.maximum(0.0, w - slope / lipschitz)
 
 
-class DadaSettings(PatientSettings):
+class DadaSettings(PatienceSettings):
     """Train towards the models of collaborators, and learn who they are."""
 
     changing = ("local_steps", "mu_1", "mu_2")
@@ -140,7 +140,7 @@ class DadaSettings(PatientSettings):
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
 
-class Dada(PatientLearner):
+class Dada(Client):
     """Personal models and a learned graph, without rounds."""
 
     Settings = DadaSettings
@@ -155,6 +155,7 @@ class Dada(PatientLearner):
         return (common_start("shared"),)
 
     def begin(self) -> None:
+        self.silence = Silence(self, self.settings.patience)
         self.edges: dict[str, Edge] = {}
         self.models: dict[str, NeighbourModel] = {}
         self.most_samples = self.samples
@@ -203,7 +204,7 @@ class Dada(PatientLearner):
                 peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
             )
         except PeerUnavailable:
-            self.suspect_if_silent(peer)
+            self.silence.suspect_if_silent(peer)
             return None
         except RemoteError:
             self.suspect(peer)

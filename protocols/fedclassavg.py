@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Literal
 
 from protocols.fedsim import FedSim, FedSimSettings
-from protocols.framework.client import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import PositiveWeight, Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.local_losses import ContrastiveClassifier

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocols.framework.client import ClientContext, Compute
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (

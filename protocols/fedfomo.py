@@ -22,9 +22,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from protocols.framework.client import ProtocolSettings
 from protocols.framework.mathematics import epsilon_greedy
-from protocols.framework.node import Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.settings import Count
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask

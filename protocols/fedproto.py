@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from protocols.framework.client import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes

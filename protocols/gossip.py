@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from protocols.framework.client import Client, ProtocolSettings
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector, mix
 

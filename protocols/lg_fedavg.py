@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocols.fedavg import Assignment, Contribution, GlobalModel, averaged
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (

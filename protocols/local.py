@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.framework.client import Client, ProtocolSettings
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Count
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.mapl import MAPL
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.fedavg import FedAvg, FedAvgServer
-from protocols.framework.client import ProtocolSettings, ServerPlan
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import ServerPlan
 
 
 class Oracle(FedAvg):

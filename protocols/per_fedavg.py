@@ -29,8 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight, Weighing
 from protocols.framework.vectors import Vector
 

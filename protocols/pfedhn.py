@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework.client import ClientContext, ProtocolSettings
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back

@@ -27,8 +27,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundTask

@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework.client import ClientContext, ProtocolSettings
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows

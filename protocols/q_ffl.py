@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings
-from protocols.framework.client import ProtocolSettings
-from protocols.framework.node import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.settings import Weighing, Weight
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import shares

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework.client import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import (
     Count,
     PositiveDuration,

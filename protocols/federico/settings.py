@@ -12,10 +12,10 @@ from protocols.framework.settings import (
     PositiveWeight,
     Weight,
 )
-from protocols.shared.patience import PatientSettings
+from protocols.shared.silence import PatienceSettings
 
 
-class FedericoSettings(PatientSettings):
+class FedericoSettings(PatienceSettings):
     """Find by the losses of others' models on the own data whose model to train, and to predict with."""
 
     changing = ("local_steps", "local_epochs", "epsilon")

@@ -1,109 +1,26 @@
-"""An actor among peers: who it believes to be there, and how peers that lost each other meet again."""
+"""An actor with peers, a model, and perhaps a device and data: the common base of clients and servers."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
 from actors.actor import Actor
 from actors.message import PeerUnavailable
-from actors.transport import Transport
-from protocols.framework.compute import Compute
-from protocols.framework.settings import Settings
-from protocols.framework.vectors import Vector
+from protocols.framework.component import Component
+from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from protocols.framework.context import ClientContext
+from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
 
 _SEEK_AFTER_S = 1.0
 _PICKS_DRAWN = 32
 _SEEK_TIMES_MAX = 24  # the last one after half a year
-
-
-class ProtocolSettings(Settings):
-    """Settings of a method; its own keys stand beside `protocol.name` in a scenario file."""
-
-    changing: ClassVar[tuple[str, ...]] = ()
-    """Keys that can become others while a run goes on, as the method reads `self.settings` whenever it needs
-    them."""
-    alone: bool = False
-    """No client knows any other, so that each trains by itself as it does in this method: its control."""
-    unusual: tuple[str, ...] = ()
-    """Keys outside this section whose values the method was not made for (`["training.momentum"]`), and are
-    meant all the same; without, they are refused."""
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """What a method needs of the rest of a scenario, or it would not be what its paper describes.
-
-    key: where the value stands, such as "model.initialisation". suits(value): whether it will do. problem:
-    why others won't, and which are allowed; the rest of a sentence that begins with the protocol's name.
-    """
-
-    key: str
-    suits: Callable[[Any], bool]
-    problem: str
-
-
-def common_start(*allowed: str) -> Requirement:
-    """Of methods that average models, or backbones, which no server has handed out."""
-    means_little = "averages layers of different clients, which means little if these start apart"
-    must_be = " or ".join(f'"{value}"' for value in allowed)
-    return Requirement(
-        "model.initialisation", lambda value: value in allowed, f"{means_little}; must be {must_be}"
-    )
-
-
-def plain_sgd(method: str) -> tuple[Requirement, ...]:
-    """Of methods whose formulas are those of SGD without momentum; `method` says in what, as a predicate."""
-    return (
-        Requirement("training.optimizer", lambda value: value == "sgd", f'{method}; must be "sgd"'),
-        Requirement("training.momentum", lambda value: value == 0, f"{method}, without momentum; must be 0"),
-    )
-
-
-def two_way_links(settings: ProtocolSettings) -> tuple[Requirement, ...]:
-    """Of methods in which both ends of a link hear of each other."""
-    if settings.alone:
-        return ()
-    problem = "needs links that go both ways; must have directed = false"
-    return (Requirement("clients.topology", lambda value: not getattr(value, "directed", False), problem),)
-
-
-@dataclass(frozen=True)
-class Links:
-    """What a directed or weighted topology says of a client's links.
-
-    receivers, senders: where a link may go one way only, whom the client may send to, and who may send to it;
-    else None. weights: what it gives to the model of each sender; None where the topology states no weights.
-    """
-
-    receivers: frozenset[str] | None = None
-    senders: frozenset[str] | None = None
-    weights: Mapping[str, float] | None = None
-
-
-class Membership(Protocol):
-    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
-
-    on_change: Callable[[str, bool], None] | None
-
-    @property
-    def peers(self) -> list[str]:
-        """Names of the peers believed to be up, sorted."""
-
-    def suspect(self, peer: str) -> None:
-        """`peer` did not answer in time."""
-
-    def heard_from(self, sender: str) -> None:
-        """A message came from `sender`."""
-
-    def on_message(self, message: object, sender: str) -> bool:
-        """Whether a `MembershipMessage` was for it, and has been dealt with."""
 
 
 @dataclass(frozen=True)
@@ -116,66 +33,24 @@ class AreYouThere:
 
 @dataclass(frozen=True)
 class ModelWanted:
-    """From a newcomer: asks for the receiver's model; `repeated`, because no answer has come.
-
-    `attempt`: how often it was asked for again, from 1 on.
-    """
-
-    repeated: bool = False
-    attempt: int = 0
+    """From a newcomer: asks for the receiver's model."""
 
 
 @dataclass(frozen=True)
 class CurrentModel:
-    """The sender's model, for a newcomer; None from one that has yet to start itself.
-
-    `repeated` and `attempt` are those of the `ModelWanted` that it answers.
-    """
+    """The sender's model, for a newcomer; None from one that has yet to start itself."""
 
     params: Vector | None
-    repeated: bool = False
-    attempt: int = 0
-
-
-@dataclass(frozen=True)
-class NewcomersStart:
-    """What a client that comes later starts from: the mean of the models of `peers` random peers.
-
-    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
-    """
-
-    peers: int = 0
-    patience: float = 10.0
-
-
-@dataclass(frozen=True)
-class ClientContext:
-    """Everything that a learner or a server is given by whoever runs it.
-
-    `neighbours` are those that it has a link with in the topology, and `links` says more of them; `rng` is
-    its own random stream; `shared_seed` is a number that all clients were given before the start;
-    `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
-    servers, and never will be. `compute`: the device and data of a server that has some; a learner is handed
-    its own beside these.
-    """
-
-    transport: Transport
-    membership: Membership
-    neighbours: tuple[str, ...]
-    rng: np.random.Generator
-    shared_seed: int
-    observe: Callable[[str, Any], None]
-    newcomers: NewcomersStart = NewcomersStart()
-    alone: bool = False
-    links: Links = Links()
-    compute: Compute | None = None
 
 
 class Node(Actor):
-    """An actor that knows its peers and has a model: the common base of learners and servers."""
+    """An actor that knows its peers, has a model, and computes where it has a device and data.
+
+    Fields: `params`, the current model (an immutable handle: assign a new one); `compute`, its device and
+    data, which a server has only where the scenario says so.
+    """
 
     machinery: ClassVar[bool] = True
-    params: Vector
     rng: np.random.Generator
     """Its own random stream, by the scenario's seed: the only source of chance."""
     observe: Callable[[str, Any], None]
@@ -186,7 +61,12 @@ class Node(Actor):
     late = False
     """Whether it came, or came back, later than the others."""
 
-    def __init__(self, name: str, context: ClientContext) -> None:
+    finished: bool
+    """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
+    compute: Compute
+    _components: tuple[Component, ...] = ()
+
+    def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
         super().__init__(name, context.transport)
         self.context = context
         self.membership = context.membership
@@ -197,6 +77,17 @@ class Node(Actor):
         # Who asks suspected peers, now and then, whether they are there.
         self._sought: dict[str, asyncio.Task[None]] = {}
         self.membership.on_change = self.peer_changed
+        if compute is not None:
+            self.compute = compute
+        self._params = initial
+        # In the class they would come to each object later: Python then gives up the compact form of all its
+        # attributes, and many clients no longer fit into the processor's cache.
+        self.finished = False
+        self._stepping = False  # whether its iterations go on
+
+    def add_component(self, component: Component) -> None:
+        """Let a part of the method follow what happens to this node; `Component` calls it."""
+        self._components = (*self._components, component)
 
     @property
     def peers(self) -> list[str]:
@@ -249,13 +140,6 @@ class Node(Actor):
         """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else."""
         return self.params.like(numbers)
 
-    def apply(self, function: Callable[..., Any], *arguments: Any, **static: Any) -> Any:
-        """What a function of the method's own makes of vectors and scalars; deferred, at no cost.
-
-        As `Client.apply`, which may have one.
-        """
-        return self.params.applied(function, arguments, static)
-
     def suspect(self, peer: str) -> None:
         """`peer` kept silent too long: count it out until something is heard from it.
 
@@ -281,15 +165,205 @@ class Node(Actor):
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self.membership.heard_from(sender)
-        if type(message) is ModelWanted:
-            model = None if self.newcomer else self.params
-            self.tell(sender, CurrentModel(model, message.repeated, message.attempt))
-            return True
+        for component in self._components:
+            component.heard(message, sender)
         if isinstance(message, MembershipMessage):
             return self.membership.on_message(message, sender)
         return type(message) is AreYouThere
+
+    def answered_at_once(self, message: object, sender: str) -> object | None:
+        if type(message) is ModelWanted:
+            return CurrentModel(None if self.newcomer else self.params)
+        return None
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
         if not up:
             self.give_up_on(peer)
+        for component in self._components:
+            component.peer_changed(peer, up)
+
+    # --- the model, and what the device computes ------------------------------------------------------------
+
+    @property
+    def params(self) -> Vector:
+        """The current model, an immutable handle. Assign a new one; TypeError for anything else.
+
+        At first a client's initial model, and a server's the scenario's.
+        """
+        return self._params
+
+    @params.setter
+    def params(self, value: Vector) -> None:
+        if type(value) is not type(self._params):
+            raise TypeError(
+                f"params must be a handle such as self.params + update, not {type(value).__name__}; "
+                "arithmetic on handles needs no numbers"
+            )
+        self._params = value
+
+    def _finish(self) -> None:
+        """Its budget is spent, or the last job that was under way is done."""
+        self.finished = True
+
+    @property
+    def samples(self) -> int:
+        """Number of this client's training samples."""
+        return self.compute.samples
+
+    async def train(
+        self,
+        steps: int = 1,
+        *,
+        start: Vector | None = None,
+        pulls: Sequence[tuple[float | Scalar, Vector]] = (),
+        weights: Any = None,
+        on: Literal["batch"] | Batch = "batch",
+        learning_rate: float | None = None,
+        fresh_optimizer: bool = False,
+    ) -> Vector:
+        """Train for `steps` batches and return the UPDATE, to be added to the parameters.
+
+        Write `update = await self.train(...)` and then `self.params = self.params + update`. In one line,
+        `self.params = self.params + await self.train(...)` reads the left-hand side before the await and
+        loses whatever was merged meanwhile.
+
+        A budget that leaves fewer steps shortens the training; one that is spent leaves an update of zeros,
+        at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
+        the client has finished. One step of plain SGD returns -learning_rate times the gradient.
+
+        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
+        c/2 ||x - a||^2 to the objective. weights: one for each of the `samples` training samples, a handle
+        [samples] or an array; a step then minimises the mean over its batch of weight times loss, so that
+        weights of mean 1 leave the step's size as it is. on: a `batch()`, for each of the steps; weights are
+        then those of its samples. learning_rate: instead of the scenario's. fresh_optimizer: forget momentum
+        and moments first; one optimizer serves all models that a client trains. ValueError for weights of
+        another number or below 0, or with an objective that has no loss of each sample, and for a learning
+        rate that is no number, below 0 or not finite.
+        """
+        if start is None:
+            start = self._params
+        left = self.compute.steps_left
+        if left < steps:
+            if not left:
+                if not self._stepping:
+                    self._finish()
+                return start - start
+            steps = int(left)
+        trained = await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer, on, weights)
+        if self.finished:
+            self._finish()  # it was the last job that was under way
+        return trained - start
+
+    def batch(self) -> Batch:
+        """Some of its training samples, drawn now: `on=` of losses, gradients and training, for many models.
+
+        Its `samples` says how many: as many as a training step takes. Free; no other client can use it.
+        """
+        return self.compute.batch()
+
+    async def gradient(self, at: Vector, *, on: Samples = "batch", weights: Any = None) -> Vector:
+        """Gradient of the mean loss at the parameters `at`, on this client's own data.
+
+        on: "batch", a fresh one, augmented as in training; a `batch()`, likewise; "train" or "validation",
+        all samples that are trained on or held back, as they are. Costs as much as training on so many
+        samples, and counts in budgets of samples. weights: of the mean of weight times loss; one for each
+        sample that `on` names, or for "batch" one for each training sample; a handle or an array. ValueError
+        as for `train`, and where no samples are held back. Of a model with batch norms all samples go
+        through in pieces of 512, each normalised by its own mean and variance.
+        """
+        return await self.compute.gradient(at, on, weights)
+
+    @overload
+    async def loss(
+        self,
+        of: Vector,
+        on: Samples = "batch",
+        *,
+        reduction: Literal["mean", "sum"] = "mean",
+        weights: Any = None,
+    ) -> Scalar: ...
+
+    @overload
+    async def loss(
+        self, of: Vector, on: Samples = "batch", *, reduction: Literal["none"], weights: Any = None
+    ) -> Vector: ...
+
+    async def loss(
+        self,
+        of: Vector,
+        on: Samples = "batch",
+        *,
+        reduction: Reduction = "mean",
+        weights: Any = None,
+    ) -> Scalar | Vector:
+        """Loss of the parameters `of`, evaluated (no augmentation, no dropout) on this client's own data.
+
+        on: "batch", a fresh one; "train", all training samples; "validation", those held back; a `batch()`.
+        reduction: "mean" and "sum" over the samples are scalars; "none" is the loss of each, a vector in the
+        client's order of samples, which is that of `weights`, too. weights: as for `gradient`; the mean is of
+        weight times loss, so it divides by the number of samples, not by the sum of the weights. ValueError
+        as for `gradient`, and for "none" with an objective that has no loss of each sample. A pass over so
+        many samples takes a third of the time of training on them.
+        """
+        return await self.compute.loss(of, on, reduction, weights)
+
+    async def class_features(self, of: Vector) -> dict[int, Vector]:
+        """Mean features z [d_z] of each class that this client has training samples of, without augmentation.
+
+        Of the decoupled model `of`, in a pass over all its samples.
+        """
+        return await self.compute.class_features(of)
+
+    def apply(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        steps: float | None = None,
+        flops: float | None = None,
+        **static: Any,
+    ) -> Any:
+        """What a function of the method's own makes of vectors and scalars; deferred.
+
+        `function` works on torch tensors, as for one client: a Vector of n numbers comes as [n], a Scalar or
+        a number as [], an array as [n]. What it returns, [] or [n], or a tuple of these, comes back as Scalar
+        or Vector. The calls of all clients are computed together (by `torch.func.vmap`), so a branch must not
+        depend on a number, and random numbers go in as an argument, such as
+        `self.rng.standard_normal(self.params.shape)`. What goes in by keyword is the same for all: numbers,
+        texts, tuples of them, such as the k of top-k. `torch.func.grad` may be used inside.
+
+        Results of bool, int8, uint8, int16, int32 or float16, [] or [n], keep their type: a vector with 1, 1,
+        1, 2, 4 or 2 bytes for each number in a message, and for other functions to read. float32, float64 and
+        bfloat16 become float32. int64, complex numbers and more dimensions than one are refused.
+
+        Without a cost it is free and returns at once. With one it is a job of the device, and awaited: `await
+        self.apply(..., steps=2)`. steps: as long as so many training steps take. flops: as long as so many
+        floating-point operations take. The result is that of the arguments at the call.
+
+        Raises TypeError for a function that uses anything but its arguments, plain values and other functions
+        (it could be another one by the time it is computed), ValueError for one that fails or returns what
+        can be no vector, for whole numbers that float32 does not hold, and for both costs or one that is not
+        above 0. It is tried where it is first called with arguments of such shapes, so that this shows there.
+        """
+        result = self._params.applied(function, arguments, static)
+        return result if steps is None and flops is None else self._after(result, steps, flops)
+
+    async def _after(self, result: Any, steps: float | None, flops: float | None) -> Any:
+        await self.compute.spend(steps, flops)
+        return result
+
+    def part(self, of: Vector, name: str, row: int | None = None) -> Vector:
+        """A part of a model: "head", "backbone", "prototypes"; with `row`, one row of that matrix. Deferred.
+
+        Parts of different clients can be mixed if they are as large, whatever else the models are made of.
+        ValueError for a part that the model has not.
+        """
+        return self.compute.part(of, name, row)
+
+    def with_part(self, of: Vector, name: str, part: Vector, row: int | None = None) -> Vector:
+        """A model like `of`, with another part (or row of it); deferred."""
+        return self.compute.with_part(of, name, part, row)
+
+    def dot(self, first: Vector, second: Vector) -> Scalar:
+        """Inner product; deferred, and free of device time (it is small beside a gradient)."""
+        return self.compute.dot(first, second)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocols.framework.node import ClientContext, ProtocolSettings
-from protocols.framework.trainer import Trainer
+from protocols.framework.context import ClientContext
+from protocols.framework.node import Node
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector
 
 
@@ -23,7 +24,7 @@ class ServerPlan:
     servers: tuple[str, ...] = ()
 
 
-class Server(Trainer):
+class Server(Node):
     """An actor that coordinates clients, as in federated averaging.
 
     It has data and a device of its own only where the scenario says so, in `[server]`; then it can `train`,

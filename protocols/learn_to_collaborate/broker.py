@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protocols.framework.client import ClientContext, Compute, ProtocolSettings
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.learn_to_collaborate.equilibrium import (
     KnownCollaborators,
     equilibrium_at_once,

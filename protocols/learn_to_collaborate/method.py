@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from protocols.framework.client import ClientContext, Compute, ProtocolSettings, Requirement
 from protocols.framework.coalition import Coalition
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.broker import Broker
 from protocols.learn_to_collaborate.messages import FromBroker, Here, PartnerModel, Settled

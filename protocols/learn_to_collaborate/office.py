@@ -15,7 +15,10 @@ from __future__ import annotations
 import asyncio
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework.client import Client, ClientContext, Compute, ProtocolSettings
+from protocols.framework.client import Client
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.learn_to_collaborate.messages import FromBroker, Here, StillThere, Superseded
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 

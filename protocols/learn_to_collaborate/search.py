@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.framework.client import ClientContext, Compute, ProtocolSettings
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.front import ParetoFront
 from protocols.learn_to_collaborate.messages import (

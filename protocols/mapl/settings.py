@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.client import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 from protocols.mapl.graph_learning import GraphLearning
 

@@ -26,14 +26,11 @@ from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
 from actors.place import of_definition
-from protocols.framework.client import (
-    AreYouThere,
-    Client,
-    ClientContext,
-    ProtocolSettings,
-    Server,
-    ServerPlan,
-)
+from protocols.framework.client import Client
+from protocols.framework.context import ClientContext
+from protocols.framework.node import AreYouThere
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import Server, ServerPlan
 from protocols.framework.settings import Count, PositiveDuration, Weighing, default
 from protocols.framework.vectors import Vector
 

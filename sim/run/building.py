@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from protocols.framework.client import Client, ClientContext, NewcomersStart, Server, ServerPlan
-from protocols.framework.node import Links
+from protocols.framework.client import Client
+from protocols.framework.context import ClientContext, Links, NewcomersStart
+from protocols.framework.server import Server, ServerPlan
 from protocols.framework.settings import SettingError
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
@@ -247,7 +248,7 @@ class _Builder:
 
         def fresh() -> Client:
             compute.forget()
-            kind = protocol.learner
+            kind = protocol.learner.form(simulation.settings)
             return made(kind, lambda: kind(name, context, compute, simulation.settings))
 
         up_at_start = name not in self.absent

@@ -10,7 +10,8 @@ from typing import Any
 
 from actors.place import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.framework.client import Client, Coalition
+from protocols.framework.client import Client
+from protocols.framework.coalition import Coalition
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
 from sim.run.budget import Work

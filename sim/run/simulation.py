@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
-from protocols.framework.client import Client, ProtocolSettings, Server
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import Server
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine
 from sim.results.trace import Trace

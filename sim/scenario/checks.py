@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.message import describe
-from protocols.framework.node import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import SettingError
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS

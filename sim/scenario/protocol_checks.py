@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from actors.message import describe
 from actors.place import of_definition, of_error, own_line
-from protocols.framework.node import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.own_fields import taken_fields
 from sim.scenario.refusals import problems
@@ -16,8 +16,10 @@ from sim.scenario.refusals import problems
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from protocols.framework.client import Client, Requirement, ServerPlan
+    from protocols.framework.client import Client
     from protocols.framework.objectives import Objective
+    from protocols.framework.requirements import Requirement
+    from protocols.framework.server import ServerPlan
     from sim.learning.architecture import Architecture
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
@@ -95,7 +97,7 @@ def require_scalar_loss(
 
 def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[Requirement]":
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
-    from protocols.framework.client import Requirement
+    from protocols.framework.requirements import Requirement
 
     found = called(kind, "requirements", settings)
     if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
@@ -106,7 +108,7 @@ def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[R
 
 def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
     """The servers that a protocol named for these clients. Raises UserError for what are none."""
-    from protocols.framework.client import ServerPlan
+    from protocols.framework.server import ServerPlan
 
     if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
         shown = f"{plans!r:.60}"

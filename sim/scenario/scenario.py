@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
-from protocols.framework.node import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import SettingError, Settings
 from sim.errors import UserError, errors_about
 from sim.learning.data import Data

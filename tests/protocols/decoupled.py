@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from actors.transport import InMemoryTransport
-from protocols.framework.client import ClientContext
+from protocols.framework.context import ClientContext
 from protocols.shared.server_rounds import RoundServer, RoundSettings
 from sim.learning.architecture import TrainingPass
 from sim.run.simulation import Simulation

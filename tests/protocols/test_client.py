@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from actors.message import PeerUnavailable
-from protocols.framework.client import Client, CurrentModel
+from protocols.framework.client import Client
+from protocols.framework.node import CurrentModel
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,

@@ -11,7 +11,7 @@ import pytest
 
 from actors.transport import InMemoryTransport
 from protocols.fedavg import FedAvgServer, FedAvgSettings
-from protocols.framework.client import ClientContext
+from protocols.framework.context import ClientContext
 from protocols.oracle import Oracle
 from sim.errors import UserError
 from sim.run.simulation import Simulation

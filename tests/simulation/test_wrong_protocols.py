@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from protocols.framework.client import Client, Requirement
+from protocols.framework.client import Client
+from protocols.framework.requirements import Requirement
 from protocols.framework.settings import Duration
 
 

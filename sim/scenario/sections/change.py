@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema, model_validator
 
-from protocols.framework.node import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.settings import Duration, PositiveDuration, PositiveWeight, SettingError, Settings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
