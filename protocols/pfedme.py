@@ -26,11 +26,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundTask, averaged
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class PFedMeSettings(FedAvgSettings):
         return self
 
 
-class PFedMeServer(FedAvgServer):
+class PFedMeServer(RoundServer):
     """Goes towards the average of its clients."""
 
     settings: PFedMeSettings
@@ -90,7 +90,7 @@ class PFedMeServer(FedAvgServer):
             self.params = mix([(1 - beta, self.params), (beta, mean)])
 
 
-class PFedMe(FedAvg):
+class PFedMe(RoundClient):
     """A client with a personal model beside the common one."""
 
     Settings = PFedMeSettings

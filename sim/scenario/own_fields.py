@@ -29,7 +29,7 @@ def taken_fields(kind: type) -> Iterator[str]:
 
 
 def _is_machinery(cls: type) -> bool:
-    return bool(vars(cls).get("machinery", False))
+    return bool(vars(cls).get("_machinery", False))
 
 
 @cache
