@@ -103,7 +103,7 @@ SCALAR = ("clip",)
 SERVER = ("params", "settings", "rng", "peers")
 SERVER_ROUNDS = ("task", "combine", "refine", "news", "number", "round", "sample", "answer")
 CLIENT_ROUNDS = ("server", "work", "learn", "trained", "step")
-PEER_ROUNDS = ("announce", "gather", "is_mutual", "tell", "replies", "partners", "degree", "number")
+PEER_ROUNDS = ("announce", "gather", "is_mutual", "tell", "replies", "partners", "degree")
 COLUMNS = {
     "metrics": {
         "time": "virtual seconds",
@@ -263,6 +263,7 @@ def _attribute_doc(owner: type, name: str) -> str:
             continue
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
         body = getattr(tree.body[0], "body", [])
+        body = [*body, *[line for part in body if getattr(part, "name", "") == "__init__" for line in part.body]]
         if text := _text_under(body, name):
             return text
     raise AssertionError(f"{owner.__name__}.{name} has no text under it")
@@ -271,7 +272,8 @@ def _attribute_doc(owner: type, name: str) -> str:
 def _text_under(body: list[ast.stmt], name: str) -> str | None:
     for statement, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        if name in [getattr(target, "id", None) for target in targets] and isinstance(after, ast.Expr):
+        names = [getattr(target, "id", None) or getattr(target, "attr", None) for target in targets]
+        if name in names and isinstance(after, ast.Expr):
             return " ".join(str(ast.literal_eval(after.value)).split())
     return None
 
