@@ -263,7 +263,8 @@ def _attribute_doc(owner: type, name: str) -> str:
             continue
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
         body = getattr(tree.body[0], "body", [])
-        body = [*body, *[line for part in body if getattr(part, "name", "") == "__init__" for line in part.body]]
+        made = [part.body for part in body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        body = [*body, *[line for lines in made for line in lines]]
         if text := _text_under(body, name):
             return text
     raise AssertionError(f"{owner.__name__}.{name} has no text under it")
