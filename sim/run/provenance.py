@@ -22,7 +22,7 @@ _LIBRARIES = ("torch", "numpy", "scipy", "pyarrow", "polars")
 
 
 def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
-    """The contents of provenance.json; see docs/guide.md for the meaning of each key."""
+    """The contents of provenance.json; docs/results.md has the meaning of each key."""
     commit, changed = _checkout()
     return {
         "coterie": version_of("coterie"),
