@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.cli.endings import (
+from sim.cli.exit_codes import (
     FAILED,
     code_of,
     endings,
@@ -25,7 +25,6 @@ from sim.cli.endings import (
     stop_if_failed,
 )
 from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
-from sim.cli.going_on import explain, fork, resume
 from sim.cli.options import (
     CheckpointEvery,
     DataDir,
@@ -38,6 +37,7 @@ from sim.cli.options import (
     Unset,
     duration,
 )
+from sim.cli.resume_commands import explain, fork, resume
 from sim.errors import NotVerified, UserError
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -198,8 +198,8 @@ def report(
     """Write report.html of a result directory anew."""
     with endings():
         require_packages(tensorboard)
-        from sim.results.checks import fitting_together, load_checked
-        from sim.results.report import write_report
+        from sim.results.report.page import write_report
+        from sim.results.store.validation import fitting_together, load_checked
 
         with answering(raise_interrupted):
             run = load_checked(directory)

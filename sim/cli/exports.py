@@ -32,7 +32,7 @@ def write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
     """Write what was asked for into a result directory, and say where. Raises UserError."""
     if not (trace or tensorboard):
         return
-    from sim.results.store import RunDirectory
+    from sim.results.store.run_directory import RunDirectory
 
     directory = RunDirectory.load(path)
     try:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from sim.cli.commands import app
-from sim.cli.endings import FAILED, endings, stop
+from sim.cli.exit_codes import FAILED, endings, stop
 from sim.cli.options import DataDir, DeviceChoice, NoCode, ScenarioFile, Unset
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted

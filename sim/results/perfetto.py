@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
 TRACE_FILE = "trace.json"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sim.results.metrics import ALL, ALONE, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from sim.results import text
 from sim.results.outcome import headlines, protocol
-from sim.results.page import rendered_page
-from sim.results.place import HIDDEN, PROGRESS, REPORT
+from sim.results.report.html import rendered_page
+from sim.results.store.output_dir import HIDDEN, PROGRESS, REPORT
 
 _DEEPEST = 3  # folders below the one that is watched
 _MOST_ENDED = 200  # the newest

@@ -24,8 +24,8 @@ from sim.learning.engine.precision import tensor_cores
 from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import collect
 from sim.results.outcome import why_failed
-from sim.results.place import CHECKPOINT, READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import CHECKPOINT, READS
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
 from sim.run.building import build

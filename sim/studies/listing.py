@@ -10,7 +10,7 @@ from typing import Any
 
 from sim.errors import UserError
 from sim.results.outcome import protocol
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 
 COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
 """What is told of a run, and what filters and orders may name."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.place import HiddenFolder
+from sim.results.store.output_dir import HiddenFolder
 from sim.studies.sweep import LOOK_EVERY_S, Execute
 from sim.studies.worker import Ran, Task, run_cell
 

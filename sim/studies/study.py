@@ -19,7 +19,7 @@ from sim.errors import UserError
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES, RunView
 from sim.studies.statistics import Reached
 

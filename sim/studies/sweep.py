@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.place import checkpoints
+from sim.results.store.output_dir import checkpoints
 from sim.run.progress import Pace
 from sim.run.provenance import version_of
 from sim.studies.cells import Plan, SweepCell

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
-from sim.results.place import REPORT
+from sim.results.store.output_dir import REPORT
 from sim.run.progress import Progress
 from sim.run.provenance import version_of
 from sim.studies.cells import SweepCell

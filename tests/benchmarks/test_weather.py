@@ -13,7 +13,7 @@ from benchmarks import weather, weather_record
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import Cell, Outcome, page
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.scenario.protocol_loader import list_protocols
 from sim.studies.cells import plan
 from sim.studies.study import load_study

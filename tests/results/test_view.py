@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from sim.results import report
 from sim.results.metrics import Metrics
-from sim.results.store import SUMMARY_KEYS, RunDirectory
+from sim.results.report import page as report
+from sim.results.store.run_directory import SUMMARY_KEYS, RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView, evenly
 

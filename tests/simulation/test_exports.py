@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sim.cli import exports
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s, waits_of
 from tests.simulation.test_results import WORLD

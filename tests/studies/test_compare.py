@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.pictures import write_pictures
