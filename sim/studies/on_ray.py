@@ -104,7 +104,7 @@ def _brought(ray: Any, done: Any, out: Path) -> Ran:
         ran, archive = ray.get(done)
         if ran.directory is None:
             return ran
-        folder = HiddenFolder.beside(out / ran.directory)
+        folder = HiddenFolder(out / ran.directory)
         try:
             with tarfile.open(fileobj=io.BytesIO(archive)) as file:
                 file.extractall(folder.path, filter="data")

@@ -18,8 +18,8 @@ from sim.results.report.page import write_report
 from sim.results.watching import state
 from sim.run.progress import WRITING, Progress
 from sim.run.running import run_scenario
-from tests.results.synthetic import write_run
 from tests.results.report.test_browser import BROWSER
+from tests.results.synthetic import write_run
 from tests.simulation.worlds import DIGITS, load
 
 PROGRESS = {

@@ -1,101 +1,80 @@
-"""The place of a run's results: they are written into a hidden folder beside it, and put there in one step.
+"""Where the results of a run go: into a hidden folder, which is renamed to the output directory at the end.
 
-`.<name>.<8 hexadecimal digits>` is the hidden folder of `<name>`. Its process holds a lock on it, which ends
-with the process however that ends: a hidden folder that can be locked is one that a dead process left, and
-the next run clears it away. What was complete is not lost by that, it gets a place.
+The hidden folder of `<name>` is `.<name>.<8 hexadecimal digits>` beside it. The process that writes into it
+holds a file lock on it, which the system releases when the process ends, however it ends. So a hidden folder
+without a lock was left by a dead process. The next run removes it, or renames it if its results are complete.
 """
 
 import ctypes
-import errno
-import glob
+import fcntl
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Self
 from uuid import uuid4
 
 from sim.errors import UserError
 
-if sys.platform != "win32":
-    import fcntl
-
 REPORT = "report.html"
-"""Written last: where it is, the results are complete."""
+"""Written last: a folder that has it is complete."""
 READS = "reads.log"
 CHECKPOINT = "checkpoint.pt"
-_FILES = {"scenario.toml", "summary.json", "provenance.json", REPORT, f".{REPORT}.new", ".room", READS}
-_FILES |= {
-    f"{table}.parquet" for table in ("metrics", "graph", "events", "intervals", "coalitions", "parent")
-}
+CELL = "cell.json"
+"""Of a run of a sweep: which one it is, and by which version of coterie."""
 PROGRESS = "progress.json"
 """How far a run is, while it goes on."""
-_FILES |= {"trace.json", PROGRESS, f"{PROGRESS}.new"}
-_CHECKPOINTS = re.compile(r"\.?checkpoint(-[0-9.e+-]+)?\.pt(\.new)?")
-_EVENTS = re.compile(r"events\.out\.tfevents\..+")  # of TensorBoard
-_CODE = re.compile(r"[a-z][a-z_]*-[0-9a-f]{8}")  # protocol-<hash>, latency-<hash>, ... by tables of scenarios
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
-
+_CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
+_OURS = re.compile(
+    r"scenario\.toml|(summary|provenance|trace|progress|cell)\.json|reads\.log|report\.html|\.room"
+    r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
+    rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|progress\.json|{_CHECKPOINTS.pattern})\.new"
+)
+"""The files that coterie writes into a result directory. Others are the user's, and are never removed."""
+_CODE = re.compile(
+    r"[a-z][a-z_]*-[0-9a-f]{8}"
+)  # copies of the user's code: protocol-<hash>, latency-<hash>, ...
 _ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class HiddenFolder:
-    """A locked folder `path` whose contents are meant for `place`."""
+    """A new, locked, hidden folder `path` that is to become `target`. Raises OSError."""
 
-    def __init__(self, path: Path, place: Path, lock: int | None) -> None:
-        self.path = path
-        self.place = place
-        self._lock = lock
-
-    @classmethod
-    def beside(cls, place: Path) -> Self:
-        """A new one; raises OSError."""
-        while True:
-            path = _hidden_name(place)
-            path.mkdir(parents=True)
-            try:
-                lock = _lock(path)
-            except (BlockingIOError, FileNotFoundError):
-                continue  # another process took it for one that was left, and clears it away
-            except OSError:
-                lock = None  # no locks in this file system: nobody will take it for one that was left
-            if path.exists():
-                return cls(path, place, lock)
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path, self._lock = _new_hidden(target)
 
     def require_room(self) -> None:
-        """Raises OSError if not even a small run would fit."""
+        """Raises OSError if not even a small run would fit on the disk."""
         room = self.path / ".room"
         try:
-            with room.open("wb") as file:
-                file.write(bytes(_ROOM_BYTES))
+            room.write_bytes(bytes(_ROOM_BYTES))
         finally:
             room.unlink(missing_ok=True)
 
     def settle(self, replace: bool) -> Path:
-        """Puts the folder to its place, or if that is taken beside it, and returns where. Raises OSError.
+        """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
 
-        With `replace` it takes the place of the results that are there; whatever stops this, the old ones are
-        there or the new ones. What else lies in the old folder stays.
+        With `replace` it takes the place of results that are there, in one step: whoever looks finds the old
+        ones or the new ones. What the user put into the old folder is moved into the new one.
         """
-        if replace and is_results(self.place):
-            with _kept_from_others(self.place):
-                old = _replace(self.path, self.place)
-                self.path = self.place
-                _clear_away(old, self.place)
+        if replace and is_results(self.target):
+            old = _exchanged(self.path, self.target)
+            self.path = self.target
+            _clear_away(old, self.target)
         else:
-            self.path = _move(self.path, self.place)
+            self.path = _move(self.path, self.target)
         self._unlock()
         return self.path
 
     def clear(self) -> None:
-        """Removes the folder and what was written there; no effect once it is settled."""
+        """Remove the folder and what was written there; no effect once it has been renamed."""
         if HIDDEN.fullmatch(self.path.name):
-            _clear_away(self.path, self.place)
+            _clear_away(self.path, self.target)
             self._unlock()
 
     def _unlock(self) -> None:
@@ -104,20 +83,13 @@ class HiddenFolder:
             self._lock = None
 
 
-def require_place(place: Path, replace: bool) -> None:
-    """Raises UserError where results could not go, or could not replace what is there."""
-    for folder in (place.parent, *place.parent.parents):
-        if folder.is_symlink() and not folder.exists():
-            raise UserError(
-                f"cannot write results to {place.parent}: {folder} is a link to {folder.readlink()}, "
-                "which does not exist"
-            )
-    if not replace or not os.path.lexists(place):
-        return
-    if place.is_symlink():
-        raise UserError(f"--overwrite: {place} is a link, which is not replaced; remove it first")
-    if not is_results(place):
-        raise UserError(f"--overwrite: {place} is no result directory (no summary.json); move it away first")
+def require_writable(target: Path, replace: bool) -> None:
+    """Raises UserError where results could not be written, or could not replace what is there."""
+    if broken := [folder for folder in target.parents if folder.is_symlink() and not folder.exists()]:
+        raise UserError(f"cannot write results to {target.parent}: {broken[0]} is a link to nowhere")
+    if replace and os.path.lexists(target) and not is_results(target):
+        what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
+        raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
 
 
 def is_results(path: Path) -> bool:
@@ -125,38 +97,36 @@ def is_results(path: Path) -> bool:
     return not path.is_symlink() and (path / "summary.json").is_file()
 
 
-def left_hidden(place: Path) -> list[Path]:
-    """The folders that processes which are dead left hidden beside `place`, by name.
+def left_hidden(target: Path) -> list[Path]:
+    """The hidden folders of `target` that dead processes left, by name.
 
-    For `<place>-2`, where a rerun's results would go, those of `place` if it has none. UserError if a run of
-    it is under way.
+    For `<target>-2`, where a rerun's results would go, those of `<target>` if it has none itself. Raises
+    UserError if a run is still writing into one of them.
     """
-    found = _hidden_of(place) or _hidden_of(place.with_name(re.sub(r"-\d+$", "", place.name)))
+    found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"-\d+$", "", target.name)))
     for folder in found:
         try:
             os.close(_lock(folder))
         except BlockingIOError:
-            raise UserError(f"{place}: its run is still under way, in {folder}") from None
+            raise UserError(f"{target}: its run is still under way, in {folder}") from None
         except OSError:
             continue  # no locks in this file system
     return found
 
 
-def _hidden_of(place: Path) -> list[Path]:
-    matches = [
-        (folder, HIDDEN.fullmatch(folder.name))
-        for folder in sorted(place.parent.glob(f".{glob.escape(place.name)}.*"))
-    ]
-    return [folder for folder, match in matches if match and match["name"] == place.name and not match[2]]
+def _hidden_of(target: Path) -> list[Path]:
+    folders = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
+    matches = [(folder, HIDDEN.fullmatch(folder.name)) for folder in folders]
+    return [folder for folder, match in matches if match and match["name"] == target.name and not match[2]]
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder of results, in no certain order."""
-    return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name) and file.name[0] != "."]
+    return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name)]
 
 
 def sync(folder: Path) -> None:
-    """Have all that is in a folder outlive a power cut, and that it is there. Raises OSError."""
+    """Have the system write a folder with all its files to the disk, so that a power cut loses none."""
     for path in (*folder.rglob("*"), folder, folder.parent):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             continue
@@ -169,144 +139,115 @@ def sync(folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Clear away what was left hidden, now that nobody needs it."""
+    """Remove a hidden folder that was left, now that nobody needs it."""
     if match := HIDDEN.fullmatch(folder.name):
         _clear_away(folder, folder.with_name(match["name"]))
 
 
-def free_place(place: Path) -> Path:
-    """`place`, or the first of `<place>-2`, `<place>-3`, ... where nothing is yet."""
-    return next(path for path in _places(place) if not os.path.lexists(path))
+def next_free(target: Path) -> Path:
+    """The first of `target`, `<target>-2`, `<target>-3`, ... that does not exist."""
+    return next(path for path in _names(target) if not os.path.lexists(path))
 
 
-def sweep(base: Path) -> None:
-    """Clears the hidden folders in `base` away that dead processes left; complete results get a place."""
+def clean_up(base: Path) -> None:
+    """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
+
+    A folder with a checkpoint stays, since its run can be resumed.
+    """
     with suppress(OSError):
         for folder in sorted(base.iterdir()):
-            if (match := HIDDEN.fullmatch(folder.name)) and not folder.is_symlink() and folder.is_dir():
-                with suppress(OSError):
-                    _sweep(folder, base / match["name"])
+            match = HIDDEN.fullmatch(folder.name)
+            if match is None or folder.is_symlink() or not folder.is_dir():
+                continue
+            with suppress(OSError):
+                lock = _lock(folder)  # an OSError if its process lives
+                try:
+                    if (folder / REPORT).is_file():
+                        _move(folder, base / match["name"])
+                    elif not checkpoints(folder):
+                        _clear_away(folder, base / match["name"])
+                finally:
+                    os.close(lock)
 
 
-def _sweep(folder: Path, place: Path) -> None:
-    lock = _lock(folder)  # an OSError if a process that lives has it
-    try:
-        if (folder / REPORT).is_file():
-            _move(folder, place)
-        elif not checkpoints(folder):  # else the run can go on from there
-            _clear_away(folder, place)
-    finally:
-        os.close(lock)
-
-
-def _hidden_name(place: Path) -> Path:
-    return place.with_name(f".{place.name}.{uuid4().hex[:8]}")
-
-
-def _places(place: Path) -> Iterator[Path]:
-    yield place
-    yield from (place.with_name(f"{place.name}-{number}") for number in count(2))
-
-
-@contextmanager
-def _kept_from_others(place: Path) -> Iterator[None]:
-    """Hold the lock of the folder that is at `place` now, wherever it goes: it is nothing that was left.
-
-    Waits for another process that replaces it.
-    """
+def _new_hidden(target: Path) -> tuple[Path, int | None]:
+    """A new hidden folder, and the lock on it as a file descriptor; None where there are no locks."""
     while True:
+        path = _hidden_name(target)
+        path.mkdir(parents=True)
         try:
-            lock = _lock(place, wait=True)
+            lock = _lock(path)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for one that was left, before it was locked
         except OSError:
-            yield  # no locks in this file system
-            return
-        if _is_at(place, lock):
-            break
-        os.close(lock)  # it was replaced meanwhile
-    try:
-        yield
-    finally:
-        os.close(lock)
+            return path, None
+        if path.exists():
+            return path, lock
 
 
-def _is_at(place: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), place.stat())
-    except OSError:
-        return False
+def _hidden_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid4().hex[:8]}")
 
 
-def _lock(folder: Path, wait: bool = False) -> int:
-    """The only lock on a folder, as a file descriptor; BlockingIOError if another has it, unless it waits."""
-    if sys.platform == "win32":
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), str(folder))
+def _names(target: Path) -> Iterator[Path]:
+    yield target
+    yield from (target.with_name(f"{target.name}-{number}") for number in count(2))
+
+
+def _lock(folder: Path) -> int:
+    """The only lock on a folder, as a file descriptor. Raises BlockingIOError if another process has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _move(folder: Path, place: Path) -> Path:
-    """Renames a folder to the first place that is free, whoever else does the same now."""
-    for path in _places(place):
-        if os.path.lexists(path):
+def _move(path: Path, target: Path) -> Path:
+    """Rename a path to the first free name, whoever else does the same at this moment."""
+    for free in _names(target):
+        if os.path.lexists(free):
             continue
         try:
-            return folder.rename(path)
+            return path.rename(free)
         except OSError:
-            if not os.path.lexists(path):  # else somebody was faster
+            if not os.path.lexists(free):  # else somebody was faster
                 raise
-    raise AssertionError  # there are infinitely many places
+    raise AssertionError  # there are infinitely many names
 
 
-def _replace(new: Path, place: Path) -> Path:
-    """Puts `new` to where a folder is, and returns where that is now."""
-    if _exchange(new, place):
-        return new
-    old = _hidden_name(place)
-    place.rename(old)
+def _exchanged(new: Path, target: Path) -> Path:
+    """Put `new` in the place of a folder, in one step where the system can; where the old folder is now."""
     try:
-        new.rename(place)
-    except OSError:
-        old.rename(place)
-        raise
+        renameat2 = ctypes.CDLL(None).renameat2  # of Linux
+        names = (_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(target))
+        if renameat2(*names, _RENAME_EXCHANGE) == 0:
+            return new
+    except AttributeError:
+        pass
+    old = _hidden_name(target)
+    target.rename(old)  # whoever is killed here left complete results, which the next run gives their name
+    new.rename(target)
     return old
 
 
-def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two folders in one step; False where the system can't."""
-    try:
-        renameat2 = ctypes.CDLL(None).renameat2  # of Linux
-    except (AttributeError, OSError, TypeError):
-        return False
-    names = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
-    return renameat2(*names, _RENAME_EXCHANGE) == 0
-
-
-def _clear_away(folder: Path, place: Path) -> None:
-    """Removes a folder with what is ours in it; what others put there goes to `place`."""
-    with suppress(OSError):  # what somebody has put there in its stead goes with the rest
+def _clear_away(folder: Path, target: Path) -> None:
+    """Remove a folder with what is ours in it; what the user put there is moved to `target`."""
+    with suppress(OSError):
         (folder / REPORT).unlink()  # first: from now on these results are not complete
-    with suppress(FileNotFoundError):  # another process may be clearing up as well
+    with suppress(OSError):  # another process may be clearing up as well
         for entry in sorted(folder.iterdir()):
             with suppress(OSError):
-                ours = (
-                    entry.name in _FILES
-                    or _CHECKPOINTS.fullmatch(entry.name)
-                    or _EVENTS.fullmatch(entry.name)
-                )
-                if ours and not entry.is_dir():
+                if _OURS.fullmatch(entry.name) and not entry.is_dir():
                     entry.unlink()
                 elif _is_code(entry):
                     shutil.rmtree(entry)
                 else:
-                    place.mkdir(exist_ok=True)
-                    _move(entry, place / entry.name)
-        with suppress(OSError):
-            folder.rmdir()
+                    target.mkdir(exist_ok=True)
+                    _move(entry, target / entry.name)
+        folder.rmdir()
 
 
 def _is_code(entry: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The result directory of a run: written beside its final place and moved there in one step.
+"""The result directory of a run: its files, written and read.
 
 runs/<scenario>-<seed>-<short hash>/
     scenario.toml      the resolved scenario; loads to an equal one
@@ -12,14 +12,13 @@ runs/<scenario>-<seed>-<short hash>/
     intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
     summary.json       the outcome; keys in SUMMARY_KEYS
     trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
-    reads.log          what was read of computed numbers: with it the run can be walked through again
+    reads.log          the replay log: each number that the protocol read; with it the run can be replayed
     report.html        written by sim.results.report.page from the other files
 """
 
 import hashlib
 import json
 import math
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +31,14 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
-from sim.results.store.output_dir import PROGRESS, REPORT, HiddenFolder, free_place, require_place, sweep
+from sim.results.store.output_dir import (
+    PROGRESS,
+    REPORT,
+    HiddenFolder,
+    clean_up,
+    next_free,
+    require_writable,
+)
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -41,20 +47,10 @@ INTERVALS_SCHEMA = pa.schema(
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
 _TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
 SUMMARY_KEYS = (
-    "scenario",
-    "protocol",
-    "seed",
-    "virtual_seconds",
-    "wall_seconds",
-    "trace_hash",
-    "clients",
-    "accuracy",
-    "better_than_alone",
-    "graph",
-    "messages",
-    "engine",
-    "device_time",
-)
+    "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
+    "better_than_alone", "graph", "messages", "engine", "device_time",
+)  # fmt: skip
+"""What every summary has."""
 TABLES = {
     "metrics": METRICS_SCHEMA,
     "graph": GRAPH_SCHEMA,
@@ -78,23 +74,20 @@ class RunDirectory:
         self._hidden = hidden
         self._trace_hash: str | None = None
 
-    def __repr__(self) -> str:
-        return f"<RunDirectory {self.path}>"
-
     @classmethod
     def create(
         cls, out_base: Path, scenario_name: str, seed: int, short_hash: str, *, overwrite: bool = False
     ) -> Self:
         """A new directory for `<out_base>/<scenario>-<seed>-<hash>`, with its folders made as needed.
 
-        What processes that are dead left hidden there is cleared away. With `overwrite` the results that are
+        Hidden folders that dead processes left there are cleared away. With `overwrite` the results that are
         there will be replaced. Raises UserError where results can't be written, or can't be replaced.
         """
-        place = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
+        target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         try:
-            require_place(place, overwrite)
-            sweep(place.parent)
-            hidden = HiddenFolder.beside(place)
+            require_writable(target, overwrite)
+            clean_up(target.parent)
+            hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
         try:
@@ -171,24 +164,24 @@ class RunDirectory:
             return file.replace(self.path / REPORT)
 
     @property
-    def place(self) -> Path:
+    def target(self) -> Path:
         """Where the results of this run belong."""
-        return self.path if self._hidden is None else self._hidden.place
+        return self.path if self._hidden is None else self._hidden.target
 
-    def take(self, place: Path) -> None:
-        """Have the results belong to another place."""
+    @target.setter
+    def target(self, path: Path) -> None:
         assert self._hidden is not None
-        self._hidden.place = place
+        self._hidden.target = path
 
     @property
     def expected_path(self) -> Path:
         """Where the results of this run would go now, if they replaced nothing."""
-        return self.path if self._hidden is None else free_place(self._hidden.place)
+        return self.path if self._hidden is None else next_free(self._hidden.target)
 
     def finalise(self, *, replace: bool = False) -> Path:
-        """Moves the directory to its final place, and returns that. Where results are already: beside them.
+        """Moves the directory to its target, and returns its path. Where results are already: beside them.
 
-        With `replace` it goes in their place; files that others put there stay. Raises OSError.
+        With `replace` it replaces those results, but for files that the user put there. Raises OSError.
         """
         if not (self.path / "summary.json").is_file():
             raise ValueError(f"{self.path} has no summary.json yet")
@@ -242,18 +235,12 @@ class RunDirectory:
 
     def _read_text(self, name: str) -> str:
         file = self.path / name
+        if not file.is_file():  # nor a pipe, which would be waited for
+            raise UserError(f"{file} is missing; these results are not complete")
         try:
-            if not stat.S_ISREG(
-                file.stat().st_mode
-            ):  # to open a pipe would wait for somebody who writes into it
-                raise UserError(f"{file} cannot be read: it is no regular file")
-            with file.open("rb") as opened:
-                content = opened.read(_TEXT_BYTES_MAX + 1)
-            if len(content) > _TEXT_BYTES_MAX:
+            if file.stat().st_size > _TEXT_BYTES_MAX:
                 raise UserError(f"{file} is damaged: it has more than {_TEXT_BYTES_MAX:,} bytes")
-            return content.decode("utf-8")
-        except FileNotFoundError:
-            raise UserError(f"{file} is missing; these results are not complete") from None
+            return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
 

@@ -43,13 +43,6 @@ def refused(results: Path) -> str:
     return result.stderr
 
 
-def test_events_of_earlier_versions_have_no_numbers_of_messages(results):
-    file = results / "events.parquet"
-    table = pq.read_table(file)
-    pq.write_table(table.drop_columns("message"), file)
-    assert CliRunner().invoke(app, ["report", str(results)]).exit_code == 0
-
-
 def test_whole_results_get_their_report(results):
     result = CliRunner().invoke(app, ["report", str(results)])
     assert (result.exit_code, result.stdout) == (0, f"{results / 'report.html'}\n")
@@ -92,7 +85,7 @@ def test_a_header_that_only_one_of_two_readers_objects_to(results):
     page = pq.read_metadata(file).row_group(0).column(0)
     content[page.data_page_offset + page.total_compressed_size - 3] ^= 0x40
     file.write_bytes(content)
-    assert "is damaged" in refused(results)
+    assert "the files are damaged or do not fit together" in refused(results)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
@@ -108,13 +101,6 @@ def test_swapped_tables(results):
     said = refused(results)
     assert said.startswith(f"{results / 'graph.parquet'}: has time (double), actor (string), name (string)")
     assert "a table of graph has time (double), source (int32), target (int32), weight (double)" in said
-
-
-def test_a_graph_of_another_run(results):
-    file = results / "graph.parquet"
-    graph = pl.read_parquet(file)
-    pq.write_table(graph.with_columns(target=pl.lit(6, pl.Int32)).to_arrow(), file)
-    assert refused(results) == f"{file}: a target is no number of 6 clients; is it of another run?\n"
 
 
 @pytest.fixture(scope="module")
@@ -133,23 +119,12 @@ def test_a_table_of_another_run_with_as_many_clients(results, another, table):
     )
 
 
-def test_a_table_of_an_earlier_version_among_those_of_this_one(results):
+def test_a_table_that_does_not_say_of_which_run_it_is(results):
     file = results / "intervals.parquet"
     pq.write_table(
         pl.read_parquet(file).to_arrow().cast(pq.read_schema(file)).replace_schema_metadata(), file
     )
-    assert f"{file}: is of another run than summary.json: without a trace hash, there" in refused(results)
-
-
-def test_results_of_earlier_versions_that_do_not_say_of_which_run_they_are(results):
-    for name in TABLES:
-        file = results / f"{name}.parquet"
-        pq.write_table(pq.read_table(file).replace_schema_metadata(), file)
-    summary = json.loads((results / "summary.json").read_text())
-    del summary["scenario_hash"]
-    (results / "summary.json").write_text(json.dumps(summary))
-    (results / "provenance.json").unlink()
-    assert CliRunner().invoke(app, ["report", str(results)]).exit_code == 0
+    assert f"{file}: is of another run than summary.json: trace hash none, there" in refused(results)
 
 
 def test_a_summary_of_another_run(results, another):
@@ -171,47 +146,12 @@ def test_a_scenario_that_was_changed(results):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"junk", "is damaged: Expecting value"),
-        (b"[]", "is damaged: must be a table of keys and values"),
-        (b"\xff\xfe", "cannot be read: 'utf-8' codec can't decode"),
-    ],
-)
-def test_damaged_provenance(results, content: bytes, said: str):
-    file = results / "provenance.json"
-    file.write_bytes(content)
-    assert refused(results).startswith(f"{file} {said}")
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (None, "a row has no time"),
-        (float("nan"), "a row's time is not a finite number"),
-        (1e300, "a row's time is not between 0 and 1e+15 s"),
-        (-1.0, "a row's time is not between 0 and 1e+15 s"),
-    ],
-)
-def test_times_that_are_none(results, value: float | None, said: str):
-    file = results / "metrics.parquet"
-    metrics = pl.read_parquet(file)
-    schema = pq.read_schema(file)
-    pq.write_table(metrics.with_columns(time=pl.lit(value, pl.Float64)).to_arrow().cast(schema), file)
-    assert refused(results) == f"{file} is damaged: {said}\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
         (b"", "is damaged: Expecting value"),
         (b'{"scenario": "demo"', "is damaged: Expecting ',' delimiter"),
         (b'{"scenario": "d\xe9mo"}', "cannot be read: 'utf-8' codec can't decode"),
         (b"[1, 2]", "is damaged: must be a table of keys and values"),
         (b"[" * 100_000, "is damaged: maximum recursion depth"),
         (b'{"seed": ' + b"9" * 5000 + b"}", "is damaged: Exceeds the limit"),
-        (b'{"virtual_seconds": "long"}', "is damaged: virtual_seconds: Input should be a valid number"),
-        (b'{"virtual_seconds": NaN}', "is damaged: virtual_seconds: Input should be a finite number"),
-        (b'{"clients": 3}', "is damaged: clients: Input should be a valid dictionary"),
-        (b'{"client_names": ["a"], "clusters": [0, 1]}', "is damaged: 1 client_names, but 2 clusters"),
         (b"{}", "is damaged: it lacks scenario, protocol, seed, virtual_seconds, "),
     ],
 )
@@ -224,7 +164,7 @@ def test_damaged_summaries(results, content: bytes, said: str):
 def test_files_that_are_in_order_but_contradict_themselves(results):
     file = results / "summary.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"accuracy": {"mean": "high"}}))
-    assert refused(results).startswith(f"{results}: the files do not fit together")
+    assert refused(results).startswith(f"{results}: the files are damaged or do not fit")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
