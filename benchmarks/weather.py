@@ -82,7 +82,7 @@ def entries(study: Study) -> Iterator[tuple[Place, Entry]]:
         calm = runs.get(place._replace(weather=CALM))
         if calm is not None:
             commit = RunDirectory.load(run.directory).provenance()["commit"]
-            yield place, Entry(outcome(run.view, calm.view, run.struck), commit)
+            yield place, Entry(outcome(run.view, calm.view, run.excluded), commit)
 
 
 def _require_shipped(study: Study) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
 from benchmarks.weather_table import CALM, Cell, Cells
-from sim.results.report.style import DARK, FONT, LIGHT
+from sim.results.palette import DARK, FONT, LIGHT
 
 ROW, COLUMN, LABELS, GAP = 22, 84, 236, 14
 STRONGEST = 0.15

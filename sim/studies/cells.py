@@ -29,7 +29,7 @@ class _Choice(NamedTuple):
     values: dict[str, Value]
     overrides: tuple[str, ...]
     unset: tuple[str, ...] = ()
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SweepCell:
     unset: tuple[str, ...]
     seed: int
     key: str
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
     """The clients that do not count when it is compared."""
     parent: str | None = None
     """The key of the cell that it is a fork of, and"""
@@ -182,15 +182,15 @@ def _cell(
         if where:
             error.add_note(f"in the runs with {where}")
         raise
-    struck = tuple(sorted({client for choice in choices for client in choice.struck}))
+    excluded = tuple(sorted({client for choice in choices for client in choice.excluded}))
     count = scenario.clients.count
-    if struck and (struck[-1] >= count or len(struck) == count):
-        what = f"client {struck[-1]}" if struck[-1] >= count else "every client"
+    if excluded and (excluded[-1] >= count or len(excluded) == count):
+        what = f"client {excluded[-1]}" if excluded[-1] >= count else "every client"
         cases = ", ".join(
-            str(value) for choice in choices if choice.struck for value in choice.values.values()
+            str(value) for choice in choices if choice.excluded for value in choice.values.values()
         )
-        raise UserError(f"sweep.case: {cases} strikes {what} of {count}, numbered from 0", path)
-    return SweepCell(values, stated, gone, seed, digest(scenario), struck), scenario
+        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", path)
+    return SweepCell(values, stated, gone, seed, digest(scenario), excluded), scenario
 
 
 def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[SweepCell]:
@@ -243,7 +243,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
     cases: dict[str, _Choices] = {}
     for case in axes.case:
-        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.struck)
+        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.excluded)
         cases.setdefault(case.axis, []).append(choice)
     together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
     grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists

@@ -11,21 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
+from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
 from sim.results.metrics import Series
 from sim.studies.cells import axis_value
 from sim.studies.statistics import (
     LEVEL,
     Contrast,
     Estimate,
-    Reached,
     contrast,
     curve,
     estimate,
     holm,
     horizon,
-    known_until,
-    median_time,
-    restricted_mean,
 )
 from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
 
@@ -44,13 +41,13 @@ class SeedGroup:
     runs: tuple[StudiedRun, ...]
 
     @property
-    def struck(self) -> tuple[int, ...]:
-        """The clients that its case strikes, and which therefore do not count."""
-        return self.runs[0].struck
+    def excluded(self) -> tuple[int, ...]:
+        """The clients that its case excludes."""
+        return self.runs[0].excluded
 
-    def without(self, struck: Sequence[int]) -> SeedGroup:
+    def without(self, excluded: Sequence[int]) -> SeedGroup:
         """The same runs, but that these clients count neither."""
-        return SeedGroup(self.values, tuple([run.without(struck) for run in self.runs]))
+        return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
 
     @property
     def label(self) -> str:
@@ -60,9 +57,9 @@ class SeedGroup:
     def budget(self, kind: str) -> float:
         """What one client has spent on average: of `Work`, by its names; NaN where it is not known.
 
-        Steps and samples are of the clients that count, where some are struck.
+        Steps and samples are of the clients that count, where some are excluded.
         """
-        if self.struck and kind in _BUDGET_METRICS:
+        if self.excluded and kind in _BUDGET_METRICS:
             return float(np.mean([run.number(_BUDGET_METRICS[kind]) for run in self.runs]))
         found = [run.view.get("work", kind, "mean") for run in self.runs]
         return float(np.mean([math.nan if each is None else each for each in found]))
@@ -218,9 +215,9 @@ class Comparison:
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
-        """One group against another: those clients that neither strikes, times as far as known of both."""
+        """One group against another: the clients that neither excludes, times as far as known of both."""
         until = self.until_s(metric, group, other) if metric in WAITS else None
-        group, other = group.without(other.struck), other.without(group.struck)
+        group, other = group.without(other.excluded), other.without(group.excluded)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property

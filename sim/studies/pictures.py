@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sim.results import text
+from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
+from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup
-from sim.studies.statistics import Reached, curve, known_until, waiting
+from sim.studies.statistics import curve
 from sim.studies.study import CATCH_UP, Value, at_times
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The hues of Okabe and Ito, which people with any colour vision tell apart; lines differ by marker, too.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_COLOURS = [LIGHT[name] for name in HUES]  # lines differ by marker, too
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
 _LINES_MAX = len(_COLOURS)  # of more than so many lines nobody tells one from another
@@ -33,7 +34,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#e5e5e5",
+    "grid.color": LIGHT["grid"],
     "legend.frameon": False,
     "svg.hashsalt": "coterie",  # so that the same numbers give the same file
     "svg.fonttype": "none",
@@ -74,8 +75,10 @@ def _seeds(groups: Sequence[SeedGroup]) -> str:
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
     intervals = ", 95 % intervals" if counts[-1] > 1 else ""
-    struck = ", each without the clients that it strikes" if any(group.struck for group in groups) else ""
-    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{struck}"
+    excluded = (
+        ", each without the clients that it excludes" if any(group.excluded for group in groups) else ""
+    )
+    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{excluded}"
 
 
 def _rest(comparison: Comparison, group: SeedGroup) -> str:
@@ -174,7 +177,7 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
         axes[0].set_ylim(max(bottom, -2), min(top, 102))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
-    figure.suptitle(_seeds(comparison.groups), fontsize=8, color="#666666")
+    figure.suptitle(_seeds(comparison.groups), fontsize=8, color=LIGHT["faint"])
     _legend(figure, axes)
     return figure
 
@@ -229,7 +232,9 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
         )
     _name_places(comparison, ax)
     ax.set_ylabel(titled(metric))
-    ax.set_title(f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
+    ax.set_title(
+        f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"]
+    )
     _legend(figure, [ax])
     return figure
 
@@ -255,7 +260,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
         shown = shown_as(line.estimate.mean, metric)
         ax.text(column, row, f"{shown}{mark}", ha="center", va="center", fontsize=7)
     largest = float(np.nanmax(np.abs(differences), initial=0.0)) or 1.0
-    colours = LinearSegmentedColormap.from_list("", [_COLOURS[1], "white", _COLOURS[0]])
+    colours = LinearSegmentedColormap.from_list("", [LIGHT["orange"], "white", LIGHT["blue"]])
     ax.imshow(differences, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", alpha=0.7)
     ax.set_xticks(range(len(columns)), [str(column) for column in columns], rotation=20, fontsize=7)
     ax.set_yticks(range(len(rows)), rows, fontsize=7)
@@ -263,7 +268,9 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.grid(visible=False)
     ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
     ax.set_title(
-        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}", fontsize=8, color="#666666"
+        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}",
+        fontsize=8,
+        color=LIGHT["faint"],
     )
     return figure
 
@@ -299,7 +306,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
     title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
-    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color="#666666")
+    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color=LIGHT["faint"])
     _legend(figure, axes)
     return figure
 
@@ -329,11 +336,11 @@ def _catching_up(comparison: Comparison) -> Figure | None:
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
     _name_below(axes, "time since arrival [s]")
     figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
-    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
+    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"])
     _legend(figure, axes)
     return figure
 
 
 def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:
-    shares = at_times(Series(*waiting(reached)), times, hold=True)
+    shares = at_times(Series(*survival(reached)), times, hold=True)
     return np.where(times <= known_until(reached), shares, np.nan)

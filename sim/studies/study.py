@@ -16,12 +16,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.errors import UserError
+from sim.results.kaplan_meier import Reached
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES, RunView
-from sim.studies.statistics import Reached
 
 INDEX = "sweep.json"
 WORST = ".worst_decile"
@@ -38,13 +38,13 @@ Value = str | bool | int | float
 class StudiedRun:
     """One run. values: by axis, what is different in it. clients: those that count; None for all.
 
-    struck: those that do not, whatever `clients` says.
+    excluded: those that do not, whatever `clients` says.
     """
 
     directory: Path
     values: Mapping[str, Value]
     clients: tuple[int, ...] | None = None
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
     @cached_property
     def view(self) -> RunView:
@@ -68,22 +68,22 @@ class StudiedRun:
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
-    def without(self, struck: Sequence[int]) -> StudiedRun:
+    def without(self, excluded: Sequence[int]) -> StudiedRun:
         """The same run, but that these clients count neither."""
-        more = set(struck) - set(self.struck)
+        more = set(excluded) - set(self.excluded)
         if not more:
             return self
-        same = replace(self, struck=(*self.struck, *sorted(more)))
+        same = replace(self, excluded=(*self.excluded, *sorted(more)))
         same.__dict__["view"] = self.view  # read once
         return same
 
     @cached_property
     def _counted(self) -> list[int] | None:
         """The clients that count; None for all."""
-        if self.clients is None and not self.struck:
+        if self.clients is None and not self.excluded:
             return None
         clients = range(len(self.view.clients)) if self.clients is None else self.clients
-        return [each for each in clients if each not in self.struck]
+        return [each for each in clients if each not in self.excluded]
 
     def curve(self, metric: str) -> Series | None:
         """A measured metric over time: the mean over the clients that count and are up; None without any."""
@@ -133,33 +133,13 @@ class StudiedRun:
         return RunDirectory.load(self.directory).scan("metrics").filter(pl.col("actor") == ALL).collect()
 
     @cached_property
-    def population(self) -> Population | None:
-        """Its newcomers and survivors, by accuracy; None for a run without."""
-        measure = self.view.measure
-        return (
-            Population(measure[1], self.view.moves) if measure is not None and measure[0].is_share else None
-        )
-
-    @cached_property
     def waits(self) -> dict[str, Reached]:
         """By the names of `WAITS`: how long newcomers and survivors of departures took, as far as seen."""
-        population = self.population
-        if population is None:
-            return dict.fromkeys(WAITS, Reached(np.empty(0), np.empty(0)))
-        moves = self.view.moves
-        came = [move for move in moves if move.is_newcomer and population.has_incumbents(move)]
-        caught = [population.catch_up(move) for move in came]
-        dips = population.dips()
-        last_s = float(population.last_s)
-        return {
-            CATCH_UP: _waits(caught, [population.watched(move) for move in came]),
-            RECOVERY: _waits([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips]),
-        }
-
-
-def _waits(waits: Sequence[float | None], watched: Sequence[float]) -> Reached:
-    at = np.array([math.inf if wait is None else wait for wait in waits], dtype=float)
-    return Reached(at, np.maximum(np.array(watched, dtype=float), np.where(np.isinf(at), 0.0, at)))
+        measure = self.view.measure
+        if measure is None or not measure[0].is_share:
+            return dict.fromkeys(WAITS, Reached.of([], []))
+        population = Population(measure[1], self.view.moves)
+        return {CATCH_UP: population.catching_up, RECOVERY: population.recovering}
 
 
 @dataclass(frozen=True)
@@ -211,7 +191,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         defaults = index["compare"]
         chosen = clients if clients is not None else defaults.get("clients")
         counted = None if chosen is None else tuple(chosen)
-        is_named = clients is not None  # who names the clients means them, struck or not
+        is_named = clients is not None  # who names the clients means them, excluded or not
         done = [cell for cell in index["cells"] if cell["state"] == "done"]
         missing = {
             _in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
@@ -225,7 +205,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
                     path.parent / cell["directory"],
                     cell["values"],
                     counted,
-                    () if is_named else tuple(cell.get("struck", ())),
+                    () if is_named else tuple(cell.get("excluded", ())),
                 )
                 for cell in done
             ]

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.store.output_dir import checkpoints
+from sim.results.report.html import share_script
+from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.run.progress import Pace
 from sim.run.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.worker import CELL, Ran, Task, serve
+from sim.studies.study import INDEX
+from sim.studies.worker import Ran, Task, serve
 
-INDEX = "sweep.json"
 LOOK_EVERY_S = 0.5
 DONE, FAILED, WAITING = "done", "failed", "waiting"
 
@@ -98,6 +99,9 @@ def run_sweep(
             show(SweepProgress(*now, pace.remaining_s(elapsed_s, share)))
 
     def ran(task: Task, what: Ran) -> None:
+        if task.reports and what.directory is not None:
+            with suppress(OSError):  # else it keeps the script that it brings itself
+                share_script(out / what.directory / REPORT)
         index.add(task.cell.key, what)
         index.write()
 
@@ -183,7 +187,7 @@ class _Index:
             {
                 "values": dict(cell.values),
                 "seed": cell.seed,
-                "struck": list(cell.struck),
+                "excluded": list(cell.excluded),
                 "state": self.state(cell.key),
                 "directory": self.found.get(cell.key),
                 "error": self.errors.get(cell.key),

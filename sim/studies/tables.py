@@ -139,7 +139,7 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         "p_holm": _number(line.p),
         "until_seconds": _number(until_s),
         "difference_until_seconds": None if against is None else _number(difference_until_s),
-        "struck": " ".join(map(str, line.group.struck)) or None,
+        "excluded": " ".join(map(str, line.group.excluded)) or None,
     }
 
 
@@ -233,10 +233,10 @@ def caption(comparison: Comparison) -> str:
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
-    if any(group.struck for group in comparison.groups):
+    if any(group.excluded for group in comparison.groups):
         parts.append(
-            "Clients that a case strikes do not count in its rows, nor, for a difference, in what it is held "
-            "against; graphs, totals, catch-up and recovery are of all."
+            "Clients that a case excludes do not count in its rows, nor, for a difference, in what it is "
+            "held against; graphs, totals, catch-up and recovery are of all."
         )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     parts += filter(None, horizons)

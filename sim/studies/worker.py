@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
-from sim.results.store.output_dir import REPORT
+from sim.results.store.output_dir import CELL, REPORT
 from sim.run.progress import Progress
 from sim.run.provenance import version_of
 from sim.studies.cells import SweepCell
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
-CELL = "cell.json"
-"""In a result directory: of which cell it is, by which version."""
 SPENT_BYTES = 2**31
 _ERROR_LENGTH = 2_000
 

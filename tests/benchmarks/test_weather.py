@@ -46,7 +46,9 @@ def cases(name: str, axis: str) -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", weather.TITLES)
 def test_the_struck_are_those_to_whom_something_happens_and_halves_split_both_clusters(name: str) -> None:
-    struck = {case: set(what["struck"]) for case, what in cases(name, "weather").items() if "struck" in what}
+    struck = {
+        case: set(what["excluded"]) for case, what in cases(name, "weather").items() if "excluded" in what
+    }
     assert struck == {
         "one slow": {3},
         "three slow": {3, 6, 9},

@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.cli.watch import server_of
+from sim.cli.watch import server_of, state
 from sim.results.report.page import write_report
-from sim.results.watching import state
 from sim.run.progress import WRITING, Progress
 from sim.run.running import run_scenario
 from tests.results.report.test_browser import BROWSER

@@ -76,6 +76,6 @@ def fitting_together(directory: RunDirectory) -> Iterator[None]:
     ) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(
-            f"{directory.path}: the files are damaged or do not fit together; were some changed, or taken from another run? "
-            f"({type(error).__name__}: {reason})"
+            f"{directory.path}: the files are damaged or do not fit together; were some changed, or taken "
+            f"from another run? ({type(error).__name__}: {reason})"
         ) from error

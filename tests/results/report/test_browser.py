@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sim.results.palette import DARK, LIGHT
 from sim.results.report.page import write_report
-from sim.results.report.style import DARK, LIGHT
 from sim.results.store.run_directory import RunDirectory
 from tests.results.synthetic import END_S, seconds_within, with_messages, write_run
 

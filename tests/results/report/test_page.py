@@ -16,6 +16,7 @@ from sim.results.report import page as report
 from sim.results.report.bars import bytes_by_type, gains, work_done
 from sim.results.report.curves import clients_up, progress_over_bytes, progress_over_time, weights_over_time
 from sim.results.report.heatmaps import learned_graph
+from sim.results.report.html import share_script
 from sim.results.report.page import write_report
 from sim.results.report.timeline import clients_shown, covered, timeline
 from sim.results.store.run_directory import RunDirectory
@@ -396,3 +397,17 @@ def test_how_newcomers_fared_as_far_as_the_summary_says(tmp_path, told):
     population = {"newcomers": 2, "caught_up": 1, "catch_up_seconds": {"median": 5.0, "max": 5.0}}
     run.write_summary(run.summary() | {"population": population | told})
     assert ("1 of 2 reached 90 %" in write_report(run).read_text()) is bool(told)
+
+
+def test_reports_of_a_sweep_share_their_script(tmp_path):
+    runs = [write_run(tmp_path, evaluations=1, steps=2, seed=seed) for seed in (1, 2)]
+    for run in runs:
+        write_report(run)
+        share_script(run.path / "report.html")
+    pages = [(run.path / "report.html").read_text() for run in runs]
+    assert all(len(page) < 500_000 and '<script src="../plotly.min.js"' in page for page in pages)
+    assert (tmp_path / "plotly.min.js").read_text() == get_plotlyjs()
+    assert not list(tmp_path.rglob("*.new"))
+    assert get_plotlyjs() in write_report(runs[0]).read_text(), (
+        "as `coterie report` makes it, it stands alone"
+    )

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from sim.results.palette import DARK, LIGHT
 from sim.results.report.page import write_report
-from sim.results.report.style import DARK, LIGHT, colour
+from sim.results.report.style import colour
 from tests.results.synthetic import write_run
 
 SCHEMES = {"light": LIGHT, "dark": DARK}

@@ -8,7 +8,7 @@ const CONFIG = {
   modeBarButtons: [["toImage", {  // zooming is dragging
     name: "csv",
     title: "Download what is shown as CSV",
-    icon: Plotly.Icons.disk,
+    icon: window.Plotly?.Icons.disk,
     click: div => download(div.id + ".csv", csvOf(div)),
   }, "resetScale2d"]],
 };
@@ -26,7 +26,7 @@ function draw(div) {
   return Plotly.react(div, figure.data, figure.layout, CONFIG);
 }
 
-const pictures = [...document.querySelectorAll(".plotly-graph-div")];
+const pictures = window.Plotly ? [...document.querySelectorAll(".plotly-graph-div")] : [];
 const resize = divs => divs.forEach(div => Plotly.Plots.resize(div));
 // One after the other, the page being there meanwhile; for whoever waits until all are drawn.
 const ready = (async () => {
