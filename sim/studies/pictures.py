@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.kaplan_meier import Reached, known_until, survival
@@ -88,9 +89,9 @@ def _rest(comparison: Comparison, group: SeedGroup) -> str:
 
 
 class _Look(NamedTuple):
-    """Of a line, the same in all pictures."""
+    """How a line is drawn, the same in all pictures."""
 
-    colour: str
+    colour: str | None
     marker: str
     dashes: str
 
@@ -149,36 +150,53 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
-def _curves(comparison: Comparison, metric: str) -> Figure | None:
-    times, curves = comparison.curves(metric)
-    if not curves:
-        return None
-    shown = {id(group): (mean, half) for group, mean, half in curves}
-    panels, look, scale = _panels(comparison), _look(comparison), scale_of(metric)
-    per_unit, unit = text.scale_of_time(float(times[-1]))
+def _panelled(
+    comparison: Comparison,
+    found: Mapping[int, tuple[NDArray, NDArray]],
+    times: NDArray,
+    *,
+    steps: bool = False,
+    ends: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[Figure, list[Axes]]:
+    """Lines over time with their intervals, in a panel for each value of the axis that is drawn along.
+
+    found: mean [T] and half width [T] by the identity of the group. ends: where intervals are cut off.
+    """
+    panels, look = _panels(comparison), _look(comparison)
     figure, axes = _grid(len(panels))
     for ax, (value, groups) in zip(axes, panels.items(), strict=True):
         for group in groups:
-            if id(group) not in shown:
+            if id(group) not in found:
                 continue
-            (mean, half), name = (
-                shown[id(group)],
-                _rest(comparison, group) if len(panels) > 1 else group.label,
-            )
-            colour, _, dashes = look[_rest(comparison, group)] if len(panels) > 1 else (None, "", "-")
-            [line] = ax.plot(times / per_unit, scale * mean, label=name, color=colour, linestyle=dashes)
-            low, high = scale * (mean - half), scale * (mean + half)
-            ax.fill_between(times / per_unit, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            (mean, half), name = found[id(group)], _rest(comparison, group)
+            colour, _, dashes = look[name] if len(panels) > 1 else _Look(None, "", "-")
+            name = name if len(panels) > 1 else group.label
+            drawn = "steps-post" if steps else "default"
+            [line] = ax.plot(times, mean, label=name, color=colour, linestyle=dashes, drawstyle=drawn)
+            low, high = np.clip(mean - half, *ends), np.clip(mean + half, *ends)
+            shape: Any = "post" if steps else None
+            ax.fill_between(times, low, high, color=line.get_color(), alpha=0.15, linewidth=0, step=shape)
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    _legend(figure, axes)
+    return figure, axes
+
+
+def _curves(comparison: Comparison, metric: str) -> Figure | None:
+    """A metric over time."""
+    times, curves = comparison.curves(metric)
+    if not curves:
+        return None
+    scale, (per_unit, unit) = scale_of(metric), text.scale_of_time(float(times[-1]))
+    shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
+    figure, axes = _panelled(comparison, shown, times / per_unit)
     if is_share(metric):  # of which an interval over few seeds promises less than nothing and more than all
         bottom, top = axes[0].get_ylim()  # of all panels
         axes[0].set_ylim(max(bottom, -2), min(top, 102))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
     figure.suptitle(_seeds(comparison.groups), fontsize=8, color=LIGHT["faint"])
-    _legend(figure, axes)
     return figure
 
 
@@ -314,30 +332,17 @@ def _to_target(comparison: Comparison) -> Figure | None:
 def _catching_up(comparison: Comparison) -> Figure | None:
     """Of each group the share of newcomers that are still behind, by Kaplan and Meier, over time."""
     found = {id(group): [run.waits[CATCH_UP] for run in group.runs] for group in comparison.groups}
-    longest = max([float(r.times.max()) for runs in found.values() for r in runs if r.at.size], default=0.0)
+    known = {group: [each for each in runs if each.at.size] for group, runs in found.items()}
+    longest = max([float(each.times.max()) for runs in known.values() for each in runs], default=0.0)
     if not longest:
         return None
     times = np.linspace(0, longest, 201)
-    panels, look = _panels(comparison), _look(comparison)
-    figure, axes = _grid(len(panels))
-    for ax, (value, groups) in zip(axes, panels.items(), strict=True):
-        for group in groups:
-            rows = [_share_behind(reached, times) for reached in found[id(group)] if reached.at.size]
-            if not rows:
-                continue
-            mean, half = curve(np.array(rows))
-            name = _rest(comparison, group) if len(panels) > 1 else group.label
-            colour = look[_rest(comparison, group)].colour if len(panels) > 1 else None
-            [line] = ax.step(times, 100 * mean, where="post", label=name, color=colour)
-            low, high = np.clip(100 * (mean - half), 0, 100), np.clip(100 * (mean + half), 0, 100)
-            ax.fill_between(times, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)
-        if value is not None:
-            assert comparison.by is not None
-            ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
+    curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
+    figure, axes = _panelled(comparison, curves, times, steps=True, ends=(0, 100))
     _name_below(axes, "time since arrival [s]")
     figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
     figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"])
-    _legend(figure, axes)
     return figure
 
 

@@ -131,12 +131,6 @@ def test_summary_values_may_be_absent_at_any_depth(run):
     assert view.get("no", "such", "key") is None
 
 
-def test_names_are_found_without_the_summary(run):
-    view = RunView(run)
-    del view.summary["client_names"]
-    assert view.clients == ("client-0", "client-1", "client-2")
-
-
 @pytest.mark.parametrize(
     ("toml", "question"),
     [

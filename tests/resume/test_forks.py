@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.results.report.futures import differences
+from sim.results.report.curves import differences
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.resume.same import require_same

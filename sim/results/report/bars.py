@@ -73,7 +73,7 @@ def gains(view: RunView) -> go.Figure | None:
     """By how much each client is better off with its peers than alone, the least helped first."""
     if len(view.gains) < 2 or view.measure is None:
         return None
-    is_share = view.measure[0].is_share
+    measure = view.measure[0]
     figure = blank(300)
     differences = np.array([gain.difference for gain in view.gains])
     for name, chosen, fill in (
@@ -83,18 +83,17 @@ def gains(view: RunView) -> go.Figure | None:
         places = np.flatnonzero(chosen).tolist()
         if not places:
             continue
-        readable = text.share if is_share else text.number
         hints = [
-            [view.clients[client], readable(with_peers), readable(alone)]
+            [view.clients[client], measure.text(with_peers), measure.text(alone)]
             for client, with_peers, alone, _ in (view.gains[place] for place in places)
         ]
-        shown = "%{y:+.1f} points" if is_share else "%{y:+.4~g}"
+        shown = "%{y:+.1f} points" if measure.is_share else "%{y:+.4~g}"
         hover = f"%{{customdata[0]}} <b>{shown}</b><br>"
         hover += "with peers %{customdata[1]}, alone %{customdata[2]}<extra></extra>"
-        heights = differences[places] * (100 if is_share else 1)
+        heights = differences[places] * (100 if measure.is_share else 1)
         figure.add_trace(_bars(places, heights, name, fill, hints, hover))
     _name_bars(figure, [view.clients[gain.client] for gain in view.gains])
-    unit = " (percentage points)" if is_share else ""
+    unit = " (percentage points)" if measure.is_share else ""
     figure.update_yaxes(title_text=f"better by{unit}", zeroline=True, zerolinecolor=EDGE)
     return figure
 

@@ -1,7 +1,7 @@
 """What the report consists of, without its looks: `templates/blocks.html` has those of each block."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
@@ -138,23 +138,28 @@ class Section:
 
 
 def number(value: float | None) -> Cell:
-    """A count or a measurement."""
-    return Cell(text.number(value), value)
+    """A count or a measurement; None and NaN: unknown."""
+    return _cell(value, text.number)
 
 
 def share(value: float | None) -> Cell:
     """A share of 1, in percent."""
-    return Cell(text.share(value), value)
+    return _cell(value, text.share)
 
 
 def points(value: float | None) -> Cell:
     """A difference of two shares, with its sign."""
-    return Cell(text.points(value), value)
+    return _cell(value, text.points)
 
 
 def seconds(value: float | None) -> Cell:
     """A stretch of virtual time."""
-    return Cell(text.duration(value), value)
+    return _cell(value, text.duration)
+
+
+def _cell(value: float | None, shown: Callable[[float | None], str]) -> Cell:
+    known = None if value is None or math.isnan(value) else value
+    return Cell(shown(known), known)
 
 
 def reached(after_s: float | None) -> Cell:

@@ -1,8 +1,7 @@
-"""Coalitions in the report: who benefits from whom, who is with whom since when, and what it is worth."""
+"""Coalitions in the report: who benefits from whom, who joined whom when, and what it is worth."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from sim.results.report.style import EDGE, HUES, INK, blank, colour
 from sim.results.view import RunView
 
 MOST_CLIENTS = 60  # drawn
-_ALONE = EDGE
 _ARROW_LEFT_OUT = 0.13  # of the unit of the picture, around a node
 LOSSES = ("alone", "full", "equilibrium")
 
@@ -34,15 +32,11 @@ class CoalitionMember(NamedTuple):
     equilibrium: float
 
 
-def memberships(view: RunView) -> list[CoalitionMember]:
-    """All of a run, in order."""
-    return [CoalitionMember(*row) for row in view.coalition_rows]
-
-
 def at_the_end(view: RunView) -> dict[int, CoalitionMember]:
     """The last of each client that is up at the end."""
     up = view.up_at(view.end_s)
-    return {found.client: found for found in memberships(view) if up[found.client]}
+    found = [CoalitionMember(*row) for row in view.coalition_rows]
+    return {each.client: each for each in found if up[each.client]}
 
 
 def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
@@ -117,7 +111,7 @@ def _nodes(
         marker={
             "size": 26,
             "color": colour("panel") if alone else HUES[number % len(HUES)],
-            "line": {"color": _ALONE, "width": 1},
+            "line": {"color": EDGE, "width": 1},
         },
         customdata=hints,
         hovertemplate="%{customdata}<extra></extra>",
@@ -132,7 +126,7 @@ def losses_table(view: RunView) -> Table:
         names = ", ".join(view.clients[client] for client in members)
         for client in members:
             known = found[client]
-            numbers = [blocks.number(_known(getattr(known, name))) for name in LOSSES]
+            numbers = [blocks.number(getattr(known, name)) for name in LOSSES]
             rows.append([view.clients[client], names, *numbers])
     heads = ["client", "coalition", "loss alone", "with all", "in equilibrium"]
     return Table(heads, rows, "coalitions", "the largest coalition first")
@@ -142,7 +136,7 @@ def changes_table(view: RunView) -> Table:
     """When which coalition was formed."""
     formed: dict[tuple[float, int], list[CoalitionMember]] = defaultdict(list)
     known: dict[int, float] = {}
-    for found in memberships(view):
+    for found in (CoalitionMember(*row) for row in view.coalition_rows):
         if known.get(found.client) != found.since_s:
             formed[found.time_s, found.coalition].append(found)
         known[found.client] = found.since_s
@@ -152,7 +146,3 @@ def changes_table(view: RunView) -> Table:
         names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
         rows.append([blocks.seconds(since_s), names])
     return Table(["since", "members"], rows, "changes", "in the order of time")
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -1,7 +1,7 @@
 """How quantities are spread over clients and messages: time to an accuracy, latency, staleness."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,7 +11,7 @@ from sim.results import text
 from sim.results.metrics import Series, bytes_to_target, time_to_target
 from sim.results.report import blocks
 from sim.results.report.blocks import Cell, Table
-from sim.results.report.style import HUES, blank, line
+from sim.results.report.style import HUES, blank, line, time_axis
 from sim.results.view import RunView
 
 _MOST_LEVELS = 3  # of accuracy, beside the scenario's target
@@ -42,18 +42,17 @@ def time_to_accuracy(view: RunView) -> go.Figure | None:
     """The share of the clients that have reached each level, over virtual time."""
     if not (stated := levels(view)):
         return None
-    unit_s, unit = text.scale_of_time(view.end_s)
-    figure = blank(300)
+    unit_s = time_axis(figure := blank(300), view.end_s)
     for number, level in enumerate(stated):
         reached = first_times(view, level)
         steps, counts = np.unique(reached[np.isfinite(reached)], return_counts=True)
         times = np.concatenate([[0.0], steps, [view.end_s]]) / unit_s
         shares = np.concatenate([[0], np.cumsum(counts), [counts.sum()]]) / len(reached)
         name = text.share(level)
-        hover = f"{name}: <b>%{{y:.1%}}</b> of the clients by %{{x:.4~g}} {unit}"
-        curve = line(Series(times, shares), name, HUES[number % len(HUES)], hover)
+        hover = f"{name}: <b>%{{y:.1%}}</b> of the clients by %{{customdata}}"
+        hints = list(map(text.duration, times * unit_s))
+        curve = line(Series(times, shares), name, HUES[number % len(HUES)], hover, hints=hints)
         figure.add_trace(curve.update(line_shape="hv"))
-    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, (view.end_s or 1.0) / unit_s])
     figure.update_yaxes(title_text="clients that reached it", tickformat=".0%", range=[-0.02, 1.02])
     return figure
 
@@ -108,16 +107,12 @@ def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -
         hints = [text.duration(seconds) for seconds in at_most.tolist()]
         hover = f"{name}: <b>%{{y:.1%}}</b> of {len(values):,} {of}<br>within %{{customdata}}"
         figure.add_trace(line(Series(at_most, shares), name, HUES[number % len(HUES)], hover, hints=hints))
-    least, most = _ends(list(found.values()))
+    least, most = (end(float(end(each)) for each in found.values()) for end in (min, max))
     if least > 0 and most > _LOG_FROM * least:
         figure.update_xaxes(type="log", exponentformat="power")
     figure.update_xaxes(title_text=f"{title} (s)")
     figure.update_yaxes(title_text=f"share of the {of}", tickformat=".0%", range=[-0.02, 1.02])
     return figure
-
-
-def _ends(values: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    return min(float(each.min()) for each in values), max(float(each.max()) for each in values)
 
 
 def _finite(seconds: float) -> float | None:

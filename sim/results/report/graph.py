@@ -112,8 +112,8 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
     one, other, width = one[kept], other[kept], np.ceil(4 * found[kept]).astype(int) - 1
     return [
         go.Scatter(
-            x=ways(where[one[width == number], 0], where[other[width == number], 0]),
-            y=ways(where[one[width == number], 1], where[other[width == number], 1]),
+            x=segments(where[one[width == number], 0], where[other[width == number], 0]),
+            y=segments(where[one[width == number], 1], where[other[width == number], 1]),
             mode="lines",
             line={"color": BLUE, "width": _WIDTHS[number]},
             opacity=_STRENGTHS[number],
@@ -125,7 +125,7 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
     ]
 
 
-def ways(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
+def segments(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
     """One coordinate of lines, with a gap behind each."""
     gaps = np.full(len(starts), np.nan)
     return np.column_stack([starts, ends, gaps]).ravel().astype(np.float32)
@@ -161,7 +161,7 @@ def _outcome(view: RunView, client: int) -> str:
     if view.measure is None or math.isnan(value):
         return ""
     measure = view.measure[0]
-    return f"<br>{measure.label} {text.share(value) if measure.is_share else text.number(value)}"
+    return f"<br>{measure.label} {measure.text(value)}"
 
 
 def _absent(where: NDArray[np.float64], *, small: bool) -> go.Scatter:

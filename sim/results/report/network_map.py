@@ -8,11 +8,11 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from sim.results.report.graph import SMALL_PX, true_groups, ways
+from sim.results.report.graph import SMALL_PX, segments, true_groups
 from sim.results.report.style import BLUE, FAINT, HUES, blank, colour
 from sim.results.view import RunView
 
-MOST_WAYS = 300
+MOST_LINES = 300
 _APART = 2.5  # degrees, of those at one place from its middle
 _WIDTHS = (0.4, 0.8, 1.4, 2.2)
 _MARGIN = 8.0  # degrees
@@ -37,7 +37,7 @@ def network_map(view: RunView) -> go.Figure | None:
         return None
     where = _spread(places)
     figure = blank(520)
-    _draw_ways(figure, view, where)
+    _draw_lines(figure, view, where)
     _draw_actors(figure, view, where)
     points = np.array(list(where.values()))
     low, high = points.min(axis=0) - _MARGIN, points.max(axis=0) + _MARGIN
@@ -59,20 +59,20 @@ def _spread(places: Mapping[str, list[float]]) -> dict[str, NDArray[np.float64]]
     return where
 
 
-def _draw_ways(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
+def _draw_lines(figure: go.Figure, view: RunView, where: Mapping[str, NDArray[np.float64]]) -> None:
     found = [(pair, count) for pair, count in view.messages_between().items() if set(pair) <= set(where)]
     if not found:
         return
     most = found[0][1]
     by_width: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for pair, count in found[:MOST_WAYS]:
+    for pair, count in found[:MOST_LINES]:
         by_width[-(-4 * count // most) - 1].append(pair)
     for number in sorted(by_width):
         starts, ends = (np.array([where[pair[end]] for pair in by_width[number]]) for end in (0, 1))
         figure.add_trace(
             go.Scatter(
-                x=ways(starts[:, 0], ends[:, 0]),
-                y=ways(starts[:, 1], ends[:, 1]),
+                x=segments(starts[:, 0], ends[:, 0]),
+                y=segments(starts[:, 1], ends[:, 1]),
                 mode="lines",
                 line={"color": BLUE, "width": _WIDTHS[number]},
                 opacity=0.4,

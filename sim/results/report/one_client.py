@@ -6,11 +6,10 @@ of one, and those without a name.
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
 from sim.results import text
 from sim.results.metrics import ALONE, Series
-from sim.results.report.style import BLUE, EDGE, FAINT, blank, line
+from sim.results.report.style import BLUE, EDGE, FAINT, blank, line, measure_axis, time_axis
 from sim.results.report.timeline import clients_shown
 from sim.results.view import RunView, evenly
 from sim.results.waits import Waits, waits_of
@@ -26,28 +25,23 @@ def course(view: RunView) -> go.Figure | None:
         return None
     measure, panel = view.measure
     chosen = evenly(len(panel.times), _MOST_POINTS)
-    unit_s, unit = text.scale_of_time(view.end_s)
+    unit_s = time_axis(figure := blank(330), view.end_s)
     times, values = panel.times[chosen] / unit_s, panel.values[chosen]
-    readable = text.share if measure.is_share else text.number
-    alone, shown = view.last(measure.name + ALONE), clients_shown(view)
-    said = "%{y:.1%}" if measure.is_share else "%{y:.4~g}"
-    figure = blank(330)
+    alone, shown, last = view.last(measure.name + ALONE), clients_shown(view), view.last(measure.name)
+    assert last is not None
     mean = Series(times, np.nanmean(values, axis=1))
-    figure.add_trace(line(mean, "mean of all", EDGE, f"mean of all <b>{said}</b>"))
+    figure.add_trace(line(mean, "mean of all", EDGE, f"mean of all <b>{measure.y}</b>"))
     for client in shown:
-        name, last = view.clients[client], _known(panel.of(client).values[-1:])
+        name, reached = view.clients[client], None if np.isnan(last[client]) else float(last[client])
         options = {"meta": name, "visible": client == view.worst_first[0]}
         series = Series(times.astype(np.float32), values[:, client].astype(np.float32))
-        label = f"{name}: {readable(last)}"
-        figure.add_trace(line(series, label, BLUE, f"{name} <b>{said}</b>").update(**options))
+        label = f"{name}: {measure.text(reached)}"
+        figure.add_trace(line(series, label, BLUE, f"{name} <b>{measure.y}</b>").update(**options))
         if alone is not None and not np.isnan(alone[client]):
             level = Series(times[[0, -1]], np.full(2, alone[client]))
-            label = f"alone: {readable(float(alone[client]))}"
+            label = f"alone: {measure.text(float(alone[client]))}"
             figure.add_trace(line(level, label, FAINT, label, dash="dot").update(**options))
-    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, view.end_s / unit_s or 1])
-    figure.update_yaxes(title_text=measure.label)
-    if measure.is_share:
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
+    measure_axis(figure, measure)
     return figure
 
 
@@ -60,36 +54,33 @@ def waited_for(view: RunView) -> go.Figure | None:
     figure = blank(330)
     for client, each in zip(shown, waits, strict=True):
         rows = _rows(each) or [("nothing", 0.0, "")]
-        figure.add_trace(
-            go.Bar(
-                x=[seconds for _, seconds, _ in rows],
-                y=list(range(len(rows))),
-                orientation="h",
-                marker_color=[EDGE if who == _CLOCK else BLUE for who, _, _ in rows],
-                width=0.34,
-                offset=0.28,
-                text=[f"{who}: {text.duration(seconds)}" for who, seconds, _ in rows],
-                hovertext=[kinds for _, _, kinds in rows],
-                textposition="none",
-                hovertemplate="%{text}<br>%{hovertext}<extra></extra>",
-                meta=view.clients[client],
-                visible=client == view.worst_first[0],
-                showlegend=False,
-            )
+        labels = [f"{who}: {text.duration(seconds)}" for who, seconds, _ in rows]
+        of_client = {
+            "meta": view.clients[client],
+            "visible": client == view.worst_first[0],
+            "showlegend": False,
+        }
+        bars = go.Bar(
+            x=[seconds for _, seconds, _ in rows],
+            y=list(range(len(rows))),
+            orientation="h",
+            marker_color=[EDGE if who == _CLOCK else BLUE for who, _, _ in rows],
+            width=0.34,
+            offset=0.28,
+            text=labels,
+            hovertext=[kinds for _, _, kinds in rows],
+            textposition="none",
+            hovertemplate="%{text}<br>%{hovertext}<extra></extra>",
         )
-        figure.add_trace(
-            go.Scatter(
-                x=[0] * len(rows),
-                y=[place + 0.02 for place in range(len(rows))],
-                mode="text",
-                text=[f" {who}: {text.duration(seconds)}" for who, seconds, _ in rows],
-                textposition="middle right",
-                hoverinfo="skip",
-                meta=view.clients[client],
-                visible=client == view.worst_first[0],
-                showlegend=False,
-            )
+        names = go.Scatter(
+            x=[0] * len(rows),
+            y=[place + 0.02 for place in range(len(rows))],
+            mode="text",
+            text=[f" {label}" for label in labels],
+            textposition="middle right",
+            hoverinfo="skip",
         )
+        figure.add_traces([bars.update(of_client), names.update(of_client)])
     figure.update_xaxes(title_text="waited (s of virtual time)", rangemode="tozero")
     figure.update_yaxes(visible=False, range=[_MOST_PEERS + 2, -0.4])
     return figure
@@ -104,7 +95,3 @@ def _rows(waits: Waits) -> list[tuple[str, float, str]]:
     if waits.by_clock_s > 0:
         rows.append((_CLOCK, waits.by_clock_s, ""))
     return rows
-
-
-def _known(values: NDArray[np.float64]) -> float | None:
-    return float(values[0]) if values.size else None

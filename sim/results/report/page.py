@@ -27,26 +27,28 @@ from sim.results.report.blocks import (
     seconds,
     share,
 )
-from sim.results.report.client_table import clients, help_table
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.curves import (
+    DOWN,
     MOST_MOVE_LINES,
+    UP,
     clients_up,
+    differences,
     models_over_time,
     progress_over_bytes,
     progress_over_time,
     staleness,
+    two_futures,
     weights_over_time,
 )
-from sim.results.report.departures import MOST_HURT, hurt_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
-from sim.results.report.futures import differences, two_futures
 from sim.results.report.graph import LEAST_SHARE, MOST_LINES, drawn_graph
-from sim.results.report.heading import head, help_note, ratio
 from sim.results.report.heatmaps import learned_graph
-from sim.results.report.html import document
-from sim.results.report.network_map import MOST_WAYS, network_map
+from sim.results.report.html import document, head, help_note, ratio
+from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
+from sim.results.report.network_map import network_map
 from sim.results.report.one_client import course, waited_for
+from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table
 from sim.results.report.timeline import clients_shown, timeline
 from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
@@ -56,7 +58,6 @@ _LEAST_TIMELINE_PX = 560
 _LEAST_GRAPH_PX = 480
 _REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
 _NOTHING = Cell(text.NOTHING, None)
-_UP, _DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
 
 
 def write_report(directory: RunDirectory) -> Path:
@@ -76,7 +77,7 @@ def _progress(view: RunView) -> Section:
     measure = view.measure[0]
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
     if 0 < len(view.moves) <= MOST_MOVE_LINES:
-        lead += f" Dotted lines mark arrivals ({_UP}) and departures ({_DOWN})."
+        lead += f" Dotted lines mark arrivals ({UP}) and departures ({DOWN})."
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
     figures = {
@@ -84,15 +85,21 @@ def _progress(view: RunView) -> Section:
         "progress-over-bytes": progress_over_bytes(view),
         "models-over-time": models_over_time(view),
     }
-    pictures = [[Picture(name, figure)] for name, figure in figures.items() if figure is not None]
-    blocks: list[Block] = [Paragraph(lead), SideBySide(pictures)]
-    if (reached := time_to_accuracy(view)) is not None:
-        columns: list[list[Block]] = [
-            [Picture("time-to-accuracy", reached)],
-            [Paragraph(_REACHED), times_table(view)],
+    blocks: list[Block] = [
+        Paragraph(lead),
+        SideBySide([_picture(*item) for item in figures.items() if item[1]]),
+    ]
+    if reached := _picture("time-to-accuracy", time_to_accuracy(view)):
+        blocks += [
+            Heading("Time to accuracy"),
+            SideBySide([reached, [Paragraph(_REACHED), times_table(view)]]),
         ]
-        blocks += [Heading("Time to accuracy"), SideBySide(columns)]
     return Section(measure.label.capitalize(), blocks)
+
+
+def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
+    """A picture, if there is one."""
+    return [] if figure is None else [Picture(name, figure, least_px)]
 
 
 def _futures(view: RunView) -> Section | None:
@@ -100,9 +107,7 @@ def _futures(view: RunView) -> Section | None:
     if view.fork_s is None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
-    blocks: list[Block] = [Paragraph(lead)]
-    if (figure := two_futures(view)) is not None:
-        blocks.append(Picture("two-futures", figure))
+    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", two_futures(view))]
     if (table := differences(view)) is not None:
         told = "Each client when both futures last measured it."
         blocks += [Heading("The difference by client"), Paragraph(told), table]
@@ -117,10 +122,9 @@ def _help(view: RunView) -> Section | None:
         "Each client that was up at the end beside the same client alone: as many steps, from the same "
         f"start, on its own data only. Better with peers: {help_note(view)}."
     )
-    blocks: list[Block] = [Paragraph(lead)]
-    if (bars := gains(view)) is not None:
-        blocks.append(Picture("gains", bars, least_px(bars)))
-    return Section("With peers and alone", [*blocks, help_table(view)])
+    bars = gains(view)
+    blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), help_table(view)]
+    return Section("With peers and alone", blocks)
 
 
 def _graph(view: RunView) -> Section:
@@ -136,12 +140,8 @@ def _graph(view: RunView) -> Section:
         lead += ", which the outlines mark." if figure.layout.shapes else "."
     blocks: list[Block] = _drawn(view)
     blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
-    over_time = weights_over_time(view)
-    if over_time is not None:
-        blocks += [
-            Heading("Mean weight inside and across the true clusters"),
-            Picture("weights-over-time", over_time),
-        ]
+    if over_time := _picture("weights-over-time", weights_over_time(view)):
+        blocks += [Heading("Mean weight inside and across the true clusters"), *over_time]
     return Section(title, blocks)
 
 
@@ -167,11 +167,9 @@ def _coalitions(view: RunView) -> Section | None:
         "are in one coalition. Losses are those of the client's own validation samples: of the best model "
         "for it alone, with all, and with its coalition."
     )
-    blocks: list[Block] = [Paragraph(lead)]
-    if (figure := benefit_graph(view)) is not None:
-        blocks.append(Picture("benefit-graph", figure))
-    blocks += [losses_table(view), Heading("When coalitions were formed"), changes_table(view)]
-    return Section("Coalitions", blocks)
+    tables = [losses_table(view), Heading("When coalitions were formed"), changes_table(view)]
+    drawn = _picture("benefit-graph", benefit_graph(view))
+    return Section("Coalitions", [Paragraph(lead), *drawn, *tables])
 
 
 def _one_client(view: RunView) -> Section | None:
@@ -189,9 +187,7 @@ def _one_client(view: RunView) -> Section | None:
             "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
             "or the end, is left out."
         )
-    columns: list[list[Block]] = [[Picture("course", curve)]]
-    if waits is not None:
-        columns.append([Picture("waited-for", waits)])
+    columns = [_picture("course", curve), *([_picture("waited-for", waits)] if waits else [])]
     choice = Choice(shown, view.clients[view.worst_first[0]])
     return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
 
@@ -226,17 +222,15 @@ def _moves(view: RunView) -> Section | None:
     blocks: list[Block] = [Picture("clients-up", clients_up(view))]
     if view.measure is not None and view.measure[0].is_share:
         population = Population(view.measure[1], view.moves)
-        rows: list[list[str | Cell]] = []
-        for move in view.moves:
-            describe = _newcomer if move.event in ARRIVALS else _survivors
-            consequence = describe(population, move)
-            rows.append([view.clients[move.client], move.event, seconds(move.time_s), *consequence])
+        rows: list[list[str | Cell]] = [
+            [view.clients[move.client], move.event, seconds(move.time_s), *_consequence(population, move)]
+            for move in view.moves
+        ]
         lead = (
             "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
             "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
         )
-        # Summaries of earlier versions do not say what became of the others.
-        if view.get("population", "newcomers") and view.get("population", "went_before") is not None:
+        if view.get("population", "newcomers"):
             lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
         heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
         blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
@@ -259,29 +253,28 @@ def _hurt(view: RunView) -> list[Block]:
     return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
 
 
-def _newcomer(population: Population, move: LifecycleEvent) -> list[Cell]:
-    if not (move.is_newcomer and population.has_incumbents(move)):
-        return [_NOTHING] * 3
-    return [reached(population.catch_up(move)), _NOTHING, _NOTHING]
-
-
-def _survivors(population: Population, move: LifecycleEvent) -> list[Cell]:
+def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
+    """How long a newcomer took to catch up; how far the others fell after a departure, and for how long."""
+    if move.event in ARRIVALS:
+        has_others = move.is_newcomer and population.has_incumbents(move)
+        return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
     dip = population.dip(move.time_s)
     return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
 
 
 def _traffic(view: RunView) -> Section:
-    by_type, ages = bytes_by_type(view), staleness(view)
-    nothing = "No peer's model was used, so none was stale."
+    no_model = "No peer's model was used, so none was stale."
+    parts = (
+        ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
+        ("Staleness of the models used", "staleness", staleness(view), no_model),
+        ("Latency of messages", "latencies", latencies(view), ""),
+        ("Distribution of staleness", "staleness-spread", staleness_spread(view), ""),
+    )
     columns = [
-        _titled("Bytes by message type", "bytes-by-type", by_type, "No message was sent."),
-        _titled("Staleness of the models used", "staleness", ages, nothing),
+        [Heading(title), *(_picture(name, figure) or [Paragraph(otherwise)])]
+        for title, name, figure, otherwise in parts
+        if figure is not None or otherwise
     ]
-    for title, name, figure in (
-        ("Latency of messages", "latencies", latencies(view)),
-        ("Distribution of staleness", "staleness-spread", staleness_spread(view)),
-    ):
-        columns += [_titled(title, name, figure, "")] if figure is not None else []
     return Section("Communication", [SideBySide(columns)])
 
 
@@ -290,19 +283,11 @@ def _map(view: RunView) -> Section | None:
     if (figure := network_map(view)) is None:
         return None
     lead = (
-        "Those at one place stand around it. A line is as wide as the number of messages that two sent each "
-        f"other, for the {MOST_WAYS} pairs with the most; there is none where messages were not kept. The "
-        "names are those of some large cities, for orientation."
+        "Those at one place stand around it. A line is as wide as the number of messages that two sent "
+        f"each other, for the {MOST_MAP_LINES} pairs with the most; there is none where messages were not "
+        "kept. The names are those of some large cities, for orientation."
     )
     return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
-
-
-def _titled(title: str, name: str, figure: go.Figure | None, otherwise: str) -> list[Block]:
-    return [Heading(title), Paragraph(otherwise) if figure is None else Picture(name, figure)]
-
-
-def _clients(view: RunView) -> Section:
-    return Section("Clients", [clients(view)])
 
 
 def _details(view: RunView) -> Section:
@@ -353,12 +338,6 @@ def _words(key: str) -> str:
     return key.replace("_", " ")
 
 
-def _scenario(view: RunView) -> Section | None:
-    if not view.scenario_text:
-        return None
-    return Section("Scenario", [Code("scenario.toml, as resolved", view.scenario_text)])
-
-
 _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _progress,
     _futures,
@@ -370,8 +349,8 @@ _PARTS: tuple[Callable[[RunView], Section | None], ...] = (
     _moves,
     _traffic,
     _map,
-    _clients,
+    lambda view: Section("Clients", [clients(view)]),
     _details,
-    _scenario,
+    lambda view: Section("Scenario", [Code("scenario.toml, as resolved", view.scenario_text)]),
 )
 """The sections of the page, in order; None is left out. A picture is a figure and its name in one of them."""

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from sim.results import palette, text
 from sim.results.metrics import Series
 from sim.results.palette import FONT, LIGHT
+from sim.results.view import Measure
 
 
 def colour(name: str) -> str:
@@ -75,6 +76,20 @@ def line(
         customdata=hints,
         hovertemplate=hover + "<extra></extra>",
     )
+
+
+def time_axis(figure: go.Figure, end_s: float) -> float:
+    """Make the x axis virtual time from 0 to `end_s`; returns the unit of its numbers in seconds."""
+    unit_s, unit = text.scale_of_time(end_s)
+    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, (end_s or 1.0) / unit_s])
+    return unit_s
+
+
+def measure_axis(figure: go.Figure, measure: Measure) -> None:
+    """Make the y axis what clients are judged by."""
+    figure.update_yaxes(title_text=measure.label)
+    if measure.is_share:
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero")
 
 
 def slider(times_s: Iterable[float], steps: Sequence[Sequence[int]], prefix: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The report's timeline: what each client's device did, with arrivals and departures marked."""
 
 from base64 import b64encode
-from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -18,14 +17,6 @@ _MOST_CELLS = 60_000
 _MOST_BINS = 300
 
 
-class _Shares(NamedTuple):
-    """Share of each bin [C, B] that each client shown was training, waiting, and down."""
-
-    training: NDArray[np.float64]
-    waiting: NDArray[np.float64]
-    down: NDArray[np.float64]
-
-
 def clients_shown(view: RunView) -> list[int]:
     """All in their order; of very many the worst, the very worst first."""
     count = len(view.clients)
@@ -39,7 +30,7 @@ def timeline(view: RunView) -> go.Figure | None:
         return None
     bins = min(_MOST_BINS, _MOST_CELLS // len(shown))
     edges = np.linspace(0, view.end_s, bins + 1)
-    shares = _shares(view, shown, edges)
+    training, _, down = shares = _shares(view, shown, edges)
     unit_s, unit = text.scale_of_time(view.end_s)
     row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
     names = [view.clients[client] for client in shown]
@@ -52,7 +43,7 @@ def timeline(view: RunView) -> go.Figure | None:
     figure.add_trace(
         go.Heatmap(
             # Through a gap shows what lies behind, the colour of "down"; it has its tooltip like the others.
-            z=np.where(shares.down > 0.5, np.nan, shares.training).round(3).astype(np.float32),
+            z=np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
             x=(edges[:-1] + edges[1:]) / 2 / unit_s,
             y=names,
             customdata=np.stack(shares, axis=-1).round(4).astype(np.float32),
@@ -80,19 +71,20 @@ def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[n
     return np.diff(np.interp(edges, spans.ravel(), at_knots))
 
 
-def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> _Shares:
+def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """The shares of each bin [C, B] for which each client was training, waiting and down."""
     width_s = edges[1] - edges[0]
     training, down = (
         np.array([covered(spans, edges) for spans in view.intervals(state, shown)]).clip(0, width_s) / width_s
         for state in ("busy", "down")
     )
-    return _Shares(training, (1 - training - down).clip(0, 1), down)
+    return [training, (1 - training - down).clip(0, 1), down]
 
 
 def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
-    """What the page's script makes the cells of when the reader zooms in: for each row all spans in seconds.
+    """For each row all spans of the two states, of which the page's script makes new cells after a zoom.
 
-    start, end, start, end, ... as little-endian 64-bit floats in base64.
+    Each row is start, end, start, end, ... in seconds, as little-endian 64-bit floats in base64.
     """
     return {
         state: [b64encode(spans.astype("<f8").tobytes()).decode() for spans in view.intervals(state, shown)]

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.results.metrics import Metrics
-from sim.results.report.departures import hurt_by_departures, hurt_table
+from sim.results.report.tables import hurt_by_departures, hurt_table
 from sim.results.trace import Trace
 from sim.results.view import RunView
 from tests.results.synthetic import write_run
