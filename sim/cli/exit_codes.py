@@ -1,4 +1,4 @@
-"""How commands go on and end: what they show meanwhile, what they say, and with which exit code."""
+"""How commands end: their messages and exit codes, and what they show meanwhile."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ _FAILURES_SHOWN = 10
 
 @contextmanager
 def endings(file: Path | None = None) -> Iterator[None]:
-    """Turn what is the user's to mend into one message without a traceback, and the right exit code."""
+    """Turn errors that the user can mend into a message without a traceback, and an exit code."""
     from sim.kernel.clock import Deadlock
 
     try:
@@ -42,7 +42,7 @@ def progress_of(quiet: bool) -> Any:
 
 
 def notice(progress: ProgressLine | None) -> Callable[[str], None]:
-    """Where to say things while a run goes on: above the bar, if there is one."""
+    """A function that shows a line while a run goes on: above the progress bar, if there is one."""
     return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
 
 
@@ -64,7 +64,7 @@ def show(result: "RunResult") -> None:
 
 
 def stop_if_cut_short(result: "RunResult") -> None:
-    """End with what a signal or the disk did to a run and its results."""
+    """End with a message and an exit code if a signal or a full disk cut the run or its results short."""
     if result.unwritten:
         kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
         stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)

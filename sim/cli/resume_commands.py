@@ -1,4 +1,4 @@
-"""The commands for runs that are there: to go on with one, to give it another future, to look into it."""
+"""The commands about an earlier run: `resume`, `fork` and `explain`."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -111,7 +111,7 @@ def explain(
 ) -> None:
     """Say what a client holds, waits for and has in its mailbox at a moment of a run.
 
-    The run is walked through to that moment by its log, without tensor work.
+    The run is replayed to that moment from its log, without tensor work.
     """
     with endings(), answering(raise_interrupted):
         from sim.run.explaining import explained_client
@@ -125,7 +125,7 @@ def explain(
 
 
 def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
-    """Run what is left of a run, and say what came of it."""
+    """Run the rest of a run, and show its results."""
     for line in earlier.damaged:
         typer.echo(f"not used: {line}", err=True)
     with endings():

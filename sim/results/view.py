@@ -1,4 +1,4 @@
-"""A finished run as the report needs it: arrays per client and time, read from the result directory alone."""
+"""A finished run as arrays by client and time, read from its result directory."""
 
 import re
 from collections import defaultdict
@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What help was worth to a client; `difference` is above 0 where it is better off with its peers."""
+    """A client with its peers and alone; `difference` is above 0 if it is better off with its peers."""
 
     client: int
     with_peers: float
@@ -105,7 +105,7 @@ class RunView:
 
     @cached_property
     def measure(self) -> tuple[Measure, Panel] | None:
-        """What the clients are judged by: the first of MEASURES that was recorded."""
+        """The first of MEASURES that was recorded, by which clients are judged, with its values."""
         for measure in MEASURES:
             panel = self.panel(measure.name)
             if panel is not None:
@@ -120,7 +120,7 @@ class RunView:
 
     @cached_property
     def parent(self) -> Panel | None:
-        """What the same clients are judged by in the parent of a fork, later than that; None if unknown."""
+        """Of a fork: what the same clients reached in the parent after that moment; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return panel_of(self._directory.scan("parent"), self.measure[0].name, self.clients)
@@ -141,7 +141,7 @@ class RunView:
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
-        """What each client is judged by [N] at the last evaluation; NaN if it was not up, or not finite."""
+        """The measure of each client [N] at the last evaluation; NaN if it was not up, or not finite."""
         nothing = np.full(len(self.clients), np.nan)
         if self.measure is None:
             return nothing

@@ -83,7 +83,7 @@ def _seeds(groups: Sequence[SeedGroup]) -> str:
 
 
 def _rest(comparison: Comparison, group: SeedGroup) -> str:
-    """A group's name within a picture that shows one axis otherwise."""
+    """A group's name without its value on the axis that the picture is drawn along."""
     named = [axis for axis in comparison.varied if axis != comparison.by]
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
 
@@ -108,7 +108,7 @@ def _look(comparison: Comparison) -> dict[str, _Look]:
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
-    """The groups by the value of the axis that is drawn along; all in one where that is too many."""
+    """The groups of each panel, by the value of the axis drawn along; one panel if there are too many."""
     axis = comparison.by
     values = () if axis is None else comparison.study.axes[axis]
     if axis is None or not 1 < len(values) <= _PANELS_MAX:
@@ -133,7 +133,7 @@ def _grid(count: int, *, alike: bool = True) -> tuple[Figure, list[Axes]]:
 
 
 def _name_below(axes: Sequence[Axes], name: str) -> None:
-    """Name the axis of all panels below those that have none below."""
+    """Name the x axis below the lowest panel of each column."""
     columns = 3 if len(axes) != 4 else 2
     for ax in axes[-columns:]:
         ax.set_xlabel(name)
@@ -201,7 +201,7 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
 
 
 def _places(comparison: Comparison) -> tuple[dict[Value, float], bool]:
-    """Where the values of the axis stand, and whether by their numbers."""
+    """The x of each value of the axis, and whether the values are numbers."""
     assert comparison.by is not None
     values = comparison.study.axes[comparison.by]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -258,7 +258,7 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
 
 
 def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
-    """One metric at the end as a table, its ground the difference to the baseline: blue more, orange less."""
+    """A metric at the end as a table; blue cells are above the baseline, orange ones below."""
     from matplotlib import pyplot
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -294,7 +294,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
 
 
 def _shift(places: Mapping[Value, float], is_number: bool, number: int, count: int) -> float:
-    """So that intervals of several lines do not hide each other: far among words, little among numbers."""
+    """How far a line is shifted in x, so that the intervals of several lines do not hide each other."""
     span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / count
     return (number - (count - 1) / 2) * span
 

@@ -15,7 +15,7 @@ LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean over so many runs and its interval, NaN where there is none."""
+    """A mean over runs and its confidence interval, NaN where there is none."""
 
     mean: float
     low: float
@@ -24,9 +24,9 @@ class Estimate(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """A mean difference, and the p-value of there being none; NaN where nothing can be said.
+    """A mean difference, and the p-value of the hypothesis that it is 0; NaN if it cannot be tested.
 
-    paired: whether seed was compared with seed.
+    paired: whether runs of the same seed were compared.
     """
 
     difference: Estimate

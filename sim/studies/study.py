@@ -1,4 +1,4 @@
-"""The runs that are compared: those of a sweep, or any; how they differ, and what was measured of each."""
+"""The runs that are compared, of a sweep or any others: how they differ, and what was measured in each."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ Value = str | bool | int | float
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """One run. values: by axis, what is different in it. clients: those that count; None for all.
-
-    excluded: those that do not, whatever `clients` says.
-    """
+    """One run. values: its value on each axis. clients: those that count, None for all; less `excluded`."""
 
     directory: Path
     values: Mapping[str, Value]
@@ -53,23 +50,23 @@ class StudiedRun:
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed of the run."""
         return int(self.view.get("seed"))
 
     @cached_property
     def end_s(self) -> float:
-        """When it was evaluated last."""
+        """Virtual time of the last evaluation."""
         times = self.view.bytes_sent.times
         return float(times[-1]) if times.size else self.view.end_s
 
     @property
     def ended_itself(self) -> bool:
-        """Whether training had ended when it ended: more time would have changed nothing."""
+        """Whether it ended before its time was over, so that more time would have changed nothing."""
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
     def without(self, excluded: Sequence[int]) -> StudiedRun:
-        """The same run, but that these clients count neither."""
+        """The same run without these clients."""
         more = set(excluded) - set(self.excluded)
         if not more:
             return self
@@ -144,7 +141,7 @@ class StudiedRun:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare. axes: the values of each, in order. missing: what there are no results of, and why."""
+    """Runs to compare. axes: the values of each axis, in order. missing: runs without results, and why."""
 
     name: str
     question: str
@@ -155,12 +152,12 @@ class Study:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def label(self, axis: str) -> str:
-        """What an axis is called."""
+        """The name of an axis in tables and pictures."""
         return self.labels.get(axis, axis)
 
     @property
     def measure(self) -> str:
-        """What the runs are judged by."""
+        """The name of the measure that clients are judged by."""
         found = self.runs[0].view.measure
         return "accuracy" if found is None else found[0].name
 
@@ -242,7 +239,7 @@ def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _not_finished(runs: Sequence[StudiedRun]) -> dict[str, str]:
-    """Runs that did not come to their end count all the same, since they were named; but that is said."""
+    """A warning for each run that did not come to its end; it counts, since it was named."""
     return {
         str(run.directory): "it did not come to its end; what it measured counts"
         for run in runs

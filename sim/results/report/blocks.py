@@ -1,4 +1,4 @@
-"""What the report consists of, without its looks: `templates/blocks.html` has those of each block."""
+"""The parts that the report is made of; `templates/blocks.html` says how each becomes HTML."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -50,14 +50,14 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Legend(Block):
-    """The legend of a figure that scrolls, outside of it: on a small screen it takes the place of its own."""
+    """The legend of a figure, outside of it: shown on a small screen, where the figure scrolls."""
 
     figure: go.Figure
 
 
 @dataclass(frozen=True)
 class Choice(Block):
-    """Which of `names` the pictures are about whose traces bear one as `meta`; so does a click on a name."""
+    """A list to choose a client from. It shows the traces that have the chosen name as `meta`."""
 
     names: Sequence[str]
     chosen: str

@@ -1,4 +1,4 @@
-"""The learned graph drawn: clients by their true clusters, and what they give each other as lines."""
+"""The learned graph as a drawing: clients in their true clusters, and lines for the weights."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _MOST_LABELS = 60
 SMALL_PX = 13
 _MOST_IN_LEGEND = 12
 LEAST_SHARE = 1 / 8
-"""Of the heaviest weight of the run; what is less is not drawn."""
+"""Weights of less than this share of the heaviest one in the run are not drawn."""
 _WIDTHS = (1.0, 1.6, 2.4, 3.4)  # of lines up to 1/4, 2/4, 3/4 and all of the heaviest weight
 _STRENGTHS = (0.25, 0.45, 0.7, 1.0)
 
@@ -126,7 +126,7 @@ def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: flo
 
 
 def segments(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
-    """One coordinate of lines, with a gap behind each."""
+    """One coordinate of several line segments, with a gap after each."""
     gaps = np.full(len(starts), np.nan)
     return np.column_stack([starts, ends, gaps]).ravel().astype(np.float32)
 

@@ -103,7 +103,7 @@ def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Blo
 
 
 def _futures(view: RunView) -> Section | None:
-    """What became of a fork, beside its parent."""
+    """A fork beside its parent."""
     if view.fork_s is None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
@@ -115,7 +115,7 @@ def _futures(view: RunView) -> Section | None:
 
 
 def _help(view: RunView) -> Section | None:
-    """By how much, and for whom, help helped; needs run.compare_alone."""
+    """Each client with its peers beside itself alone; needs run.compare_alone."""
     if not view.gains:
         return None
     lead = (
@@ -216,7 +216,7 @@ def _timeline(view: RunView) -> Section:
 
 
 def _moves(view: RunView) -> Section | None:
-    """What each arrival and departure meant for those concerned."""
+    """How fast newcomers caught up, and what departures cost the others."""
     if not view.moves:
         return None
     blocks: list[Block] = [Picture("clients-up", clients_up(view))]

@@ -176,7 +176,7 @@ def _dip(view: RunView, client: int, departure: LifecycleEvent) -> Dip | None:
 def _before(
     view: RunView, client: int, departure: LifecycleEvent, shares: dict[int, float] | None
 ) -> tuple[float | None, float | None]:
-    """What a client gave the one that went, and how far it used to fall."""
+    """The share of its weight that a client gave the one that went, and how far its curve usually falls."""
     assert view.measure is not None
     times, values = view.measure[1].of(client)
     falls: NDArray[np.float64] = -np.diff(values[times <= departure.time_s])

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sim.errors import UserError
-from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics
+from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
 from sim.results.store.output_dir import (
     PROGRESS,
     REPORT,
@@ -58,14 +58,14 @@ TABLES = {
     "intervals": INTERVALS_SCHEMA,
 }
 SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
-"""Those that only some runs have."""
+"""Tables that only some runs have."""
 
 
 class RunDirectory:
     """The files of one run. `create` for writing, `load` for reading.
 
-    A directory being written is hidden under a temporary name until `finalise` moves it to its final one.
-    Whatever stops a run, a reader sees the old results or the new ones, never a mixture.
+    A directory that is written has a hidden, temporary name until `finalise` renames it. Whatever stops a
+    run, a reader finds the old results or the new ones, never a mixture.
     """
 
     def __init__(self, path: Path, hidden: HiddenFolder | None = None) -> None:
@@ -139,12 +139,7 @@ class RunDirectory:
 
     def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
         """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
-        rows = list(intervals)
-        columns = zip(*rows, strict=True) if rows else [()] * len(INTERVALS_SCHEMA)
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, INTERVALS_SCHEMA, strict=True)
-        ]
-        self._write("intervals", pa.Table.from_arrays(arrays, schema=INTERVALS_SCHEMA))
+        self._write("intervals", table_of(list(intervals), INTERVALS_SCHEMA))
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The outcome; numbers that are not finite become null. Tables written after it bear its trace hash.
