@@ -305,7 +305,7 @@ class RunView:
         steps, gradients = self.last("training_steps"), self.last("gradients")
         if steps is not None and gradients is not None:
             steps = steps + gradients
-        if steps is None or self.busy_s is None or not steps.any():
+        if steps is None or self.busy_s is None or not (steps > 0).any():
             return None
         return np.divide(self.busy_s, steps, out=np.full(len(steps), np.nan), where=steps > 0)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from protocols.framework.node_UNKNOWN import RoundLearner
 
 from actors.message import Envelope
 from protocols.cga import CGA
@@ -28,7 +29,6 @@ from protocols.mapl.messages import KnowledgeWanted
 from protocols.meta_l2c import MetaL2C
 from protocols.scool import SCooL
 from protocols.scool.messages import Shared
-from protocols.framework.node_UNKNOWN import RoundLearner
 from sim.run.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from

@@ -1,5 +1,6 @@
 """Checks results that a report is to be made of: damaged files, and files of different runs, are refused."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,9 @@ def _columns(schema: pa.Schema) -> str:
 def fitting_together(directory: RunDirectory) -> Iterator[None]:
     """Refuse results whose files are each in order, but contradict each other or themselves."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of numbers that are no numbers
+            yield
     except (
         *(pl.exceptions.PolarsError, pl.exceptions.PanicException, TemplateError),
         *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError),
