@@ -261,9 +261,10 @@ def _attribute_doc(owner: type, name: str) -> str:
     for cls in owner.__mro__:
         if cls is object:
             continue
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-        body = getattr(tree.body[0], "body", [])
-        if text := _text_under(body, name):
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        body = getattr(tree, "body", [])
+        made = [each.body for each in body if getattr(each, "name", None) == "__init__"]
+        if text := next(filter(None, [_text_under(each, name) for each in (body, *made)]), None):
             return text
     raise AssertionError(f"{owner.__name__}.{name} has no text under it")
 
@@ -271,7 +272,8 @@ def _attribute_doc(owner: type, name: str) -> str:
 def _text_under(body: list[ast.stmt], name: str) -> str | None:
     for statement, after in zip(body, [*body[1:], ast.Pass()], strict=True):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        if name in [getattr(target, "id", None) for target in targets] and isinstance(after, ast.Expr):
+        named = [getattr(target, "id", getattr(target, "attr", None)) for target in targets]  # or of self
+        if name in named and isinstance(after, ast.Expr):
             return " ".join(str(ast.literal_eval(after.value)).split())
     return None
 
