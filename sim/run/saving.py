@@ -14,8 +14,8 @@ import pyarrow as pa
 import torch
 
 from sim.errors import UserError
-from sim.results.report import write_report
-from sim.results.store import RunDirectory
+from sim.results.report.page import write_report
+from sim.results.store.run_directory import RunDirectory
 from sim.run.provenance import made_by, provenance
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario, digest, to_toml

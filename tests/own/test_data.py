@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.scenario import digest, load_scenario
 from tests.own.data_worlds import all_of, built, load, owned
