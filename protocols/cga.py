@@ -32,10 +32,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from actors.settings.quantities import Weight
 from protocols.dpsgd import DPSGD, Exchange
 from protocols.framework import learner
 from protocols.framework.member import Requirement, common_start, plain_sgd
-from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.rounds import RoundModel, delay_s
 

@@ -38,9 +38,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
 from protocols.framework import learner
 from protocols.framework.member import Requirement, common_start
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.patience import PatientLearner, PatientSettings
 

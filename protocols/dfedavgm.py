@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from actors.settings.quantities import Count
 from protocols.dpsgd import DPSGD
 from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, common_start
-from protocols.framework.settings import Count
 from protocols.framework.vectors import Vector
 
 

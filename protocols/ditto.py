@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from actors.settings.quantities import Count, Weight
 from protocols.fedavg import Contribution, FedAvg, FedAvgSettings, GlobalModel
-from protocols.framework.settings import Count, Weight
 from protocols.framework.vectors import Vector
 
 

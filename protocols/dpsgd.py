@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors.message import PeerUnavailable, RemoteError
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework import learner
 from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.rounds import RoundLearner, RoundModel
 from protocols.shared.two_forms import TwoForms

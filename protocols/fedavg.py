@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from protocols.framework.settings import Weighing
+from actors.settings.quantities import Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask, shares
 

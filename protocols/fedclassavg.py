@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from actors.settings.quantities import PositiveWeight, Weight
 from protocols.fedsim import FedSim, FedSimSettings
 from protocols.framework.learner import ProtocolSettings
-from protocols.framework.settings import PositiveWeight, Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.local_losses import ContrastiveClassifier
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework import learner
-from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.round_letters import LetterRounds
 from protocols.shared.rounds import RoundModel

@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from actors.settings.quantities import CountOrZero
 from protocols.fedavg import Assignment, Contribution, GlobalModel, averaged
 from protocols.framework import learner
 from protocols.framework.member import Requirement
-from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (
     AveragedPartClient,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from actors.settings.quantities import Count
 from protocols.framework import learner
-from protocols.framework.settings import Count
 
 
 class Local(learner.Learner):

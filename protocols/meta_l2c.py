@@ -35,9 +35,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework import learner
 from protocols.framework.member import Requirement, common_start
-from protocols.framework.settings import Count, PositiveWeight, Weight
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.patience import PatientLearner, PatientSettings
 from protocols.shared.rounds import RoundLearner

@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
 from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, plain_sgd
-from protocols.framework.settings import Count, PositiveWeight, Weighing
 from protocols.framework.vectors import Vector
 
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from actors.settings.quantities import Count, PositiveWeight
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
 from protocols.framework import learner
-from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back
 from protocols.shared.hypernetwork import initial as first

@@ -26,10 +26,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
 from protocols.framework.learner import ProtocolSettings
 from protocols.framework.member import Requirement, plain_sgd
-from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundTask
 

@@ -29,9 +29,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actors.settings.quantities import CountOrZero
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
 from protocols.framework import learner
-from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
 from protocols.shared.server_rounds import RoundTask

@@ -28,10 +28,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from actors.settings.quantities import Count, CountOrZero
 from protocols.framework import learner
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.member import Requirement, common_start, plain_sgd
-from protocols.framework.settings import Count, CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.patience import PatientLearner, PatientSettings
 from protocols.shared.rounds import RoundLearner, RoundModel

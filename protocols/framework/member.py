@@ -12,9 +12,9 @@ import numpy as np
 
 from actors.actor import Actor
 from actors.message import PeerUnavailable
+from actors.settings.base import Settings
 from actors.transport import Transport
 from protocols.framework.compute import Compute
-from protocols.framework.settings import Settings
 from protocols.framework.vectors import Vector
 from protocols.membership.view import MembershipMessage
 

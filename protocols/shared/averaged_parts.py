@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocols.framework.settings import Weighing
+from actors.settings.quantities import Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask, shares
 

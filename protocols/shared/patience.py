@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from actors.settings.base import default
+from actors.settings.quantities import PositiveDuration
 from protocols.framework import learner
-from protocols.framework.settings import PositiveDuration, default
 
 
 class PatientSettings(learner.ProtocolSettings):

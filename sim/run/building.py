@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
+from actors.settings.base import SettingError
 from protocols.framework.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
 from protocols.framework.member import Links
-from protocols.framework.settings import SettingError
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
 from sim.kernel.clock import VirtualLoop

@@ -5,14 +5,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.message import describe
+from actors.settings.base import SettingError
+from actors.settings.members import client_numbers
 from protocols.framework.member import ProtocolSettings
-from protocols.framework.settings import SettingError
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
 from sim.scenario.protocol_checks import defined, requirements_of
 from sim.scenario.sections import Sections
-from sim.settings.groups import client_numbers
 from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.membership import Bootstrap
 

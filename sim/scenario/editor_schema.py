@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sim.plugins.section import USERS_CODE
 from sim.scenario.schema import Schema, resolve
-from sim.settings.own import USERS_CODE
 
 Choice = tuple[Schema, Schema]
 """What a table's kind, or name, is, and what the table is then."""

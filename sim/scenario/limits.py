@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from actors.units import DURATION
-from protocols.framework.settings import SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.units import DURATION
 from sim.scenario.sections import Sections
 from sim.world.churn_processes import PoissonChurn
 from sim.world.distributions import RandomQuantity

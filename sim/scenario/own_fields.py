@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-from actors.place import written
+from actors.source_location import written
 
 _METHODS = ast.FunctionDef | ast.AsyncFunctionDef
 _MEANT = frozenset(("params", "round"))  # a method assigns them

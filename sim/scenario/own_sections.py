@@ -13,7 +13,8 @@ from typing import Any, Literal
 from pydantic import create_model
 from pydantic.errors import PydanticUserError
 
-from actors.place import of_definition, written
+from actors.settings.tables import tagged
+from actors.source_location import of_definition, written
 from sim.errors import UserError
 from sim.learning.data import Data
 from sim.learning.data import own as own_data
@@ -24,11 +25,10 @@ from sim.learning.models.own import OwnModel
 from sim.learning.partitions import PartitionKind
 from sim.learning.partitions import own as own_partition
 from sim.learning.partitions.own import OwnPartition
+from sim.plugins.section import OwnSection
 from sim.scenario.places import places, put, value_at
 from sim.scenario.schema import OwnTable
 from sim.scenario.user_code import UserCode, is_users, load_users
-from sim.settings.own import OwnSection
-from sim.settings.shared import tagged
 from sim.world import churn_processes, own_slow_times, own_topology
 from sim.world.bandwidths import ClientBandwidth, OwnBandwidth
 from sim.world.churn_processes import ChurnProcess, OwnChurn

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors.units import DURATION
+from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.scenario.overrides import apply
 from sim.scenario.scenario import Scenario, digest, resolved

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from actors.message import describe
-from actors.place import of_definition, of_error, own_line
+from actors.source_location import of_definition, of_error, own_line
 from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.own_fields import taken_fields

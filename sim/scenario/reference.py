@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE
 from sim.scenario.schema import Schema, allowed_values, kinds, own_table, resolve, scenario_schema, tables
 
 _HEAD = """\

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from protocols.framework.settings import SettingError, Settings
+from actors.settings.base import SettingError, Settings
 from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]

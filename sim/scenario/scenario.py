@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import tomli_w
 from pydantic import ValidationError
 
+from actors.settings.base import SettingError, Settings
 from protocols.framework.member import ProtocolSettings
-from protocols.framework.settings import SettingError, Settings
 from sim.errors import UserError, errors_about
 from sim.learning.data import Data
 from sim.learning.models import Model

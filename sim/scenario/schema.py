@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.scenario.sections import Sections
 from sim.scenario.sections.sweep import Sweep
 

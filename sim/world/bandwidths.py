@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
+from actors.settings.base import Settings
+from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
+from actors.settings.tables import constant
 from sim.files.data_folder import trace_file
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from sim.plugins.either import OrMade
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.own import OwnQuantity, Who, numbers_of
 from sim.world.participants import Participants

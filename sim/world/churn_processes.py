@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
-from protocols.framework.settings import PositiveDuration, Settings, Within, default
+from actors.settings.base import Settings, default
+from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
 from sim.kernel.random import RandomStream, stream
-from sim.settings.made import OrMade
-from sim.settings.shared import ClientList, Share
+from sim.plugins.either import OrMade
 from sim.world.churn import ChurnEvent, State
 from sim.world.own import OwnKind
 from sim.world.participants import Participants

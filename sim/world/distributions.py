@@ -16,9 +16,9 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Duration, PositiveDuration, SigmaOfLog, Within
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 
 Q = TypeVar("Q", bound=float)
 """A quantity."""

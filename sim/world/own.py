@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, WithJsonSchema
 
 from sim.kernel.random import stream
-from sim.settings.own import FAILURES, USERS_CODE, OwnSection, in_short
+from sim.plugins.section import FAILURES, USERS_CODE, OwnSection, in_short
 from sim.world.participants import Participants
 
 Who = int | str

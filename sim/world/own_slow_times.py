@@ -8,8 +8,9 @@ from itertools import islice
 
 from pydantic import model_validator
 
+from actors.settings.base import at_most_one
+from actors.settings.quantities import FACTOR_MAX, FACTOR_MIN, ClientList, Probability
 from sim.kernel.random import stream
-from sim.settings.shared import FACTOR_MAX, FACTOR_MIN, ClientList, Probability, at_most_one
 from sim.world.own import OwnKind
 from sim.world.slowness import Piece
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.settings.members import Groups, Members
 from sim.errors import UserError
-from sim.settings.groups import Groups, Members
 
 
 def client_name(index: int) -> str:

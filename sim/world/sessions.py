@@ -10,11 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from protocols.framework.settings import PositiveDuration, Within
+from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import trace_file
 from sim.files.input_file import InputFile, Row
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 from sim.world.distributions import Distribution, LogNormal
 
 Session = tuple[float, float]

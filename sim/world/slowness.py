@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
+from actors.settings.base import SettingError, Settings, at_most_one, exactly_one
+from actors.settings.quantities import ClientList, Duration, Factor, PositiveDuration, Probability
 from sim.files.input_file import InputFile
 from sim.kernel.random import RandomStream
-from sim.settings.shared import ClientList, Factor, Probability, at_most_one, exactly_one
 
 Piece = tuple[float, float]
 """(end, factor): up to virtual time `end` a nominal second takes `factor` seconds."""

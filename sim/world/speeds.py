@@ -5,11 +5,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protocols.framework.settings import Compute, Duration, PositiveDuration
+from actors.settings.quantities import Compute, Duration, PositiveDuration
+from actors.settings.tables import constant
 from sim.files.data_folder import trace_file
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from sim.plugins.either import OrMade
 from sim.world.distributions import NormalTime, RandomQuantity, distributions
 from sim.world.own import OwnQuantity
 

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Count, SettingError, Settings, Within
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count, Share, Within
+from actors.settings.tables import kind_alone
 from sim.errors import UserError
 from sim.files.input_file import InputFile
-from sim.settings.shared import Share, cluster_misfits, exactly_one, kind_alone
 
 if TYPE_CHECKING:
     import networkx as nx

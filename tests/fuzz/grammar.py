@@ -7,7 +7,7 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.scenario.protocol_loader import find_protocol, list_protocols
 from sim.scenario.sections import Sections
 from tests.fuzz.tables import Place, find, put, shown, words

@@ -22,7 +22,7 @@ from pydantic import PositiveInt
 
 from protocols.framework.learner import Learner
 from protocols.local import Local
-from protocols.framework.settings import Duration
+from protocols import Duration
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from protocols.framework.learner import Learner, Requirement
-from protocols.framework.settings import Duration
+from protocols import Duration
 
 
 @dataclass(frozen=True)

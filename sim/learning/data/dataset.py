@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from protocols.framework.settings import Count, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Count, ShareBelowOne
 from sim.errors import UserError
 from sim.learning.partitions import Partition, PartitionKind
 from sim.learning.partitions.dealing import Labels, Owners
-from sim.settings.shared import ShareBelowOne
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import Count, SettingError
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.learning.data.dataset import Dataset, LabelledData, Rows
 from sim.learning.data.given import Wanted

@@ -14,7 +14,7 @@ from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
 from sim.learning.data.given_section import GivenArrays
-from sim.settings.own import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, OwnSection, in_short
 
 PROVIDED = ("rng", "clients", "folder")
 """Arguments that the function is given, as far as it takes them; all others are keys of `[data]`."""

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from protocols.framework.settings import Count, SettingError, Weight, Within
+from actors.settings.base import SettingError
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count, Weight, Within
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import cluster_members, even_sizes, membership
-from sim.settings.shared import cluster_misfits
 
 _NUMBERS_MAX = 3 * 10**8  # of all rows: 8 GB while they are made
 _Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]

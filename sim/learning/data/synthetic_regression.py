@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from protocols.framework.settings import Count, SettingError, Weight, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import even_sizes, membership
-from sim.settings.shared import ShareBelowOne
 
 _NUMBERS_MAX = 3 * 10**8  # of all rows
 

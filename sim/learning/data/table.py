@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import SettingError
+from actors.settings.base import SettingError
 from sim.files.data_folder import data_file
 from sim.files.input_file import shown
 from sim.learning.data.dataset import Dataset

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from actors.place import of_error, written
+from actors.source_location import of_error, written
 
 Function = Callable[..., Any]
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, type, types.ModuleType, np.ufunc)

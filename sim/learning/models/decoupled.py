@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import Count, SettingError
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.learning.data import DataSection
 from sim.learning.models.backbones import ANY_SHAPE, BackboneName

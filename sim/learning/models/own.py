@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from sim.learning.models.model import ModelSection
-from sim.settings.own import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, OwnSection, in_short
 
 if TYPE_CHECKING:
     from torch import nn

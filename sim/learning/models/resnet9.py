@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from protocols.framework.settings import Count, SettingError, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, Within
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.lists import partition_of
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.settings.own import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, OwnSection, in_short
 
 PROVIDED = ("rng", "labels", "test_labels", "clients")
 """Arguments that the function is given, as far as it takes them; all others are keys of the partition."""

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema, model_validator
 
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import ClientList, Duration, PositiveDuration, PositiveWeight
 from protocols.framework.member import ProtocolSettings
-from protocols.framework.settings import Duration, PositiveDuration, PositiveWeight, SettingError, Settings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
-from sim.settings.shared import ClientList
 from sim.world.bandwidths import ClientBandwidth
 from sim.world.churn import ChurnEvent, kept_up
 from sim.world.latency import Latency

@@ -8,17 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import (
-    CountOrZero,
-    Duration,
-    PositiveDuration,
-    SettingError,
-    Settings,
-    default,
-)
+from actors.settings.base import SettingError, Settings, default, exactly_one
+from actors.settings.quantities import ClientList, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
-from sim.settings.shared import ClientList, exactly_one
 from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
 from sim.world.churn_processes import ChurnProcess, Deal
 from sim.world.participants import Participants

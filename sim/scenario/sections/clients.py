@@ -4,9 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from protocols.framework.settings import Count, PositiveDuration, Settings, Within, default
-from sim.settings.made import OrMade
-from sim.settings.shared import kind_alone
+from actors.settings.base import Settings, default
+from actors.settings.quantities import Count, PositiveDuration, Within
+from actors.settings.tables import kind_alone
+from sim.plugins.either import OrMade
 from sim.world.own_topology import OwnTopology
 from sim.world.topology import Topology
 

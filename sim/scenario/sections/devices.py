@@ -9,11 +9,20 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.quantities import (
+    FACTOR_MAX,
+    FACTOR_MIN,
+    ClientList,
+    Compute,
+    Factor,
+    PositiveDuration,
+    Probability,
+    Size,
+)
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import FACTOR_MAX, FACTOR_MIN, ClientList, Factor, Probability, exactly_one
+from sim.plugins.either import OrMade
 from sim.world.devices import CostModel
 from sim.world.own import OwnQuantity
 from sim.world.own_slow_times import OwnSlowTimes

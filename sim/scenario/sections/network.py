@@ -5,19 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from actors.units import DURATION
-from protocols.framework.settings import (
-    Bandwidth,
-    BandwidthOrUnlimited,
-    Count,
-    PositiveDuration,
-    SettingError,
-    Settings,
-    Size,
-    default,
-)
-from sim.settings.groups import Groups, Members
-from sim.settings.shared import Share
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.members import Groups, Members
+from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
+from actors.settings.units import DURATION
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
 from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model

@@ -7,14 +7,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework.settings import (
-    Compute,
-    CountOrZero,
-    Duration,
-    PositiveDuration,
-    SettingError,
-    Settings,
-)
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Compute, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.world.devices import CostModel
 

@@ -6,9 +6,9 @@ A kind is one file: its keys, and what it builds. A distribution is its own mode
 
 from typing import TYPE_CHECKING, Annotated
 
-from protocols.framework.settings import Duration, PositiveDuration
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from actors.settings.quantities import Duration, PositiveDuration
+from actors.settings.tables import constant
+from sim.plugins.either import OrMade
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency

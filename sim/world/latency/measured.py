@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.framework.settings import PositiveDuration
+from actors.settings.quantities import PositiveDuration, SigmaOfLog
 from sim.files.data_folder import trace_file
 from sim.kernel.random import stream
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 

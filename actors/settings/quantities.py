@@ -1,4 +1,4 @@
-"""Types for what users write in scenario files: quantities with units, and the base class of all settings.
+"""Types of fields for what users write in scenario files: quantities with units, counts, shares, lists.
 
 A quantity is written with its unit (``"20 ms"``) and is a plain number in SI units afterwards: seconds, bits
 per second, bytes, floating-point operations per second. Dumped as JSON it is text with its unit again.
@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     NonNegativeFloat,
@@ -21,10 +20,9 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     WithJsonSchema,
-    model_validator,
 )
 
-from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
 
 
 def _schema(quantity: Quantity, *, zero: bool = False, unlimited: bool = False) -> WithJsonSchema:
@@ -74,6 +72,20 @@ Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
 
 PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
 """A factor, more than 0 also when it is rounded to float32."""
+
+ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
+"""Numbers of clients, one at least."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
+Probability = ShareAboveZero
+
+FACTOR_MIN, FACTOR_MAX = 1e-6, 1_000_000
+Factor = Annotated[float, Field(gt=0), Within(FACTOR_MIN, FACTOR_MAX)]
+
+# With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
+SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
 
 Weighing = Literal["samples", "equal"]
 """How much a client counts in an average: as it has samples, or as much as any other."""
@@ -153,46 +165,3 @@ Size = Annotated[int, BeforeValidator(_parse_whole_size), _text(SIZE.format), _s
 
 Compute = Annotated[float, BeforeValidator(_parse_compute), _text(COMPUTE.format), _schema(COMPUTE)]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""
-
-
-def default(text: str) -> Any:
-    """A quantity's default as it would stand in a file; typed Any, since it becomes a number."""
-    return text
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-class SettingError(ValueError):
-    """A value that does not fit the others; raise it from a validator to name the key that is at fault.
-
-    `key` is relative to the settings class that raises (``"betas"``, ``"partition.clusters"``).
-    """
-
-    def __init__(self, key: str, value: Any, problem: str) -> None:
-        super().__init__(problem)
-        self.key, self.value, self.problem = key, value, problem
-
-
-class Settings(BaseModel):
-    """Base of every settings class: frozen, unknown keys refused, no silent conversions (``"3"`` is not 3).
-
-    A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; where mypy checks,
-    ``default("2 s")``. Lists of a file arrive as tuples: declare ``tuple[int, ...]``, never ``list[int]``.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,  # a string under a field documents it in the schema and the reference
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lists_become_tuples(cls, data: Any) -> Any:
-        # Settings are immutable all the way down, and strict validation takes only tuples for tuples.
-        return {key: _tuples(value) for key, value in data.items()} if isinstance(data, dict) else data

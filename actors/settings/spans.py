@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from actors.units import DURATION
-from protocols.framework.settings import limited_duration
+from actors.settings.quantities import limited_duration
+from actors.settings.units import DURATION
 
 
 @dataclass(frozen=True)

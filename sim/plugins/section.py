@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from actors.message import describe
-from actors.place import of_error, written
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
+from actors.source_location import of_error, written
 from sim.errors import UserError
 
 FAILURES = (Exception, SystemExit)

@@ -1,8 +1,11 @@
-"""Who is meant on a network: lists of clients and servers, and groups of them."""
+"""Which clients and servers are meant: lists and groups of them, and clusters that hold all clients."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+from actors.settings.base import SettingError
 
 Member = int | Literal["servers"]
 """A client's number, or all servers."""
@@ -63,3 +66,15 @@ Groups = Annotated[
 def client_numbers(members: Members) -> tuple[int, ...]:
     """The clients among them."""
     return tuple([member for member in members if member != "servers"])
+
+
+def cluster_misfits(
+    key: str, count: int | None, sizes: Sequence[int] | None, clients: int
+) -> Iterator[SettingError]:
+    """Clusters, given by `count` (named `key`) or by `sizes` beside it, must hold the clients."""
+    if count is not None and count > clients:
+        problem = f"more clusters than clients; must be at most clients.count = {clients}"
+        yield SettingError(key, count, problem)
+    if sizes is not None and sum(sizes) != clients:
+        problem = f"the sizes must add up to clients.count = {clients}, not {sum(sizes)}"
+        yield SettingError(".".join((*key.split(".")[:-1], "sizes")), sizes, problem)
