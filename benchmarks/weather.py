@@ -18,7 +18,8 @@ from benchmarks.weather_record import Entry, Place, Record, load, save
 from benchmarks.weather_table import CALM, Cell, Cells, outcome, page
 from sim.errors import UserError
 from sim.results.store import RunDirectory
-from sim.scenario.scenario import load_scenario, sweep_alone, to_toml
+from sim.scenario.resolved import to_toml
+from sim.scenario.scenario import load_scenario, sweep_alone
 from sim.studies.cells import plan
 from sim.studies.study import Study, load_study
 

@@ -14,6 +14,7 @@ from protocols.framework.learner import Learner, NewcomersStart, Server, ServerP
 from protocols.framework.member import Links
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
@@ -75,9 +76,10 @@ def build(
         # With servers, or alone, nobody asks for the topology.
         scenario.clients.topology.require_possible(scenario.clients.count)
     with explained("the data and the models at the start", chosen):
-        learning = load_learning(scenario, data_dir, chosen, download=download)
+        folder = DataFolder(data_dir, download)
+        learning = load_learning(scenario, folder, chosen)
         scenario = decided(scenario, learning)
-        return _Builder(scenario, learning, make_engine(scenario, learning), data_dir).simulation()
+        return _Builder(scenario, learning, make_engine(scenario, learning), folder).simulation()
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
@@ -94,14 +96,14 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
 class _Builder:
     """Makes the parts of one simulation, in the order in which they need each other."""
 
-    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None) -> None:
+    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, folder: DataFolder) -> None:
         self.scenario = scenario
         self.learning = learning
         self.engine = engine
         self.seed = scenario.run.seed
-        self.devices = scenario.devices.build(self.seed, data_dir, scenario.clients.count)
+        self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
-        clients = Participants(self.seed, self.names, (), learning.clusters, data_dir)
+        clients = Participants(self.seed, self.names, (), learning.clusters, folder)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = learning.servers

@@ -21,7 +21,7 @@ from sim.learning.engine.rows import Stored, stored
 from sim.results.place import CHECKPOINT, checkpoints, sync
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
-from sim.scenario.past import past_of
+from sim.scenario.shared_prefix import past_of
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
 _FORM = 2

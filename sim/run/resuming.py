@@ -25,8 +25,9 @@ from sim.run.checkpoint import Checkpoint
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.overrides import add
-from sim.scenario.past import past_of, require_same_past, timed_changes
-from sim.scenario.scenario import Scenario, contents_of, load_scenario
+from sim.scenario.reading import contents_of
+from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.shared_prefix import past_of, require_same_past, timed_changes
 
 
 @dataclass(frozen=True)

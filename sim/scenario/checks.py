@@ -1,11 +1,12 @@
 """What must fit together across the sections of a scenario."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actors.message import describe
-from actors.settings.base import SettingError
+from actors.settings.base import SettingError, Settings
 from actors.settings.members import client_numbers
 from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
@@ -18,6 +19,12 @@ from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
     from protocols.framework.learner import Learner
+
+
+_BEGINS = re.compile(
+    r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
+)
+"""The keys of when something begins."""
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
@@ -76,29 +83,27 @@ def _augmentation(sections: Sections) -> Iterator[SettingError]:
 
 def _client_numbers(sections: Sections) -> Iterator[SettingError]:
     """Every client that is mentioned must exist."""
-    mentioned: list[tuple[str, Sequence[int] | None]] = []
-    for i, override in enumerate(sections.devices.override):
-        mentioned.append((f"devices.override.{i}.clients", override.clients))
-    for i, kind in enumerate(sections.devices.classes):
-        mentioned.append((f"devices.class.{i}.clients", kind.clients))
-    for i, slowdown in enumerate(sections.devices.slowdown):
-        mentioned.append((f"devices.slowdown.{i}.clients", slowdown.clients))
-    for i, own in enumerate(sections.devices.slow_times):
-        mentioned.append((f"devices.slow_times.{i}.clients", own.clients))
-    for key in ("transient", "periodic", "measured"):
-        if (slow_times := getattr(sections.devices, key)) is not None:
-            mentioned.append((f"devices.{key}.clients", slow_times.clients))
-    mentioned += [(key, client_numbers(members)) for key, members in sections.network.members()]
-    for i, event in enumerate(sections.churn):
-        mentioned.append((f"churn.{i}.clients", event.clients))
-    for i, process in enumerate(sections.churn_process):
-        mentioned.append((f"churn_process.{i}.clients", process.clients))
     last = sections.clients.count - 1
-    for key, clients in mentioned:
-        if clients is not None and (unknown := [client for client in clients if client > last]):
+    listed = [(key, value) for key, value in _stated(sections) if key.endswith(".clients")]
+    listed += [(key, client_numbers(members)) for key, members in sections.network.members()]
+    for key, clients in listed:
+        unknown = [client for client in clients if client > last] if isinstance(clients, tuple) else []
+        if unknown:
             yield SettingError(
                 key, clients, f"there is no client {unknown[0]}; must be numbers from 0 to {last}"
             )
+
+
+def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """All settings within one, by their keys."""
+    if isinstance(value, Settings):
+        for name, field in type(value).model_fields.items():
+            yield from _stated(getattr(value, name), f"{key}.{field.alias or name}".removeprefix("."))
+        return
+    yield key, value
+    if isinstance(value, tuple) and value and isinstance(value[0], Settings):
+        for number, item in enumerate(value):
+            yield from _stated(item, f"{key}.{number}")
 
 
 def _places(sections: Sections) -> Iterator[SettingError]:
@@ -113,16 +118,9 @@ def _places(sections: Sections) -> Iterator[SettingError]:
 
 def _starts(sections: Sections) -> Iterator[SettingError]:
     """What is to happen in a run must begin before its end."""
-    starts_s = {f"network.partition.{i}.start": cut.start for i, cut in enumerate(sections.network.partition)}
-    starts_s |= {
-        f"devices.slowdown.{i}.start": slow.start for i, slow in enumerate(sections.devices.slowdown)
-    }
-    starts_s |= {f"churn.{i}.at": entry.at for i, entry in enumerate(sections.churn)}
-    starts_s |= {f"change.{i}.at": change.at for i, change in enumerate(sections.change)}
-    crashes = () if sections.server is None else sections.server.crash
-    starts_s |= {f"server.crash.{i}.at": crash.at for i, crash in enumerate(crashes)}
-    for key, start_s in starts_s.items():
-        if (duration_s := sections.run.duration) is not None and start_s >= duration_s:
+    duration_s = sections.run.duration
+    for key, start_s in _stated(sections):
+        if duration_s is not None and _BEGINS.fullmatch(key) and start_s >= duration_s:
             problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
             yield SettingError(key, start_s, problem)
 

@@ -15,95 +15,71 @@ from sim.scenario.sections import Sections
 from sim.world.churn_processes import PoissonChurn
 from sim.world.distributions import RandomQuantity
 from sim.world.loss import BurstyLoss
-from sim.world.own import OwnQuantity
 
 # A long run may be meant to be interrupted, so that these are generous.
 _STEPS_MAX = 10**12  # training steps of all clients: at a microsecond each, twelve days
 _EVENTS_MAX = 10**10  # anything else that happens again and again
 _EVALUATIONS_MAX = 10**8  # a millisecond each, at least: a day
 _MODELS_EVALUATED_MAX = 10**10  # in all of them: a row of the results each
-# What is made before the run begins.
-_ARRIVALS_MAX = 10**6
+_ARRIVALS_MAX = 10**6  # made before the run begins
+
+Repetition = tuple[str, float, float, str, int]
+"""What a key has happen again and again: the key, the seconds between, how often in the run, what it is, and
+how often it may be."""
 
 
 def limits(sections: Sections, protocol: Settings) -> Iterator[SettingError]:
     """What would come to too much, with these settings of the protocol."""
-    yield from _arrivals(sections)
-    run_s = _run_s(sections)
+    # The first that is too much of a key is told.
+    told = set()
+    for key, every_s, count, what, most in _repetitions(sections, protocol):
+        if count > most and key not in told:
+            told.add(key)
+            instead = f"must be at most {most:,}: state a longer time, or a shorter run"
+            problem = f"makes about {count:.2g} {what} in the run; {instead}"
+            yield SettingError(key, DURATION.format(every_s), problem)
+
+
+def _repetitions(sections: Sections, protocol: Settings) -> Iterator[Repetition]:
+    clients = sections.clients.count
+    for number, process in enumerate(sections.churn_process):
+        if isinstance(process, PoissonChurn):
+            until_s = min(filter(None, (process.until, sections.run.duration)), default=0.0)
+            count = until_s / process.every
+            key = f"churn_process.{number}.every"
+            yield key, process.every, count, "arrivals of clients", _ARRIVALS_MAX
+    step_time = sections.devices.step_time
+    step_s = step_time.typical if isinstance(step_time, RandomQuantity) else None
+    run_s = _run_s(sections, step_s)
     if run_s is None:
         return
-    yield from _evaluations(sections, run_s)
-    yield from _repetitions(sections, protocol, run_s)
+    if (every_s := sections.run.evaluate_every.seconds) is not None:
+        key, count = "run.evaluate_every", run_s / every_s
+        yield key, every_s, count, "evaluations", _EVALUATIONS_MAX
+        what = f"evaluations of single models, with {clients:,} clients,"
+        yield key, every_s, count * clients, what, _MODELS_EVALUATED_MAX
+    period_s = getattr(protocol, "period", None)
+    # Who trains once in a period does not train without pause: then the periods are what counts.
+    if step_s and period_s is None:
+        what = f"training steps of {clients:,} clients"
+        yield "devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX
+    periods = [*_periods(sections), *([("protocol.period", period_s, "periods")] if period_s else [])]
+    for key, every_s, what in periods:
+        yield key, every_s, clients * run_s / every_s, f"{what} of {clients:,} clients", _EVENTS_MAX
 
 
-def _run_s(sections: Sections) -> float | None:
+def _run_s(sections: Sections, step_s: float | None) -> float | None:
     """How long the run takes in virtual seconds; for one that ends by its iterations, with a step in each.
 
     None where that cannot be said before the model is built.
     """
-    run, step_s = sections.run, _typical(sections.devices.step_time)
-    budget_s = run.budget.time if run.budget is not None else None
+    run, budget = sections.run, sections.run.budget
     steps = [run.iterations]
-    if run.budget is not None:
-        samples = run.budget.samples
-        steps += [run.budget.steps, samples and -(-samples // sections.training.batch_size)]
+    if budget is not None:
+        steps += [budget.steps, budget.samples and -(-budget.samples // sections.training.batch_size)]
     by_steps = [count * step_s for count in steps if count is not None and step_s is not None]
+    budget_s = None if budget is None else budget.time
     return min(filter(None, (run.duration, budget_s, *by_steps)), default=None)
-
-
-def _typical(times: RandomQuantity | OwnQuantity | None) -> float | None:
-    """A time that is typical of what is drawn; None where a function of the user's own says it, or nobody."""
-    return times.typical if isinstance(times, RandomQuantity) else None
-
-
-def _refusal(key: str, every_s: float, count: float, of_what: str, most: int) -> SettingError:
-    return SettingError(
-        key,
-        DURATION.format(every_s),
-        f"makes about {count:.2g} {of_what} in the run; must be at most {most:,}: state a longer time, or a "
-        "shorter run",
-    )
-
-
-def _evaluations(sections: Sections, run_s: float) -> Iterator[SettingError]:
-    every_s, clients = sections.run.evaluate_every.seconds, sections.clients.count
-    if every_s is None:
-        return
-    count = run_s / every_s
-    if count > _EVALUATIONS_MAX:
-        yield _refusal("run.evaluate_every", every_s, count, "evaluations", _EVALUATIONS_MAX)
-    elif count * clients > _MODELS_EVALUATED_MAX:
-        what = f"evaluations of single models, with {clients:,} clients,"
-        yield _refusal("run.evaluate_every", every_s, count * clients, what, _MODELS_EVALUATED_MAX)
-
-
-def _arrivals(sections: Sections) -> Iterator[SettingError]:
-    for number, process in enumerate(sections.churn_process):
-        if not isinstance(process, PoissonChurn):
-            continue
-        until_s = min(filter(None, (process.until, sections.run.duration)), default=0.0)
-        count = until_s / process.every
-        if count > _ARRIVALS_MAX:
-            yield _refusal(
-                f"churn_process.{number}.every", process.every, count, "arrivals of clients", _ARRIVALS_MAX
-            )
-
-
-def _repetitions(sections: Sections, protocol: Settings, run_s: float) -> Iterator[SettingError]:
-    clients = sections.clients.count
-    step_s, period_s = _typical(sections.devices.step_time), getattr(protocol, "period", None)
-    # Who trains once in a period does not train without pause: then the periods are what counts.
-    # Steps without duration are refused elsewhere.
-    if step_s and period_s is None and clients * run_s / step_s > _STEPS_MAX:
-        what = f"training steps of {clients:,} clients"
-        yield _refusal("devices.step_time", step_s, clients * run_s / step_s, what, _STEPS_MAX)
-    periods = [*_periods(sections)]
-    if period_s is not None:
-        periods.append(("protocol.period", period_s, "periods"))
-    for key, every_s, what in periods:
-        count = clients * run_s / every_s
-        if count > _EVENTS_MAX:
-            yield _refusal(key, every_s, count, f"{what} of {clients:,} clients", _EVENTS_MAX)
 
 
 def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:

@@ -5,9 +5,8 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.errors import UserError
-from sim.scenario.reading import parse_toml
-from sim.scenario.refusals import keys_of, nearest, one_line, show
+from sim.errors import UserError, nearest, one_line
+from sim.scenario.refusals import keys_of, show
 
 if TYPE_CHECKING:
     from protocols.framework.learner import Learner
@@ -160,15 +159,13 @@ def _value(text: str, option: str) -> Any:
     if not text.strip():
         raise UserError(f"{option}: has no value; --unset takes a key away, and '\"\"' is an empty text")
     try:
-        found = parse_toml(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         found = {"value": text.strip()}
         if len(text.strip().splitlines()) > 1:
             raise UserError(
                 f"{option}: must be one value on one line; give each key a --set of its own"
             ) from None
-    except UserError as error:
-        raise UserError(one_line(f"{option}: {error.problem}")) from None
     if len(found) > 1:
         raise UserError(f"{option}: must be one value; give each key a --set of its own")
     return found["value"]

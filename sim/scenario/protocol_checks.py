@@ -10,7 +10,6 @@ from actors.message import describe
 from actors.source_location import of_definition, of_error, own_line
 from protocols.framework.member import ProtocolSettings
 from sim.errors import UserError
-from sim.scenario.own_fields import taken_fields
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -180,9 +179,6 @@ def _unsound(kind: "type[Learner]") -> Iterator[str]:
             must = f"must be written `def {name}(...)`, without async"
             yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
     yield from _unsound_rounds(kind)
-    for cls in (kind, getattr(kind, "server", None)):
-        if isinstance(cls, type):
-            yield from taken_fields(cls)
 
 
 def _unsound_rounds(kind: "type[Learner]") -> Iterator[str]:

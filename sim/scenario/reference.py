@@ -132,9 +132,9 @@ def _sentence(description: str) -> str:
 
 def main() -> None:
     """Print the page for the protocols that come with coterie."""
-    from sim.scenario.protocol_loader import find_protocol, list_protocols
+    from sim.scenario.protocol_loader import list_protocols, load_protocol
 
-    print(reference({name: find_protocol(name).Settings for name in list_protocols()}), end="")
+    print(reference({name: load_protocol(name).found.Settings for name in list_protocols()}), end="")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     """Run one cell; whatever goes wrong is returned. shares[slot]: how much of it is done, up to 1."""
     from sim.kernel.clock import Deadlock
     from sim.run.running import run_scenario
-    from sim.scenario.scenario import digest, load_scenario
+    from sim.scenario.resolved import digest
+    from sim.scenario.scenario import load_scenario
 
     def show(progress: Progress) -> None:
         if shares is not None:

@@ -13,22 +13,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat
 
 from actors.settings.base import Settings, default
 from actors.settings.quantities import ClientList, PositiveDuration, Share, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream, stream
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 from sim.world.churn import ChurnEvent, State
-from sim.world.own import OwnKind
 from sim.world.participants import Participants
+from sim.world.plugins import WorldPlugin
 from sim.world.sessions import Session, SessionLength, spot_sessions
 
-OWN_PROVIDED = ("rng", "shared_rng", "client", "clients", "until")
-"""Arguments that a function of the user's own is given, as far as it takes them."""
 _SESSIONS_MAX = 100_000  # of one client
 
 
@@ -56,12 +54,12 @@ class SessionsOfAnybody(ChurnProcessKind):
 
     @abstractmethod
     def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
     ) -> list[Session]:
         """The sessions of process `number`, whose pool has so many clients, by their starts. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        sessions = self.sessions(number, participants.seed, len(pool), until_s, participants.data_dir)
+        sessions = self.sessions(number, participants.seed, len(pool), until_s, participants.data_folder)
         return deal(sessions, pool, until_s, self.end, self.state, self.backup_every)
 
 
@@ -82,7 +80,7 @@ class PoissonChurn(SessionsOfAnybody):
     one that began earlier. That is the same for exponential lengths; others need a few sessions to settle."""
 
     def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
     ) -> list[Session]:
         first = RandomStream(seed, "churn", number, "first sessions")
         # Whole sessions, not what is left of older ones: all of them have just come.
@@ -142,14 +140,14 @@ class TraceChurn(SessionsOfAnybody):
     """How much faster than real time it passes: with 60, an hour is a minute."""
 
     def sessions(
-        self, number: int, seed: int, clients: int, until_s: float, data_dir: Path | None
+        self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
     ) -> list[Session]:
         key, faster = f'churn_process.{number}.source = "{self.source}"', self.speedup
-        measured = spot_sessions(self.source, key, data_dir)
+        measured = spot_sessions(self.source, key, folder)
         return [(start_s / faster, end_s / faster) for start_s, end_s in measured]
 
 
-class OwnChurn(OwnKind, ChurnProcessKind):
+class OwnChurn(WorldPlugin, ChurnProcessKind):
     """A function of your own says when each client of the pool is up.
 
     It gives a client's sessions, one after the other, as pairs (start, end) in seconds; whoever has one from
@@ -157,6 +155,8 @@ class OwnChurn(OwnKind, ChurnProcessKind):
     generator of the client's), `shared_rng` (one that gives all clients the same numbers), `client` (its
     number), `clients` (how many there are) and `until` (the end of the process, in seconds).
     """
+
+    provided = ("rng", "shared_rng", "client", "clients", "until")
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         events: list[ChurnEvent] = []
@@ -214,7 +214,7 @@ class OwnChurn(OwnKind, ChurnProcessKind):
 
 
 ChurnProcess = Annotated[
-    Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")], OrMade(OwnChurn)
+    Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")], PluginPoint(OwnChurn)
 ]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
@@ -18,6 +17,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings, default
 from actors.settings.quantities import Duration, PositiveDuration, SigmaOfLog, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 
 Q = TypeVar("Q", bound=float)
@@ -39,7 +39,7 @@ class RandomQuantity(Settings):
         """A value that is neither rare nor far from the others, in SI units."""
 
     @abstractmethod
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         """What draws its values; those that are measured read their trace for it. UserError.
 
         `key` is where this stands in the scenario.
@@ -53,7 +53,7 @@ class Distribution(RandomQuantity):
     def sample(self, draws: RandomStream) -> float:
         """One value, in SI units; takes at most one number from `draws`."""
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         return self.sample
 
 

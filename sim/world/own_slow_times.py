@@ -11,15 +11,13 @@ from pydantic import model_validator
 from actors.settings.base import at_most_one
 from actors.settings.quantities import FACTOR_MAX, FACTOR_MIN, ClientList, Probability
 from sim.kernel.random import stream
-from sim.world.own import OwnKind
+from sim.world.plugins import WorldPlugin
 from sim.world.slowness import Piece
 
-PROVIDED = ("rng", "shared_rng", "client", "clients")
-"""Arguments that the function is given, as far as it takes them."""
 _PIECES_TRIED = 100
 
 
-class OwnSlowTimes(OwnKind):
+class OwnSlowTimes(WorldPlugin):
     """A function of your own says when a client's device is how slow.
 
     It gives, one after the other, pairs (until, factor): up to that virtual time, in seconds, a second of
@@ -27,6 +25,8 @@ class OwnSlowTimes(OwnKind):
     given what it takes of `rng` (a numpy generator of the client's), `shared_rng` (one that gives all clients
     the same numbers), `client` (its number) and `clients` (how many there are).
     """
+
+    provided = ("rng", "shared_rng", "client", "clients")
 
     clients: ClientList | None = None
     """The clients whose devices are; by default all."""

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.kernel.random import stream
-from sim.world.own import OwnKind
+from sim.world.plugins import WorldPlugin
 from sim.world.topology import Adjacency, TopologyKind
 
-PROVIDED = ("rng", "clients")
-"""Arguments that the function is given, as far as it takes them."""
 _MORE_THAN_ALL = 1e-6  # by so much rounding may have a client's weights add up to more than 1
 _LINK = "a link (sender, receiver), or (sender, receiver, weight)"
 
@@ -21,7 +19,7 @@ Links = dict[tuple[int, int], float | None]
 """The weight of each link (sender, receiver), or None."""
 
 
-class OwnTopology(OwnKind, TopologyKind):
+class OwnTopology(WorldPlugin, TopologyKind):
     """A function of your own says who may talk to whom.
 
     It gives links (i, j) between clients, or (i, j, weight), one after the other; or a square array, whose
@@ -30,6 +28,8 @@ class OwnTopology(OwnKind, TopologyKind):
     model when it mixes; what is left of 1 is for its own, and a protocol reads them as `mixing_weights`. The
     function is given what it takes of `rng` (a numpy generator) and `clients` (how many there are).
     """
+
+    provided = ("rng", "clients")
 
     directed: bool = False
     """Whether link (i, j) has i send to j only; else both may send, and a weight is for both."""

@@ -1,11 +1,11 @@
 """Who takes part in a run, and what else the parts of a world are made from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from actors.settings.members import Groups, Members
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 
 
 def client_name(index: int) -> str:
@@ -17,7 +17,7 @@ def client_name(index: int) -> str:
 class Participants:
     """The names of all clients and servers of a run, absent ones included, and where its chance comes from.
 
-    clusters: the true cluster of each client; None where the data has none. data_dir: the folder with
+    clusters: the true cluster of each client; None where the data has none. data_folder: the folder with
     measured traces, where one was named.
     """
 
@@ -25,7 +25,7 @@ class Participants:
     clients: Sequence[str]
     servers: Sequence[str] = ()
     clusters: Sequence[int] | None = None
-    data_dir: Path | None = None
+    data_folder: DataFolder = field(default_factory=DataFolder)
 
     @property
     def names(self) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
-from sim.files.data_folder import trace_file
+from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, Row
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
@@ -69,13 +68,13 @@ class LogNormalLength(LogNormal[PositiveDuration]):
 SessionLength = Annotated[ExponentialLength | WeibullLength | LogNormalLength, Field(discriminator="kind")]
 
 
-def spot_sessions(source: str, key: str, data_dir: Path | None) -> list[Session]:
+def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     """The sessions of a measured run or group, by start; those that were not seen to end have no end."""
     if source in _SPOT_RUNS:
-        file = trace_file(key, data_dir, "spot-churn", "spot_sessions_2020.csv")
+        file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
         sessions = [_session(row) for row in _rows_of_run(file, source)]
     else:
-        file = trace_file(key, data_dir, "spot-churn", f"spot_cluster_size_{source}.csv")
+        file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
         sessions = sessions_of_size(_steps(file, _SIZE_UNITS_S.get(source, 1.0)))
     if not any(end_s > start_s for start_s, end_s in sessions):
         raise file.refusal(

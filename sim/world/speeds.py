@@ -1,17 +1,16 @@
 """How fast devices are: the time of a training step, or a speed, drawn for each client or measured."""
 
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from actors.settings.quantities import Compute, Duration, PositiveDuration
 from actors.settings.tables import constant
-from sim.files.data_folder import trace_file
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 from sim.world.distributions import NormalTime, RandomQuantity, distributions
-from sim.world.own import OwnQuantity
+from sim.world.plugins import QuantityPlugin
 
 
 class MeasuredTime(RandomQuantity):
@@ -27,8 +26,8 @@ class MeasuredTime(RandomQuantity):
     def typical(self) -> float:
         return self.median
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
-        phones = relative_scores(key, data_dir)
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
+        phones = relative_scores(key, folder)
         return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
 
 
@@ -45,12 +44,12 @@ class MeasuredSpeed(RandomQuantity):
     def typical(self) -> float:
         return self.median
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
-        phones = relative_scores(key, data_dir)
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
+        phones = relative_scores(key, folder)
         return lambda draws: self.median * phones[int(draws.uniform() * len(phones))]
 
 
-class OwnStepTime(OwnQuantity):
+class OwnStepTime(QuantityPlugin):
     """A function of your own says each client's time of a training step, in seconds.
 
     It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
@@ -60,7 +59,7 @@ class OwnStepTime(OwnQuantity):
     least, most, unit = 1e-9, 3e9, "seconds"
 
 
-class OwnSpeed(OwnQuantity):
+class OwnSpeed(QuantityPlugin):
     """A function of your own says each client's speed, in floating-point operations per second.
 
     It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
@@ -79,22 +78,22 @@ else:
         distributions(
             "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
         ),
-        OrMade(OwnStepTime),
+        PluginPoint(OwnStepTime),
         constant(PositiveDuration),
     ]
     Speed = Annotated[
-        distributions("Speed", Compute, Compute, MeasuredSpeed), OrMade(OwnSpeed), constant(Compute)
+        distributions("Speed", Compute, Compute, MeasuredSpeed), PluginPoint(OwnSpeed), constant(Compute)
     ]
 
 
-def relative_scores(key: str, data_dir: Path | None) -> list[float]:
+def relative_scores(key: str, folder: DataFolder) -> list[float]:
     """How fast each phone of the AI Benchmark ranking is, beside the median one. UserError."""
-    scores = phone_scores(key, data_dir)
+    scores = phone_scores(key, folder)
     middle = median(scores)
     return [score / middle for score in scores]
 
 
-def phone_scores(key: str, data_dir: Path | None) -> list[float]:
+def phone_scores(key: str, folder: DataFolder) -> list[float]:
     """The scores of all phones in the AI Benchmark ranking; higher is faster."""
-    file = trace_file(key, data_dir, "device-traces", "ai_benchmark_2020.csv")
+    file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
     return [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]

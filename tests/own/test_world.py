@@ -15,7 +15,8 @@ from sim.results.store import RunDirectory
 from sim.run.building import build
 from sim.run.running import run_scenario, verify
 from sim.run.simulation import Simulation
-from sim.scenario.scenario import digest, load_scenario, to_toml
+from sim.scenario.resolved import digest, to_toml
+from sim.scenario.scenario import load_scenario
 from sim.world.participants import Participants, client_name
 from tests.own.worlds import scenario_with
 from tests.simulation.worlds import write
@@ -120,7 +121,7 @@ def test_a_class_of_connections_may_have_its_own(tmp_path: Path) -> None:
         'class = { kind = "own.py:mine" }', 'class = [{ inside = [[0, 1]], latency = "own.py:mine" }]'
     )
     scenario = load_scenario(write(tmp_path, text))
-    [user] = scenario.users_code
+    [user] = scenario.plugins
     assert user.key == "network.class.0.latency.kind"
     everybody = Participants(1, [client_name(index) for index in range(6)])
     model = scenario.network.build(everybody)

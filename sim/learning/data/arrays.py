@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
-from sim.files.data_folder import data_file
+from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.given import PARTS, GivenPart, dataset_of
@@ -25,8 +24,8 @@ class ArrayData(GivenArrays):
     file: str
     """The .npz file. Its path is relative to the current folder, the scenario's, or the data folder."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
-        file = data_file("data.file", data_dir, self.file)
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
+        file = folder.file("data.file", self.file)
         return dataset_of(_parts(file), self.wanted, file.refusal)
 
 

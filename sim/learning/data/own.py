@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.errors import UserError
-from sim.files.data_folder import data_folder
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
 from sim.learning.data.given_section import GivenArrays
-from sim.plugins.section import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
-PROVIDED = ("rng", "clients", "folder")
-"""Arguments that the function is given, as far as it takes them; all others are keys of `[data]`."""
 _FORM = (
     "(x, y), (x, y, clients), a torch Dataset of such samples, or a table of these: train, and test and "
     "validation"
@@ -25,14 +22,16 @@ _FORM = (
 _SAMPLES_MAX = 10**8
 
 
-class OwnData(OwnSection, GivenArrays):
+class OwnData(PluginSection, GivenArrays):
     """What a function of your own returns: arrays, or a data set of torch that is read once."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    provided = ("rng", "clients", "folder")
+
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """The samples, given a generator of the seed's, the number of clients and the data folder."""
-        folder = data_folder(data_dir)[0] if "folder" in self.takes else None
+        path = folder.path if "folder" in self.takes else None
         try:
-            found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=folder)
+            found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=path)
             parts = dict(self._parts(found))
         except UserError:
             raise

@@ -1,7 +1,6 @@
 """Quadratic functions, one for each client, as data."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from actors.settings.base import SettingError
 from actors.settings.members import cluster_misfits
 from actors.settings.quantities import Count, Weight, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
@@ -53,7 +53,7 @@ class QuadraticData(DataSection):
                 "data.samples or clients",
             )
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """f_i(x) = a_i/2 ||x - mu_k||^2 for client i, k its cluster.
 
         A row is (a, target) in R^(1 + dimension), to be minimised as a/2 ||x - target||^2. Each client has

@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from sim.learning.models.model import ModelSection
-from sim.plugins.section import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sim.learning.data import Dataset
     from sim.learning.objectives import Objective
 
-PROVIDED = ("input_shape", "classes")
-"""Arguments that the class of a model is given, as far as it takes them; all others are keys of `[model]`."""
 _CLIENTS, _SAMPLES = 2, 2  # of a trial; batch norms need two samples
 
 
-class OwnModel(OwnSection, ModelSection):
+class OwnModel(PluginSection, ModelSection):
     """A class, or a function, of your own makes an `nn.Module`; it is given `input_shape` and `classes`."""
+
+    provided = ("input_shape", "classes")
 
     def module(
         self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None

@@ -19,7 +19,7 @@ from sim.learning.partitions.natural import Natural
 from sim.learning.partitions.own import OwnPartition
 from sim.learning.partitions.partition import Partition, PartitionSection
 from sim.learning.partitions.permuted_clusters import PermutedClusters
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 
 PartitionKind = Annotated[
     Annotated[
@@ -34,7 +34,7 @@ PartitionKind = Annotated[
         Field(discriminator="kind"),
     ],
     kind_alone("iid", "natural"),
-    OrMade(OwnPartition),
+    PluginPoint(OwnPartition),
 ]
 
 PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)

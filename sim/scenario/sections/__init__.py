@@ -10,7 +10,7 @@ from sim.learning.data import Data
 from sim.learning.data.own import OwnData
 from sim.learning.models import Model
 from sim.learning.models.own import OwnModel
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 from sim.scenario.sections.change import Change
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
@@ -32,8 +32,8 @@ class Sections(Settings):
 
     run: Run
     clients: Clients
-    data: Annotated[Data, OrMade(OwnData)]
-    model: Annotated[Model, OrMade(OwnModel)]
+    data: Annotated[Data, PluginPoint(OwnData)]
+    model: Annotated[Model, PluginPoint(OwnModel)]
     training: Training
     protocol: ProtocolChoice
     network: Network

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from actors.settings.base import Settings, default
 from actors.settings.quantities import Count, PositiveDuration, Within
 from actors.settings.tables import kind_alone
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 from sim.world.own_topology import OwnTopology
 from sim.world.topology import Topology
 
@@ -49,7 +49,7 @@ class Clients(Settings):
 
     count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
     """Number of clients, those that join later included."""
-    topology: Annotated[Topology, OrMade(OwnTopology)] = default("complete")
+    topology: Annotated[Topology, PluginPoint(OwnTopology)] = default("complete")
     """Who may talk to whom: a kind, or a table with its settings."""
     newcomers: Newcomers = default("fresh")
     """What a client that joins, or comes back without its state, starts from."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -21,11 +20,12 @@ from actors.settings.quantities import (
     Size,
 )
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.plugins.either import OrMade
+from sim.plugins.point import PluginPoint
 from sim.world.devices import CostModel
-from sim.world.own import OwnQuantity
 from sim.world.own_slow_times import OwnSlowTimes
+from sim.world.plugins import QuantityPlugin
 from sim.world.slowness import (
     MeasuredSlowTimes,
     PeriodicSlowTimes,
@@ -108,7 +108,7 @@ class Devices(Settings):
     """Slow times that come again."""
     measured: MeasuredSlowTimes | None = None
     """Slow times as measured."""
-    slow_times: tuple[Annotated[OwnSlowTimes, OrMade(OwnSlowTimes)], ...] = ()
+    slow_times: tuple[Annotated[OwnSlowTimes, PluginPoint(OwnSlowTimes)], ...] = ()
     """Slow times as functions of your own say."""
 
     @model_validator(mode="after")
@@ -155,9 +155,9 @@ class Devices(Settings):
                 problem = f"{len(at_once)} slow times at once multiply to more than {_DIGITS_MAX} digits"
                 raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
 
-    def build(self, seed: int, data_dir: Path | None, clients: int) -> DevicesOfClients:
+    def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
         """What describes the device of each of so many clients. UserError."""
-        devices = DevicesOfClients(self, seed, data_dir, clients)
+        devices = DevicesOfClients(self, seed, folder, clients)
         devices.try_out()
         return devices
 
@@ -165,10 +165,10 @@ class Devices(Settings):
 class DevicesOfClients:
     """Describes the device of each client, from the client's own random numbers only."""
 
-    def __init__(self, settings: Devices, seed: int, data_dir: Path | None, clients: int) -> None:
+    def __init__(self, settings: Devices, seed: int, folder: DataFolder, clients: int) -> None:
         self._settings = settings
         self._seed = seed
-        self._data_dir = data_dir
+        self._folder = folder
         self._clients = clients
         self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
         self._trace: Trace | None = None
@@ -259,8 +259,8 @@ class DevicesOfClients:
     def _draw(self, key: str, client: int) -> float:
         """A client's step time or speed, as its class has it, or all."""
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
-        if isinstance(settings, OwnQuantity):
+        if isinstance(settings, QuantityPlugin):
             return settings.of(client, self._clients, self._seed, key)
         if id(settings) not in self._samplers:
-            self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._data_dir)
+            self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._folder)
         return self._samplers[id(settings)](RandomStream(self._seed, "device", client))

@@ -7,20 +7,19 @@ from itertools import permutations
 
 from sim.kernel.random import GeneratorAt, RandomStream, pair_key
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode
-from sim.world.own import OwnKind, numbers_of
 from sim.world.participants import Participants
-
-PROVIDED = ("rng", "sender", "receiver", "time", "clients")
-"""Arguments that a latency's function is given, as far as it takes them."""
+from sim.world.plugins import WorldPlugin, numbers_of
 
 
-class OwnLatency(OwnKind, LatencyByNode):
+class OwnLatency(WorldPlugin, LatencyByNode):
     """A function of your own is asked for each message's latency, in seconds.
 
     It is given what it takes of `rng` (a numpy generator, another one for each message), `sender` and
     `receiver` (numbers of clients, names of servers), `time` (when the transfer ends, in seconds) and
     `clients` (how many there are).
     """
+
+    provided = ("rng", "sender", "receiver", "time", "clients")
 
     def build(self, key: str, participants: Participants) -> OwnLatencies:
         """The latencies of everybody, tried for the first message of some pairs. UserError."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, WithJsonSchema
 
 from sim.kernel.random import stream
-from sim.plugins.section import FAILURES, USERS_CODE, OwnSection, in_short
+from sim.plugins.section import FAILURES, USERS_CODE, PluginSection, in_short
 from sim.world.participants import Participants
 
 Who = int | str
@@ -23,7 +23,7 @@ def _no_function(name: str) -> str:
     raise ValueError('must name a function of your own, "my_file.py:function" or "package.module:function"')
 
 
-class OwnKind(OwnSection):
+class WorldPlugin(PluginSection):
     """A table whose `kind` names a function of the user's own."""
 
     kind: Annotated[
@@ -80,8 +80,10 @@ class OwnKind(OwnSection):
         return first
 
 
-class OwnQuantity(OwnKind):
+class QuantityPlugin(WorldPlugin):
     """A function of your own, which says it for each client."""
+
+    provided = ("rng", "client", "clients")
 
     least: ClassVar[float]
     most: ClassVar[float]
@@ -102,10 +104,6 @@ class OwnQuantity(OwnKind):
     def checked(self, value: Any, about: Callable[[], str]) -> float:
         """`value` if it is one of the quantity. UserError."""
         return self.number(value, self.least, self.most, self.unit, about)
-
-
-OF_CLIENT = ("rng", "client", "clients")
-"""Arguments that the function of a quantity is given, as far as it takes them."""
 
 
 def numbers_of(participants: Participants) -> dict[str, Who]:

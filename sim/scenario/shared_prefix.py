@@ -10,7 +10,8 @@ from typing import Any
 from actors.settings.units import DURATION
 from sim.errors import UserError
 from sim.scenario.overrides import apply
-from sim.scenario.scenario import Scenario, digest, resolved
+from sim.scenario.resolved import digest, resolved
+from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
 
 LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")

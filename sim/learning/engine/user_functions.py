@@ -1,10 +1,11 @@
-"""Functions of a protocol's own: pending like everything else, and computed for all clients at once."""
+"""Functions of a protocol's own (`apply`): deferred, and computed for all clients at once."""
 
 from __future__ import annotations
 
+import types
 import warnings
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from actors.message import describe
+from actors.source_location import of_error, written
 from sim.errors import Advice
 from sim.learning.engine.arena import Arena, to_device
 from sim.learning.engine.batched import vmapped
@@ -22,7 +24,6 @@ from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.nodes import Atom, Node
 from sim.learning.engine.operations import Operation, gather_inputs
-from sim.learning.engine.pure import Function, PureFunction
 from sim.learning.late_imports import in_frames_of_its_own
 
 if TYPE_CHECKING:
@@ -33,7 +34,56 @@ _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
 _NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from one operation to the next
 _FUNCTIONS_MAX = 256  # that are remembered
 _VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
-_SIMPLE = frozenset((bool, int, float, str, type(None)))
+
+
+Function = Callable[..., Any]
+
+
+class UserFunction:
+    """A function of tensors, with the arguments by keyword that are the same in all of its calls.
+
+    Raises TypeError for what may change between a call and its computation: methods, lambdas, functions
+    inside of others, and static arguments that are not hashable.
+    """
+
+    def __init__(self, function: Function, static: Mapping[str, Any]) -> None:
+        if not callable(function):
+            raise TypeError(f"apply takes a function first, not a {type(function).__name__}")
+        self.name = getattr(function, "__name__", type(function).__name__)
+        owner = getattr(function, "__self__", None)
+        is_builtin = isinstance(function, types.BuiltinFunctionType) and (
+            owner is None or isinstance(owner, types.ModuleType | type)
+        )
+        is_plain = isinstance(function, types.FunctionType) and "<" not in function.__qualname__
+        if not (is_plain or is_builtin):
+            what = "a method" if isinstance(function, types.MethodType) else f"a {type(function).__name__}"
+            raise TypeError(
+                f"apply takes a function that is written at the top of a file, not {what} such as "
+                f"{self.name}, so that the calls of all clients can be computed together: write it there "
+                "with `def`; vectors, numbers and arrays are arguments, and what is the same for all clients "
+                "goes by keyword"
+            )
+        for word, value in static.items():
+            try:
+                _typed(value)
+            except TypeError:
+                raise TypeError(
+                    f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may be "
+                    "another by the time it is computed; hand over vectors, numbers and arrays as arguments, "
+                    "and by keyword a number, a text or a tuple of them"
+                ) from None
+        self.call: Function = partial(function, **static) if static else function
+        code = getattr(function, "__code__", None)
+        self._file = None if code is None else code.co_filename
+        self._place = None if code is None else written(code.co_filename, code.co_firstlineno)
+
+    def __str__(self) -> str:
+        return f"{self.name}()" if self._place is None else f"{self.name}() in {self._place}"
+
+    def line_of(self, error: BaseException) -> str:
+        """The innermost line of the function's own file that an error came through, as "file:line"."""
+        lines = [frame for frame in of_error(error) if frame[0] == self._file]
+        return written(*lines[-1]) if lines else str(self._place or "torch")
 
 
 class Shape(NamedTuple):
@@ -55,7 +105,7 @@ class Apply(Operation):
     results: what comes of it; () before the first trial.
     """
 
-    function: PureFunction
+    function: UserFunction
     arguments: tuple[Shape, ...]
     device: torch.device
     results: tuple[Shape, ...] = ()
@@ -176,23 +226,26 @@ Signature = tuple[Any, ...]
 class Functions:
     """The functions that the clients of one engine apply, each prepared once for its arguments' shapes.
 
-    Those that were not applied for long are forgotten, and prepared anew should they come again: values that
-    differ at every call (captured, or by keyword) make a function each, without end.
+    As `jax.jit` does it, one is known by the function and the values of its static arguments. Those that came
+    first are forgotten if there are very many, and prepared anew should they come again.
     """
 
     def __init__(self) -> None:
-        self._prepared: OrderedDict[PureFunction, dict[Signature, Prepared]] = OrderedDict()
-        self._known: dict[Any, tuple[PureFunction, dict[Signature, Prepared]]] = {}
+        self._known: dict[Hashable, tuple[UserFunction, dict[Signature, Prepared]]] = {}
         self._versions: Counter[str] = Counter()
 
     def apply(
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
         """What `function` makes of the arguments, pending; see `Member.apply`. TypeError, ValueError."""
-        known = None if static or not callable(function) else self._known.get(function)
-        if known is None or (known[0].watched and known[0].is_outdated):
-            known = self._pure(function, static)
-        pure, by_signature = known
+        identity: Hashable = function
+        try:
+            if static:
+                identity = (function, *[(word, _typed(value)) for word, value in static.items()])
+            known = self._known.get(identity)
+        except TypeError:  # what is not hashable is no function, or a static argument that may change
+            known = None
+        user_function, by_signature = known or self._new(identity, function, static)
         signature: list[Any] = []
         atoms: list[Atom] = []
         numbers: list[float] = []
@@ -206,10 +259,10 @@ class Functions:
                 signature.append((argument.width, argument.dtype))
             elif isinstance(argument, int | float | np.floating | np.integer):
                 signature.append(NUMBER)
-                numbers.append(_exact(argument, pure, len(signature) - 1))
+                numbers.append(_exact(argument, user_function, len(signature) - 1))
                 continue
             else:
-                argument = _array(engine, argument, pure, len(signature))
+                argument = _array(engine, argument, user_function, len(signature))
                 signature.append(argument.width if type(argument) is Vector else SCALAR)
             if argument.engine is not engine:
                 raise ValueError("this vector belongs to another engine")
@@ -217,7 +270,7 @@ class Functions:
         key, inputs, payload = tuple(signature), tuple(atoms), tuple(numbers)
         prepared = by_signature.get(key)
         if prepared is None:
-            prepared = by_signature[key] = _prepared(engine, pure, _shapes(key), inputs, payload)
+            prepared = by_signature[key] = _prepared(engine, user_function, _shapes(key), inputs, payload)
         outputs = engine.submit(prepared.operation, inputs, payload, prepared.arenas)
         if not prepared.is_tuple:
             handle, width = prepared.handles[0]
@@ -225,58 +278,39 @@ class Functions:
         pairs = zip(prepared.handles, outputs, strict=True)
         return tuple([handle(engine, width, atom) for (handle, width), atom in pairs])
 
-    def _pure(
-        self, function: Function, static: Mapping[str, Any]
-    ) -> tuple[PureFunction, dict[Signature, Prepared]]:
-        """A function with what is the same for all, and what has been prepared of it."""
-        if not callable(function):
-            raise TypeError(f"apply takes a function first, not a {type(function).__name__}")
-        if getattr(function, "__closure__", None):  # whose values may be others at the next call
-            return self._table(PureFunction(function, static))
-        identity: Any = function
-        if static:
-            if not all([type(value) in _SIMPLE for value in static.values()]):
-                return self._table(PureFunction(function, static))
-            # With types and signs: 1 is not 1.0, nor 0.0 -0.0.
-            identity = (
-                function,
-                *[
-                    (word, type(value), value.hex() if type(value) is float else value)
-                    for word, value in static.items()
-                ],
-            )
-        known = self._known.get(identity)
-        if known is None or known[0].is_outdated:
-            if len(self._known) >= _FUNCTIONS_MAX:
-                self._known.clear()
-            known = self._known[identity] = self._table(PureFunction(function, static))
-        return known
-
-    def _table(self, pure: PureFunction) -> tuple[PureFunction, dict[Signature, Prepared]]:
-        by_signature = self._prepared.get(pure)
-        if by_signature is not None:
-            self._prepared.move_to_end(pure)
-            return pure, by_signature
-        if len(self._prepared) >= _FUNCTIONS_MAX:
-            self._prepared.popitem(last=False)
-        by_signature = self._prepared[pure] = {}
-        self._versions[str(pure)] += 1
-        if self._versions[str(pure)] == _VERSIONS_MAX:
+    def _new(
+        self, identity: Hashable, function: Function, static: Mapping[str, Any]
+    ) -> tuple[UserFunction, dict[Signature, Prepared]]:
+        """Remember a function with these static arguments. TypeError for what cannot be remembered."""
+        made = UserFunction(function, static)
+        if len(self._known) >= _FUNCTIONS_MAX:
+            del self._known[next(iter(self._known))]
+        known = self._known[identity] = made, {}
+        self._versions[str(made)] += 1
+        if self._versions[str(made)] == _VERSIONS_MAX:
             warnings.warn(
-                f"apply: {pure} has come with {_VERSIONS_MAX} different sets of values that it captures, has "
-                "as defaults or gets by keyword; with each it is another function, prepared anew and not "
-                "computed together with the others: what differs goes in as an argument, self.apply(f, x, y)",
+                f"apply: {made} has come with {_VERSIONS_MAX} different sets of values by keyword; with each "
+                "it is another function, prepared anew and not computed together with the others: what "
+                "differs goes in as an argument, self.apply(f, x, y)",
                 Advice,
                 stacklevel=2,
             )
-        return pure, by_signature
+        return known
+
+
+def _typed(value: Any) -> Hashable:
+    """A static argument with its type and sign: 1 is not 1.0, nor 0.0 -0.0. TypeError if it may change."""
+    if isinstance(value, tuple):
+        return tuple(map(_typed, value))
+    hash(value)
+    return type(value), value.hex() if isinstance(value, float) else value
 
 
 def _shapes(signature: Signature) -> tuple[Shape, ...]:
     return tuple([Shape(*part) if isinstance(part, tuple) else Shape(part) for part in signature])
 
 
-def _exact(number: Any, function: PureFunction, place: int) -> float:
+def _exact(number: Any, function: UserFunction, place: int) -> float:
     """A plain number; ValueError for a whole number that float32 does not hold."""
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
@@ -286,7 +320,7 @@ def _exact(number: Any, function: PureFunction, place: int) -> float:
     return float(number)
 
 
-def _array(engine: Engine, argument: Any, function: PureFunction, place: int) -> Vector:
+def _array(engine: Engine, argument: Any, function: UserFunction, place: int) -> Vector:
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
@@ -297,7 +331,7 @@ def _array(engine: Engine, argument: Any, function: PureFunction, place: int) ->
 
 def _prepared(
     engine: Engine,
-    function: PureFunction,
+    function: UserFunction,
     shapes: tuple[Shape, ...],
     inputs: tuple[Atom, ...],
     numbers: tuple[float, ...],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from sim.scenario.places import places, put, replaced, value_at
+from sim.scenario.key_path import places, put, replaced, value_at
 
 FILE = {"network": {"latency": "1 ms", "class": [{"latency": {"kind": "a"}}, {"loss": 0.1}]}, "churn": []}
 
