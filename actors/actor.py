@@ -15,10 +15,12 @@ from actors.message import (
     PeerUnavailable,
     Question,
     RemoteError,
+    RepeatRequest,
+    RoundMark,
     describe,
 )
-from actors.reminders import Reminders
 from actors.round_trips import RoundTrips
+from actors.rounds import RoundMessages
 from actors.tasks import Tasks, handled_message, line_of
 from actors.transport import Transport
 
@@ -38,6 +40,9 @@ class Actor:
     """Whether this very class is part of the framework, so that errors need not point into its file."""
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
+
+    _rounds: RoundMessages | None = None
+    """What it tells for rounds; None for an actor that knows no rounds."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -89,6 +94,13 @@ class Actor:
 
     async def run(self) -> None:
         """The actor's own behaviour; when it returns, the actor goes on handling messages."""
+
+    def answered_at_once(self, message: Any, sender: str) -> object | None:
+        """Called for a question when it arrives, even while a handler is busy.
+
+        What is returned is the answer; None leaves the question to `on_message`. It must not wait.
+        """
+        return None
 
     def heard(self, message: object | None, sender: str) -> bool:
         """Called for whatever arrives, answers included, even while the mailbox is full or a handler is busy.
@@ -146,15 +158,12 @@ class Actor:
         *,
         timeout: float | None,
         where: Callable[[M], bool] | None = None,
-        reminder: object | None = None,
     ) -> dict[str, M]:
         """Wait for one `kind` for which `where` holds from each of `peers`, at most `timeout` seconds.
 
         Returns them in the order of `peers`; those that did not come in time are missing. Messages that came
         before the call count, and those not wanted stay for a later one; `kind` must be in the class's
-        `collected`. A peer whose message is overdue, judged by how long it was waited for before, is told
-        `reminder`, and again whenever the answer to that is (`actors.reminders`). Raises AskInHandler when
-        called in a handler.
+        `collected`. Raises AskInHandler when called in a handler.
         """
         self._require_alive("collect")
         self._refuse_in_handler("collect")
@@ -166,15 +175,13 @@ class Actor:
         names = [plain_name(peer, "collect") for peer in peers]
         for name in names:
             self._transport.require_known(name)
-        watch = None
-        if reminder is not None:
-            watch = Reminders(self.tell, self.round_trips, kind, reminder, timeout)
-        return await self._mailbox.collect(kind, names, timeout=timeout, where=where, watch=watch)
+        found = await self._mailbox.collect(kind, names, timeout=timeout, where=_of_message(where))
+        return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def discard(self, kind: type[M], where: Callable[[M], bool] | None = None) -> int:
         """Drop the kept messages of class `kind` for which `where` holds (default: all); return how many."""
         self._require_collected(kind)
-        return self._mailbox.discard(kind, where)
+        return self._mailbox.discard(kind, _of_message(where))
 
     def give_up_on(self, peer: str) -> None:
         """Stop waiting for `peer`, which is known to be gone: as if the time for its messages were up."""
@@ -336,9 +343,11 @@ class Actor:
 
     def _answer(self, question: Envelope, message: object, error: str | None = None) -> None:
         if self._alive:
-            answer = Envelope(self.name, question.sender, message, None, question.request, error)
-            if type(question.request) is Question:
-                self._answers.note(question.sender, question.request, answer)
+            asked = question.request
+            assert not isinstance(asked, RoundMark)  # that is told
+            answer = Envelope(self.name, question.sender, message, None, asked, error)
+            if type(asked) is Question:
+                self._answers.note(question.sender, asked, answer)
             try:
                 self._transport.send(answer)
             except TypeError as refused:
@@ -358,13 +367,26 @@ class Actor:
         except Exception as error:
             self._report_failure("heard", error)
             return
-        if envelope.answer_to is not None:
+        if type(request) is RoundMark or type(message) is RepeatRequest:
+            if self._rounds is not None:
+                self._rounds.arrived(envelope)
+        elif envelope.answer_to is not None:
             self.late_answers += not self._questions.answered(envelope)
+        elif request is not None and (answer := self.answered_at_once(message, sender)) is not None:
+            self._answer(envelope, answer)
         elif request is not None and type(message) in self.collected:
             kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
         elif not self._mailbox.put(envelope) and type(request) is Question:
             self._answers.forget(sender, request)
+
+    def _send_marked(self, envelope: Envelope) -> None:
+        """Send what is told for a round; nothing once this actor has ended."""
+        if self._alive:
+            try:
+                self._transport.send(envelope)
+            except TypeError as error:
+                raise unsendable("a message of a round", error) from error
 
     def _answer_again(self, sender: str, question: Question) -> None:
         """As before, if there is an answer yet; nothing else is heard of it but that its sender is there."""
@@ -398,3 +420,7 @@ class Actor:
                 "other message: two that wait for each other stand still. Use self.spawn() for what has to "
                 f"{verb}"
             )
+
+
+def _of_message(where: Callable[[Any], bool] | None) -> Callable[[Envelope], bool] | None:
+    return None if where is None else lambda envelope: where(envelope.message)

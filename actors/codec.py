@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from actors.message import Envelope, Question, describe
+from actors.message import Envelope, Question, RepeatRequest, RoundMark, describe
 from actors.scan import Budget, DecodeError
 from actors.source_location import of_definition
 
@@ -49,14 +49,14 @@ def size(obj: object, alterable: list[object] | None = None) -> int:
 class Codec:
     """Turns messages of the given types into bytes and back.
 
-    Both sides need the same types; `Envelope` and `Question` are always among them. Tuples and lists come
+    Both sides need the same types; those of this package are always among them. Tuples and lists come
     back as tuples, tensors as read-only numpy arrays, numpy scalars as Python numbers; all else comes back
     equal.
     """
 
     def __init__(self, *message_types: type) -> None:
         self._types: dict[str, type] = {}
-        for cls in dict.fromkeys((Envelope, Question, *message_types)):
+        for cls in dict.fromkeys((Envelope, Question, RoundMark, RepeatRequest, *message_types)):
             _require_message_type(cls)
             if cls.__name__ in self._types:
                 raise ValueError(f"two message types have one name: {self._types[cls.__name__]}, {cls}")

@@ -42,7 +42,7 @@ class Watch(Protocol):
     def begin(self, missing: Iterable[str]) -> None:
         """The wait begins; those that have come already are not missing."""
 
-    def arrived(self, peer: str, message: Any) -> None:
+    def arrived(self, envelope: Envelope) -> None:
         """A wanted message came, perhaps before the wait began."""
 
     def heard(self, peer: str) -> None:
@@ -64,25 +64,25 @@ class _Collection:
         self,
         kind: type,
         peers: Iterable[str],
-        where: Callable[[Any], bool] | None,
+        where: Callable[[Envelope], bool] | None,
         watch: Watch | None,
     ) -> None:
         self.kind = kind
         self.missing = dict.fromkeys(peers)
         self.where = where
         self.watch = watch
-        self.found: dict[str, Any] = {}
+        self.found: dict[str, Envelope] = {}
         self.expired = False
         self.wakeup: asyncio.Future[None] | None = None
 
     def offer(self, envelope: Envelope) -> bool:
         """Take the envelope if it is wanted."""
-        if envelope.sender not in self.missing or not (self.where is None or self.where(envelope.message)):
+        if envelope.sender not in self.missing or not (self.where is None or self.where(envelope)):
             return False
         del self.missing[envelope.sender]
-        self.found[envelope.sender] = envelope.message
+        self.found[envelope.sender] = envelope
         if self.watch is not None:
-            self.watch.arrived(envelope.sender, envelope.message)
+            self.watch.arrived(envelope)
         if not self.missing:
             self.wake()
         return True
@@ -160,10 +160,10 @@ class Mailbox:
         peers: Iterable[str],
         *,
         timeout: float | None = None,
-        where: Callable[[Any], bool] | None = None,
+        where: Callable[[Envelope], bool] | None = None,
         watch: Watch | None = None,
-    ) -> dict[str, Any]:
-        """The first message of class `kind` (one of `collected`) from each peer for which `where` holds.
+    ) -> dict[str, Envelope]:
+        """The first envelope with a `kind` (one of `collected`) from each peer for which `where` holds.
 
         Returns, in the order of `peers`, what has come when nobody is missing or after `timeout` seconds.
         Other messages stay. If the caller is cancelled, the messages taken so far are gone.
@@ -189,10 +189,10 @@ class Mailbox:
                 watch.end()
         return {peer: collection.found[peer] for peer in order if peer in collection.found}
 
-    def discard(self, kind: type, where: Callable[[Any], bool] | None = None) -> int:
-        """Drop the messages of class `kind` (one of `collected`) for which `where` holds; return how many."""
+    def discard(self, kind: type, where: Callable[[Envelope], bool] | None = None) -> int:
+        """Drop the envelopes with a `kind` (one of `collected`) for which `where` holds; return how many."""
         kept = self._kept[kind]
-        staying = [] if where is None else [envelope for envelope in kept if not where(envelope.message)]
+        staying = [] if where is None else [envelope for envelope in kept if not where(envelope)]
         return self._replace_kept(kind, staying)
 
     def excuse(self, peer: str) -> None:

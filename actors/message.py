@@ -25,18 +25,49 @@ class Question:
     repeat_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class RoundMark:
+    """Marks a message that is told for a round (`actors.rounds`).
+
+    number: of the round. awaits: whether the sender waits for the receiver's message of the same round.
+    repeat: None for a message that is told in its turn; k for one that is told again because of the k-th
+    request; 0 for one that is told again without a request. delayed_s: how long lost messages have kept the
+    sender waiting since its previous round, in seconds.
+    """
+
+    number: int
+    awaits: bool = True
+    repeat: int | None = None
+    delayed_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class RepeatRequest:
+    """Asks for the receiver's message of class `kind` for round `number`, which is overdue.
+
+    attempt: how many such requests this wait has sent, with this one. after: the class of the sender's own
+    message of that round which the receiver answers by `kind`; None if `kind` answers nothing.
+    """
+
+    kind: str
+    number: int
+    attempt: int
+    after: str | None = None
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Envelope:
     """One message on its way, with what is needed to route it and to match an answer to its question.
 
-    `request` is the asker's number of an ask, as a `Question` if that may come again; the answer repeats it
-    in `answer_to`. `error` is set instead of `message` when the asked side failed to answer.
+    `request` is the asker's number of an ask, as a `Question` if that may come again, or the `RoundMark` of a
+    message that is told for a round. An answer repeats the number in `answer_to`. `error` is set instead of
+    `message` when the asked side failed to answer.
     """
 
     sender: str
     receiver: str
     message: object | None
-    request: int | Question | None = None
+    request: int | Question | RoundMark | None = None
     answer_to: int | Question | None = None
     error: str | None = None
 
@@ -45,7 +76,7 @@ class Envelope:
         sender: str,
         receiver: str,
         message: object | None,
-        request: int | Question | None = None,
+        request: int | Question | RoundMark | None = None,
         answer_to: int | Question | None = None,
         error: str | None = None,
     ) -> None:

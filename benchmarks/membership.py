@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from actors.supervisor import Supervisor
 from benchmarks.measuring import Effort, Say, table
-from protocols.framework.learner import Surroundings
-from protocols.framework.member import Member
+from protocols.framework.context import ClientContext
+from protocols.framework.node import Node
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
@@ -50,18 +50,18 @@ def run(count: int) -> Cost:
     settings = SamplingSettings(CONTACTS, detection=SwimSettings())
     service = BootstrapService(1, names, names)
 
-    def begin(name: str) -> Member:
+    def begin(name: str) -> Node:
         rng = stream(1, "actor", name)
         membership = SampledView(
             name, service, loop, lambda purpose: RandomStream(1, purpose, name), settings
         )
-        surroundings = Surroundings(network, membership, (), rng, 1, lambda name, value: None)
-        member = Member(name, surroundings)
+        context = ClientContext(network, membership, (), rng, 1, lambda name, value: None)
+        member = Node(name, context, None, None)  # type: ignore[arg-type]
         supervisor.start(member)
         membership.start(member.tell)
         return member
 
-    members: list[Member] = []
+    members: list[Node] = []
     loop.call_soon(lambda: members.extend(begin(name) for name in names))
     loop.run_until(SECONDS / 2)
     crashed = set(names[:: round(1 / CRASHED_SHARE)])

@@ -1,6 +1,6 @@
 """Methods of collaborative learning, and all that one is written with.
 
-A method is a file, or a folder, that holds a subclass of `Learner`. What an own one needs is imported from
+A method is a file, or a folder, that holds a subclass of `Client`. What an own one needs is imported from
 here. `framework` has the client and the types of its settings, `shared` what several methods have in common
 (rounds, servers, losses), `membership` the protocols by which clients know of each other.
 """
@@ -21,19 +21,19 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from actors.settings.quantities import Size as Size
     from actors.settings.quantities import Weight as Weight
     from actors.settings.quantities import Within as Within
+    from protocols.framework.client import Client as Client
     from protocols.framework.coalition import Coalition as Coalition
     from protocols.framework.compute import Batch as Batch
-    from protocols.framework.learner import Learner as Learner
-    from protocols.framework.member import Requirement as Requirement
-    from protocols.framework.member import Surroundings as Surroundings
+    from protocols.framework.context import ClientContext as ClientContext
     from protocols.framework.objectives import Objective as Objective
+    from protocols.framework.requirements import Requirement as Requirement
+    from protocols.framework.rounds import RoundModel as RoundModel
+    from protocols.framework.rounds import Rounds as Rounds
     from protocols.framework.server import Server as Server
     from protocols.framework.server import ServerPlan as ServerPlan
     from protocols.framework.vectors import Scalar as Scalar
     from protocols.framework.vectors import Vector as Vector
     from protocols.framework.vectors import mix as mix
-    from protocols.shared.rounds import RoundLearner as RoundLearner
-    from protocols.shared.rounds import RoundModel as RoundModel
     from protocols.shared.server_rounds import RoundClient as RoundClient
     from protocols.shared.server_rounds import RoundServer as RoundServer
     from protocols.shared.server_rounds import RoundSettings as RoundSettings
@@ -44,11 +44,11 @@ MODULES = {
     "RemoteError": "actors.message",
     "Coalition": "protocols.framework.coalition",
     "Batch": "protocols.framework.compute",
-    "Learner": "protocols.framework.learner",
-    "Requirement": "protocols.framework.member",
+    "Client": "protocols.framework.client",
+    "Requirement": "protocols.framework.requirements",
     "Server": "protocols.framework.server",
     "ServerPlan": "protocols.framework.server",
-    "Surroundings": "protocols.framework.member",
+    "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
     "Count": "actors.settings.quantities",
     "CountOrZero": "actors.settings.quantities",
@@ -63,8 +63,8 @@ MODULES = {
     "Scalar": "protocols.framework.vectors",
     "Vector": "protocols.framework.vectors",
     "mix": "protocols.framework.vectors",
-    "RoundLearner": "protocols.shared.rounds",
-    "RoundModel": "protocols.shared.rounds",
+    "Rounds": "protocols.framework.rounds",
+    "RoundModel": "protocols.framework.rounds",
     "RoundClient": "protocols.shared.server_rounds",
     "RoundServer": "protocols.shared.server_rounds",
     "RoundSettings": "protocols.shared.server_rounds",

@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
+from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
-from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
 
 
@@ -67,11 +67,11 @@ class AFLServer(FedAvgServer):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.weights: dict[str, float] = {}
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
@@ -97,7 +97,7 @@ class AFL(FedAvg):
     received = 0
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return plain_sgd("is stochastic gradient descent and ascent")
 
     @property

@@ -24,8 +24,9 @@ updates for -eta g_ii; SCooL's authors report that this diverges with five epoch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -33,32 +34,21 @@ from pydantic import Field
 from torch import Tensor
 
 from actors.settings.quantities import Weight
-from protocols.dpsgd import DPSGD, Exchange
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start, plain_sgd
+from protocols.dpsgd import DPSGDSettings
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
+from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector
-from protocols.shared.rounds import RoundModel, delay_s
+from protocols.shared.averaging import Exchange, PairAveraging, neighbour_mean, neighbour_weights
 
 _STEPS = 150
 
 
 @dataclass(frozen=True)
 class CrossGradient:
-    """The sender's gradient at the receiver's model of `round`; the other fields as of a `RoundModel`."""
+    """The sender's gradient at the receiver's model of the round."""
 
     gradient: Vector
-    round: int
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class CrossGradientWanted:
-    """The sender waits in `round` for the receiver's gradient; `attempt`: as of a `RoundModelWanted`."""
-
-    round: int
-    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,7 @@ def agreeing(own: Tensor, *others: Tensor, margin: float) -> Tensor:
     return (own + u @ unit).to(own.dtype)
 
 
-class CGASettings(DPSGD.Settings):
+class CGASettings(DPSGDSettings):
     """Train along gradients that no neighbour's gradient contradicts, and average with the neighbours."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -98,31 +88,28 @@ class CGASettings(DPSGD.Settings):
     """The least factor of a neighbour's gradient: 0 is the projection; the authors' code has 0.5."""
 
 
-class CGA(DPSGD):
-    """Cross-gradient aggregation, synchronous and asynchronous."""
+class CGA(Client):
+    """Cross-gradient aggregation; `step` is a round, that of `CGAInPairs` is not."""
 
     Settings = CGASettings
     settings: CGASettings
     collected = (RoundModel, CrossGradient)
-    velocity: Vector | None = None
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, CGASettings)
+        return CGAInRounds if settings.mode == "synchronous" else CGAInPairs
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (
             common_start("shared"),
             *plain_sgd("takes single gradients for steps, and has its own momentum"),
         )
 
-    def __init__(
-        self,
-        name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: CGASettings,
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def begin(self) -> None:
         self.crossed: dict[str, Vector] = {}  # neighbours' gradients at this client's model
-        self.sent: dict[str, CrossGradient] = {}  # the last one for each neighbour
+        self.velocity: Vector | None = None
 
     async def local_update(self) -> Vector:
         """v_i, by the cross-gradients that there are."""
@@ -136,65 +123,57 @@ class CGA(DPSGD):
         self.velocity = change
         return change
 
-    # --- in rounds ------------------------------------------------------------------------------------------
-
-    async def take_round(self) -> None:
-        """One synchronous round: models, gradients at them, and the step once all have come."""
-        self.announce()
-        models = await self.gather(self.settings.patience)
-        await self.exchange_gradients({peer: model for peer, model in models.items() if model.partner})
-        update = await self.local_update()
-        self.params = self.mixed(models) + update
-        self.round += 1
-
-    async def exchange_gradients(self, models: Mapping[str, RoundModel]) -> None:
-        """Send each of these the gradient at its model, and wait for theirs at this client's."""
-        for peer, model in models.items():
-            gradient = await self.gradient(model.params)
-            self.sent[peer] = CrossGradient(gradient, self.round, delayed=self.delayed)
-            self.tell(peer, self.sent[peer])
-        began_s = self.now
-        answers = await self.collect(
-            CrossGradient,
-            models,
-            timeout=self.settings.patience,
-            where=lambda answer: answer.round == self.round,
-            reminder=CrossGradientWanted(self.round),
-        )
-        usual_s = self.round_trips.usual_s(models, CrossGradient)
-        self.delayed += delay_s(answers.values(), self.now - began_s - usual_s)
-        self.discard(CrossGradient, lambda answer: answer.round <= self.round)
-        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
-
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
-        match message:
-            case CrossGradientWanted(number, attempt):
-                gradient = self.sent.get(sender)
-                if gradient is not None and gradient.round == number:
-                    self.tell(sender, replace(gradient, repeated=True, attempt=attempt))
-                return True
-        return done
-
-    # --- without rounds -------------------------------------------------------------------------------------
-
-    def met(self, peer: str, answer: Exchange, sent: Vector) -> None:
-        super().met(peer, answer, sent)
-        if isinstance(answer, CrossExchange) and self.is_peer(peer):
-            self.crossed[peer] = answer.gradient
-
-    async def on_message(self, message: object, sender: str) -> object:
-        answer = await super().on_message(message, sender)
-        if isinstance(message, Exchange) and isinstance(answer, Exchange):
-            return self.spawn(self.with_gradient(answer, message.params))
-        return answer
-
-    async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:
-        """An answer with the gradient at the asker's model; nothing waits for it here."""
-        return CrossExchange(answer.params, answer.time, await self.gradient(at))
-
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
         if not up:
             self.crossed.pop(peer, None)
-            self.sent.pop(peer, None)
+
+
+class CGAInRounds(CGA):
+    """Algorithm 1."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.rounds = Rounds(self, self.settings.patience)
+
+    async def step(self) -> None:
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        partners = [peer for peer in models if self.rounds.is_mutual(peer)]
+        for peer in partners:
+            self.rounds.tell(peer, CrossGradient(await self.gradient(models[peer].params)))
+        answers = await self.rounds.replies(CrossGradient, partners)
+        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
+        update = await self.local_update()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models) + update
+
+
+class CGAInPairs(CGA):
+    """AD-PSGD's exchange, in which the peer answers with its gradient at the asker's model, too."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.wait_at_first(self.settings.patience)
+        self.pairs = PairAveraging(self, self.settings.patience, self.answered, self.met)
+
+    async def step(self) -> None:
+        self.pairs.begin()
+        update = await self.local_update()
+        self.params = self.params + update
+
+    def met(self, peer: str, answer: Exchange) -> None:
+        """Keep the gradient that came with a peer's model."""
+        if isinstance(answer, CrossExchange) and self.is_peer(peer):
+            self.crossed[peer] = answer.gradient
+
+    def answered(self, answer: Exchange, asked: Exchange) -> asyncio.Task[CrossExchange]:
+        """An answer with the gradient at the asker's model, which holds up no other message."""
+        return self.spawn(self.with_gradient(answer, asked.params))
+
+    async def with_gradient(self, answer: Exchange, at: Vector) -> CrossExchange:
+        """The answer, once the gradient is there."""
+        return CrossExchange(answer.params, answer.time, await self.gradient(at))
+
+    async def on_message(self, message: object, sender: str) -> object:
+        return self.pairs.on_message(message, sender)

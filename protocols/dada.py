@@ -40,10 +40,10 @@ from pydantic import Field
 from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.vectors import Scalar, Vector
-from protocols.shared.patience import PatientLearner, PatientSettings
+from protocols.shared.silence import PatienceSettings, Silence
 
 _ATTEMPTS = 2  # a question is given up after three estimated round trips
 
@@ -118,7 +118,7 @@ def graph_step(
     return np.maximum(0.0, w - slope / lipschitz)
 
 
-class DadaSettings(PatientSettings):
+class DadaSettings(PatienceSettings):
     """Train towards the models of collaborators, and learn who they are."""
 
     changing = ("local_steps", "mu_1", "mu_2")
@@ -141,7 +141,7 @@ class DadaSettings(PatientSettings):
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 
 
-class Dada(PatientLearner):
+class Dada(Client):
     """Personal models and a learned graph, without rounds."""
 
     Settings = DadaSettings
@@ -152,10 +152,11 @@ class Dada(PatientLearner):
     """Of the model at the last step of the graph, on all training samples."""
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
     def begin(self) -> None:
+        self.silence = Silence(self, self.settings.patience)
         self.edges: dict[str, Edge] = {}
         self.models: dict[str, NeighbourModel] = {}
         self.most_samples = self.samples
@@ -204,7 +205,7 @@ class Dada(PatientLearner):
                 peer, question, timeout=self.settings.patience, attempts=_ATTEMPTS
             )
         except PeerUnavailable:
-            self.suspect_if_silent(peer)
+            self.silence.suspect_if_silent(peer)
             return None
         except RemoteError:
             self.suspect(peer)

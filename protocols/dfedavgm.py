@@ -19,13 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.settings.quantities import Count
-from protocols.dpsgd import DPSGD
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, common_start
+from protocols.dpsgd import DPSGDSettings
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, two_way_links
+from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector
+from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
 
-class DFedAvgMSettings(DPSGD.Settings):
+class DFedAvgMSettings(DPSGDSettings):
     """Train for epochs, and average with the neighbours in the topology."""
 
     local_epochs: Count = 1
@@ -35,30 +37,60 @@ class DFedAvgMSettings(DPSGD.Settings):
     """Training steps in an iteration (K), instead of `local_epochs`."""
 
 
-class DFedAvgM(DPSGD):
-    """DFedAvgM, synchronous and asynchronous."""
+class DFedAvgM(Client):
+    """DFedAvgM, in rounds."""
 
     Settings = DFedAvgMSettings
     settings: DFedAvgMSettings
+    collected = (RoundModel,)
+
+    @classmethod
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, DFedAvgMSettings)
+        return cls if settings.mode == "synchronous" else DFedAvgMInPairs
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         made_for = "takes local steps of SGD with momentum"
         return (
-            *super().requirements(settings),
+            *two_way_links(settings),
             common_start("shared"),
             Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
             Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
         )
 
-    async def local_update(self) -> Vector:
-        steps = self.settings.local_steps or self.settings.local_epochs * self.compute.steps_per_epoch
-        return await self.train(steps, fresh_optimizer=True)
+    def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience)
 
-    async def take_round(self) -> None:
-        """One synchronous round: train, send, and mix once every neighbour's model of this round is there."""
-        update = await self.local_update()
+    async def step(self) -> None:
+        update = await local_update(self, self.settings)
         self.params = self.params + update
-        self.announce()
-        self.params = self.mixed(await self.gather(self.settings.patience))
-        self.round += 1
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models)
+
+
+class DFedAvgMInPairs(Client):
+    """The asynchronous form: local steps, and beside them averages with one random neighbour at a time."""
+
+    Settings = DFedAvgMSettings
+    settings: DFedAvgMSettings
+
+    def begin(self) -> None:
+        self.wait_at_first(self.settings.patience)
+        self.pairs = PairAveraging(self, self.settings.patience)
+
+    async def step(self) -> None:
+        self.pairs.begin()
+        update = await local_update(self, self.settings)
+        self.params = self.params + update
+
+    async def on_message(self, message: object, sender: str) -> object:
+        return self.pairs.on_message(message, sender)
+
+
+async def local_update(client: Client, settings: DFedAvgMSettings) -> Vector:
+    """What K local steps change, with a momentum that begins at 0."""
+    steps = settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
+    return await client.train(steps, fresh_optimizer=True)

@@ -23,111 +23,71 @@ together would just swap the models.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
-from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
-from protocols.framework import learner
-from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.vectors import Vector, mix
-from protocols.shared.rounds import RoundLearner, RoundModel
-from protocols.shared.two_forms import TwoForms
-
-_ATTEMPTS = 4
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.rounds import RoundModel, Rounds
+from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """Asks a peer to average its model with this one; the answer is an Exchange with its model, or None."""
+class DPSGDSettings(ProtocolSettings):
+    """Train, and average with the neighbours in the topology."""
 
-    params: Vector
-    time: float
+    changing = ("local_steps",)
+
+    mode: Literal["synchronous", "asynchronous"] = "synchronous"
+    """In rounds with all neighbours (D-PSGD), or with one random neighbour at a time (AD-PSGD)."""
+    local_steps: Count = 1
+    """Training steps in an iteration."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
 
 
-class DPSGD(TwoForms, RoundLearner):
-    """D-PSGD and AD-PSGD."""
+class DPSGD(Client):
+    """D-PSGD, in rounds."""
 
-    class Settings(learner.ProtocolSettings):
-        """Train, and average with the neighbours in the topology."""
+    Settings = DPSGDSettings
+    settings: DPSGDSettings
+    collected = (RoundModel,)
 
-        changing = ("local_steps",)
+    @classmethod
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, DPSGDSettings)
+        return cls if settings.mode == "synchronous" else ADPSGD
 
-        mode: Literal["synchronous", "asynchronous"] = "synchronous"
-        """In rounds with all neighbours (D-PSGD), or with one random neighbour at a time (AD-PSGD)."""
-        local_steps: Count = 1
-        """Training steps in an iteration."""
-        patience: PositiveDuration = default("1 min")
-        """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return two_way_links(settings)
 
-    settings: Settings
-    asked: str | None = None
-    """Asynchronous: the peer whose answer to an exchange is awaited."""
+    def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience)
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        self.wait_at_first(settings.patience)
+    async def step(self) -> None:
+        self.rounds.announce()
+        update = await self.train(self.settings.local_steps)
+        models = await self.rounds.gather()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models) + update
 
-    async def take_round(self) -> None:
-        """One synchronous round: send, train, and mix once every neighbour's model of this round is there."""
-        self.announce()
-        update = await self.local_update()
-        self.params = self.mixed(await self.gather(self.settings.patience)) + update
-        self.round += 1
 
-    async def local_update(self) -> Vector:
-        """What training changes in an iteration."""
-        return await self.train(self.settings.local_steps)
+class ADPSGD(Client):
+    """AD-PSGD; an exchange runs beside the training of the next iteration."""
 
-    def mixed(self, models: Mapping[str, RoundModel]) -> Vector:
-        """The average of the own model and those of the partners in this round."""
-        if self.mixing_weights is not None:
-            weights = {peer: self.mixing_weights[peer] for peer in models}
-        else:
-            # With the degrees as they were announced, both ends of a link compute the same weight.
-            degrees = {peer: model.degree for peer, model in models.items()}
-            weights = metropolis_weights(self.degree, degrees)
-        kept = 1.0 - sum(weights.values())
-        return mix([(kept, self.params)] + [(weights[peer], model.params) for peer, model in models.items()])
+    Settings = DPSGDSettings
+    settings: DPSGDSettings
 
-    async def iterate(self) -> None:
-        """One asynchronous iteration; the exchange runs beside the training of the next one."""
-        if self.peers and self.asked is None:
-            self.spawn(self.exchange(self.pick_peer()))
-        update = await self.local_update()
+    def begin(self) -> None:
+        self.wait_at_first(self.settings.patience)
+        self.pairs = PairAveraging(self, self.settings.patience)
+
+    async def step(self) -> None:
+        self.pairs.begin()
+        update = await self.train(self.settings.local_steps)
         self.params = self.params + update
 
-    async def exchange(self, peer: str) -> None:
-        """Average with one peer."""
-        self.asked = peer
-        sent = self.params
-        try:
-            answer = await self.ask(
-                peer, Exchange(sent, self.now), timeout=self.settings.patience, attempts=_ATTEMPTS
-            )
-            if answer is not None:
-                self.met(peer, answer, sent)
-        except (PeerUnavailable, RemoteError):
-            self.suspect(peer)
-        finally:
-            self.asked = None
-
-    def met(self, peer: str, answer: Exchange, sent: Vector) -> None:
-        """`peer` has gone half the way to the model that it was sent: go the other half."""
-        self.observe("staleness", self.now - answer.time)
-        self.params = self.params + (answer.params - sent) / 2
-
     async def on_message(self, message: object, sender: str) -> object:
-        match message:
-            case Exchange() if self.asked == sender and self.name < sender:
-                return None  # ours to it will do
-            case Exchange(params, time):
-                self.observe("staleness", self.now - time)
-                sent = self.params
-                self.params = sent + (params - sent) / 2
-                return Exchange(sent, self.now)
-        return None
+        return self.pairs.on_message(message, sender)

@@ -21,7 +21,7 @@ from typing import Literal
 
 from actors.settings.quantities import PositiveWeight, Weight
 from protocols.fedsim import FedSim, FedSimSettings
-from protocols.framework.learner import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector
 from protocols.shared.local_losses import ContrastiveClassifier
 

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protocols.framework import learner
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient
 from protocols.shared.several_models import (
@@ -77,10 +78,8 @@ class FedEM(RoundClient):
     server = FedEMServer
     settings: FedEMSettings
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: FedEMSettings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute, settings: FedEMSettings) -> None:
+        super().__init__(name, context, compute, settings)
         count = settings.models
         self.shares: Vector = self.vector([1.0 / count] * count)
         self.models: tuple[Vector, ...] = ()

@@ -16,7 +16,7 @@ is ours. Differences to it: a gradient is what `local_steps` of training change,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,32 +24,17 @@ from torch import Tensor
 
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
-from protocols.framework import learner
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar, Vector
-from protocols.shared.round_letters import LetterRounds
-from protocols.shared.rounds import RoundModel
 
 
 @dataclass(frozen=True)
 class ReturnedGradient:
-    """What the receiver's model of `round` changes by on the sender's data.
-
-    `repeated`, `attempt`, `delayed`: as of a `RoundModel`.
-    """
+    """What the receiver's model of the round changes by on the sender's data."""
 
     update: Vector
-    round: int
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class ReturnedGradientWanted:
-    """The sender waits in `round` for what the receiver returns; `attempt`: as of a `RoundModelWanted`."""
-
-    round: int
-    attempt: int = 0
 
 
 def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Tensor, ...]:
@@ -68,54 +53,53 @@ def threshold_clustering(*points: Tensor, within: int, sweeps: int) -> tuple[Ten
     return (centre, *near.float().unbind())
 
 
-class FederatedClustering(LetterRounds):
+class FederatedClusteringSettings(ProtocolSettings):
+    """Everybody returns its gradient at everybody's model; those like the own one are followed."""
+
+    changing = ("local_steps", "sweeps")
+
+    clusters: Count = 2
+    """Number of clusters (K): of n gradients the n/K nearest ones count, rounded up."""
+    sweeps: Count = 10
+    """Sweeps of the threshold clustering in a round."""
+    local_steps: Count = 1
+    """Training steps of each model in a round."""
+    patience: PositiveDuration = default("1 min")
+    """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
+
+
+class FederatedClustering(Client):
     """A client that collects its gradients from everybody, and keeps those like its own."""
 
-    class Settings(learner.ProtocolSettings):
-        """Everybody returns its gradient at everybody's model; those like the own one are followed."""
-
-        changing = ("local_steps", "sweeps")
-
-        clusters: Count = 2
-        """Number of clusters (K): of n gradients the n/K nearest ones count, rounded up."""
-        sweeps: Count = 10
-        """Sweeps of the threshold clustering in a round."""
-        local_steps: Count = 1
-        """Training steps of each model in a round."""
-        patience: PositiveDuration = default("1 min")
-        """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
-
-    settings: Settings
+    Settings = FederatedClusteringSettings
+    settings: FederatedClusteringSettings
     collected = (RoundModel, ReturnedGradient)
-    wanted = ReturnedGradientWanted
 
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: Settings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
-        self.wait_at_first(settings.patience)
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return two_way_links(settings)
+
+    def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience)
         self.followed: dict[str, Scalar] = {}
 
     async def step(self) -> None:
-        self.announce()
-        received = await self.gather(self.settings.patience)
-        partners = {peer: model.params for peer, model in received.items() if model.partner}
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        partners = [peer for peer in models if self.rounds.is_mutual(peer)]
         start, steps = self.params, self.settings.local_steps
         own = await self.train(steps, start=start, fresh_optimizer=True)
-        for peer, model in partners.items():
-            update = await self.train(steps, start=model, fresh_optimizer=True)
-            self.post(peer, ReturnedGradient(update, self.round, delayed=self.delayed))
-        letters = await self.letters_from(
-            ReturnedGradient, partners, self.settings.patience, ReturnedGradientWanted(self.round)
-        )
-        points = [own, *[letter.update for letter in letters.values()]]
+        for peer in partners:
+            update = await self.train(steps, start=models[peer].params, fresh_optimizer=True)
+            self.rounds.tell(peer, ReturnedGradient(update))
+        returned = await self.rounds.replies(ReturnedGradient, partners)
+        points = [own, *[each.update for each in returned.values()]]
         within = -(-len(points) // self.settings.clusters)
         centre, _, *near = self.apply(
             threshold_clustering, *points, within=within, sweeps=self.settings.sweeps
         )
-        self.followed = dict(zip(letters, near, strict=True))
+        self.followed = dict(zip(returned, near, strict=True))
         self.params = self.params + centre
-        self.round += 1
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return {peer: self.followed[peer] for peer in self.peers if peer in self.followed}

@@ -23,9 +23,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from actors.settings.quantities import Count
-from protocols.framework import learner
 from protocols.framework.mathematics import epsilon_greedy
-from protocols.framework.member import Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
@@ -110,7 +109,7 @@ class FedFomo(RoundClient):
     """Its model before the last training; None before the first."""
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, FedFomoSettings)
         held_back = "compares models on samples that are held back; must be more than 0"
         if settings.losses_on == "train" or settings.alone:

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.shared.averaged_parts import AveragedPartClient, AveragedPartSettings
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.settings.quantities import Weight
-from protocols.framework import learner
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
 from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask
@@ -96,7 +96,7 @@ class FedProto(PartsClient):
     parts = ("class_means",)
 
     @classmethod
-    def objective(cls, settings: learner.ProtocolSettings) -> FeaturePrototypes:
+    def objective(cls, settings: ProtocolSettings) -> FeaturePrototypes:
         assert isinstance(settings, FedProtoSettings)
         return FeaturePrototypes(settings.strength)
 

@@ -23,7 +23,8 @@ from typing import Literal
 
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
-from protocols.framework import learner
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 
 
@@ -36,10 +37,10 @@ class AgedModel:
     time: float
 
 
-class Gossip(learner.Learner):
+class Gossip(Client):
     """Push, merge, train (asynchronous by nature)."""
 
-    class Settings(learner.ProtocolSettings):
+    class Settings(ProtocolSettings):
         """Push the model to random peers; who receives one merges it with its own and trains."""
 
         changing = ("period", "fanout", "local_steps", "merge")
@@ -60,13 +61,13 @@ class Gossip(learner.Learner):
         # A random phase: without it all clients would push at the same instants for ever.
         await self.sleep(float(self.rng.uniform(0.0, self.settings.period)))
         await super().run()
-        while not self.surroundings.alone:
+        while not self.context.alone:
             await self.step()
 
     async def step(self) -> None:
         told = self.gossip(AgedModel(self.params, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
-        if not told and self.surroundings.alone:
+        if not told and self.context.alone:
             await self.train_on()
 
     async def on_message(self, message: object, sender: str) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 
 from actors.settings.quantities import CountOrZero
 from protocols.fedavg import Assignment, Contribution, GlobalModel, averaged
-from protocols.framework import learner
-from protocols.framework.member import Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (
     AveragedPartClient,
@@ -99,7 +98,7 @@ class LGFedAvg(AveragedPartClient):
     """Whether it has begun a backbone of its own, in this life."""
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, LGFedAvgSettings)
         if not settings.warm_up:
             return ()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from actors.settings.quantities import Count
-from protocols.framework import learner
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
 
 
-class Local(learner.Learner):
+class Local(Client):
     """x_i <- x_i - eta g_i(x_i)."""
 
-    class Settings(learner.ProtocolSettings):
+    class Settings(ProtocolSettings):
         """Everybody trains alone."""
 
         changing = ("local_steps", "local_epochs")

@@ -36,11 +36,11 @@ from pydantic import Field
 from torch import Tensor
 
 from actors.settings.quantities import Count, PositiveWeight, Weight
-from protocols.framework import learner
-from protocols.framework.member import Requirement, common_start
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
+from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.shared.patience import PatientLearner, PatientSettings
-from protocols.shared.rounds import RoundLearner
+from protocols.shared.silence import PatienceSettings
 
 _EPSILON = 1e-12
 
@@ -53,7 +53,7 @@ class LatestUpdate:
     time: float
 
 
-class MetaL2CSettings(PatientSettings):
+class MetaL2CSettings(PatienceSettings):
     """Mix the neighbours' updates by weights that a network makes of them."""
 
     changing = ("local_steps", "local_epochs")
@@ -124,14 +124,20 @@ def joined(update: Tensor, phi: Tensor) -> Tensor:
     return torch.cat([update, phi])
 
 
-class MetaL2C(PatientLearner, RoundLearner):
-    """meta-L2C, synchronous and asynchronous."""
+class MetaL2C(Client):
+    """meta-L2C in rounds; `MetaL2CAsynchronous` is its form without."""
 
     Settings = MetaL2CSettings
     settings: MetaL2CSettings
+    collected = (RoundModel,)
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, MetaL2CSettings)
+        return cls if settings.mode == "synchronous" else MetaL2CAsynchronous
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         needed = "the encoder learns from samples that are held back; must be more than 0"
         return (
             common_start("shared"),
@@ -140,44 +146,43 @@ class MetaL2C(PatientLearner, RoundLearner):
 
     def begin(self) -> None:
         chosen = self.settings
-        rng = common_rng(self.surroundings.shared_seed)
+        rng = common_rng(self.context.shared_seed)
         [width] = self.params.shape
         self.signs: Vector = self.vector(rng.choice([-1.0, 1.0], size=width))
         inner = rng.standard_normal(chosen.hidden * chosen.sketch)  # of a sketch of length 1
         outer = rng.standard_normal(chosen.codes * chosen.hidden) / np.sqrt(chosen.hidden)
         self.phi: Vector = self.vector(np.concatenate([inner, np.zeros(chosen.hidden), outer]))
         self.update: Vector = 0.0 * self.params
-        self.arrived: dict[str, LatestUpdate] = {}
         self.shares: dict[str, Scalar] = {}
         self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
         self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
+        self.begin_rounds()
 
-    @property
-    def announcement(self) -> Vector:
+    def begin_rounds(self) -> None:
+        """Set up the rounds."""
+        self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
+
+    def announced(self) -> RoundModel:
+        """What the neighbours are told in a round."""
+        return RoundModel(self.told(), len(self.peers), self.now)
+
+    def told(self) -> Vector:
         """The last update, or none from one that trains no more, and the encoder."""
         update = 0.0 * self.update if self.finished else self.update
         found: Vector = self.apply(joined, update, self.phi)
         return found
 
-    async def run(self) -> None:
-        self.arrived.clear()  # in a life before: it would be mixed in as if it were new
-        await super().run()
-
-    async def step(self) -> None:
+    async def local_update(self) -> Vector:
+        """What local training changes, from a fresh optimizer on."""
         settings = self.settings
         steps = settings.local_steps or settings.local_epochs * self.compute.steps_per_epoch
-        self.update = await self.train(steps, fresh_optimizer=True)
-        if settings.mode == "synchronous":
-            self.announce()
-            models = await self.gather(settings.patience)
-            await self.aggregate({peer: model.params for peer, model in models.items()})
-            self.round += 1
-            return
-        latest = LatestUpdate(self.announcement, self.now)
-        for peer in self.peers:
-            self.tell(peer, latest)
-        arrived, self.arrived = self.arrived, {}
-        await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
+        return await self.train(steps, fresh_optimizer=True)
+
+    async def step(self) -> None:
+        self.update = await self.local_update()
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        await self.aggregate({peer: model.params for peer, model in models.items()})
 
     async def aggregate(self, received: Mapping[str, Vector]) -> None:
         """Mix the updates by their weights, and improve the encoder."""
@@ -188,7 +193,7 @@ class MetaL2C(PatientLearner, RoundLearner):
         self.params = self.params + mix(list(zip(weights, updates, strict=True)))
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
-        kept = {} if self.settings.mode == "synchronous" else self.shares  # each arrives at its own pace
+        kept = self.kept_shares()
         self.shares = {peer: share for peer, share in (kept | latest).items() if peer not in self.dropped}
         if mixed and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
@@ -224,17 +229,15 @@ class MetaL2C(PatientLearner, RoundLearner):
         """With how many of so many neighbours this client mixes."""
         return max(1, round(self.settings.kept * count))
 
-    async def on_message(self, message: object, sender: str) -> None:
-        match message:
-            case LatestUpdate(_, time):
-                self.observe("staleness", self.now - time)
-                self.arrived[sender] = message
+    def kept_shares(self) -> dict[str, Scalar]:
+        """Weights of before that hold on beside those of a round: none."""
+        return {}
 
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
         if up:
             return
-        for table in (self.arrived, self.shares, self.worth, self.dropped):
+        for table in (self.shares, self.worth, self.dropped):
             table.pop(peer, None)
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(self.dropped, key=lambda other: -self.dropped[other])
@@ -247,6 +250,40 @@ class MetaL2C(PatientLearner, RoundLearner):
     @property
     def weights_are_shares(self) -> bool:
         return True
+
+
+class MetaL2CAsynchronous(MetaL2C):
+    """meta-L2C without rounds: updates are mixed as they arrive."""
+
+    def begin_rounds(self) -> None:
+        self.arrived: dict[str, LatestUpdate] = {}
+        self.wait_at_first(self.settings.patience)
+
+    async def run(self) -> None:
+        self.arrived.clear()  # in a life before: it would be mixed in as if it were new
+        await super().run()
+
+    async def step(self) -> None:
+        self.update = await self.local_update()
+        latest = LatestUpdate(self.told(), self.now)
+        for peer in self.peers:
+            self.tell(peer, latest)
+        arrived, self.arrived = self.arrived, {}
+        await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
+
+    def kept_shares(self) -> dict[str, Scalar]:
+        return self.shares  # each arrives at its own pace
+
+    async def on_message(self, message: object, sender: str) -> None:
+        match message:
+            case LatestUpdate(_, time):
+                self.observe("staleness", self.now - time)
+                self.arrived[sender] = message
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if not up:
+            self.arrived.pop(peer, None)
 
 
 def common_rng(seed: int) -> np.random.Generator:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.fedavg import FedAvg, FedAvgServer
-from protocols.framework import learner
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import ServerPlan
 
 
 class Oracle(FedAvg):
@@ -16,8 +17,8 @@ class Oracle(FedAvg):
 
     @classmethod
     def servers(
-        cls, settings: learner.ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
-    ) -> list[learner.ServerPlan]:
+        cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
+    ) -> list[ServerPlan]:
         if clusters is None:
             raise ValueError(
                 'protocol.name = "oracle" needs data with true clusters, such as '
@@ -27,6 +28,4 @@ class Oracle(FedAvg):
             cluster: tuple(name for name, label in zip(clients, clusters, strict=True) if label == cluster)
             for cluster in sorted(set(clusters))
         }
-        return [
-            learner.ServerPlan(f"server-{cluster}", FedAvgServer, names) for cluster, names in members.items()
-        ]
+        return [ServerPlan(f"server-{cluster}", FedAvgServer, names) for cluster, names in members.items()]

@@ -30,8 +30,7 @@ from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector
 
 

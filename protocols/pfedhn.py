@@ -24,7 +24,8 @@ from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight
 from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back
 from protocols.shared.hypernetwork import initial as first
@@ -50,11 +51,11 @@ class PFedHNServer(FedAvgServer):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.widths = (self.settings.embedding, *self.settings.hidden, *initial.shape)
         self.phi: Vector = self.apply(begun, self.vector(first(self.widths, self.rng)), initial)
         self.embeddings: dict[str, Vector] = {}

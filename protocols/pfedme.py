@@ -29,8 +29,7 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundTask
 

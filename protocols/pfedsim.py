@@ -31,7 +31,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
-from protocols.framework import learner
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
 from protocols.shared.server_rounds import RoundTask
@@ -103,11 +104,11 @@ class PFedSimServer(FedAvgServer):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.latest: dict[str, PersonalModel] = {}
         self.heads: dict[str, NDArray[np.float64]] = {}  # the `directions` of the latest heads
         self.warm = self.settings.warm_up == 0

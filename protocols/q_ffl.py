@@ -28,8 +28,7 @@ from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
 from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings
-from protocols.framework.learner import ProtocolSettings
-from protocols.framework.member import Requirement, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import shares
 

@@ -29,12 +29,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from actors.settings.quantities import Count, CountOrZero
-from protocols.framework import learner
+from protocols.framework.client import Client
 from protocols.framework.mathematics import metropolis_weights
-from protocols.framework.member import Requirement, common_start, plain_sgd
+from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
+from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.patience import PatientLearner, PatientSettings
-from protocols.shared.rounds import RoundLearner, RoundModel
+from protocols.shared.averaging import neighbour_mean
+from protocols.shared.silence import PatienceSettings
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Multiplier:
     value: Vector
 
 
-class SPDBSettings(PatientSettings):
+class SPDBSettings(PatienceSettings):
     """Agree on a backbone with the neighbours, and keep a head."""
 
     changing = ("local_steps",)
@@ -58,35 +59,41 @@ class SPDBSettings(PatientSettings):
     """theta: the step of the multipliers; 0 is D-PSGD on backbones."""
 
 
-class SPDB(PatientLearner, RoundLearner):
+class SPDB(Client):
     """A client that shares its backbone with its neighbours."""
 
     Settings = SPDBSettings
     settings: SPDBSettings
+    collected = (RoundModel,)
     parts: ClassVar[tuple[str, ...] | None] = ()
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
 
     def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
         self.multipliers: dict[str, Multiplier] = {}
 
     @property
-    def announcement(self) -> Vector:
+    def backbone(self) -> Vector:
+        """x_i."""
         return self.part(self.params, "backbone")
+
+    def announced(self) -> RoundModel:
+        """What the neighbours are told: the backbone."""
+        return RoundModel(self.backbone, len(self.peers), self.now)
 
     async def step(self) -> None:
         """One round: send, train, and step once every neighbour's backbone of this round is there."""
-        self.announce()
-        before = self.announcement
+        self.rounds.announce()
+        before = self.backbone
         change = await self.turns()
-        models = await self.gather(self.settings.patience)
-        after = self.mixed(before, models) + change
+        models = await self.rounds.gather()
+        after = neighbour_mean(before, self.shares(models), models) + change
         pushes = [(-1.0, each.value) for each in self.multipliers.values()]
         self.multipliers = self.moved(before, models)
         self.params = self.with_part(self.params, "backbone", mix([(1.0, after), *pushes]))
-        self.round += 1
 
     async def turns(self) -> Vector:
         """Train head and backbone by turns; keeps the heads, and returns the backbone's change."""
@@ -100,29 +107,23 @@ class SPDB(PatientLearner, RoundLearner):
                 params = self.with_part(params, "backbone", self.part(trained, "backbone"))
             else:
                 params = trained
-        change = self.part(params, "backbone") - self.announcement
+        change = self.part(params, "backbone") - self.backbone
         self.params = self.with_part(self.params, "head", self.part(params, "head"))
         return change
 
     def shares(self, models: Mapping[str, RoundModel]) -> dict[str, float]:
         """W_ij of the partners."""
-        return metropolis_weights(self.degree, {peer: model.degree for peer, model in models.items()})
-
-    def mixed(self, own: Vector, models: Mapping[str, RoundModel]) -> Vector:
-        """The average of the own backbone and the partners'."""
-        shares = self.shares(models)
-        kept = 1.0 - sum(shares.values())
-        return mix([(kept, own)] + [(shares[peer], model.params) for peer, model in models.items()])
+        return metropolis_weights(self.rounds.degree, {peer: model.degree for peer, model in models.items()})
 
     def moved(self, own: Vector, models: Mapping[str, RoundModel]) -> dict[str, Multiplier]:
         """The multipliers after a step; those of pairs that were not both in this round and the last go."""
         found, rate = {}, self.settings.dual_rate
         shares = self.shares(models)
         for peer, model in models.items() if rate else ():
-            if not model.partner:
+            if not self.rounds.is_mutual(peer):
                 continue  # it takes no account of this client
             step = rate * shares[peer] * (own - model.params)
             known = self.multipliers.get(peer)
-            going_on = known is not None and known.round == self.round - 1
-            found[peer] = Multiplier(self.round, known.value + step if known and going_on else step)
+            going_on = known is not None and known.round == self.rounds.number - 1
+            found[peer] = Multiplier(self.rounds.number, known.value + step if known and going_on else step)
         return found

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import torch
 
-from protocols import Count, Learner, PeerUnavailable, PositiveDuration, Vector, default, mix
+from protocols import Client, Count, PeerUnavailable, PositiveDuration, Vector, default, mix
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ def joined(*fragments):
     return torch.cat(fragments)
 
 
-class DivShare(Learner):
-    class Settings(Learner.Settings):
+class DivShare(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
         fragments: Count = 10
         lanes: Count = 4

@@ -7,7 +7,7 @@ own: nobody waits for anybody, and a model counts in the round in which it arriv
 
 from dataclasses import dataclass
 
-from protocols import Count, Learner, Vector, mix
+from protocols import Client, Count, Vector, mix
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Model:
     params: Vector
 
 
-class Epidemic(Learner):
-    class Settings(Learner.Settings):
+class Epidemic(Client):
+    class Settings(Client.Settings):
         fanout: Count = 3
         local_steps: Count = 5
 

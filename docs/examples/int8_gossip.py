@@ -30,7 +30,7 @@ class Int8Gossip(Gossip):
         levels, size = self.apply(quantised, self.params)
         self.gossip(Levels(levels, size, self.age, self.now), self.settings.fanout)
         await self.sleep(self.settings.period)
-        if self.surroundings.alone:
+        if self.context.alone:
             await self.train_on()
 
     async def on_message(self, message, sender):

@@ -2,22 +2,26 @@
 
 import torch
 
-from protocols import Count, Duration, RoundLearner
+from protocols import Client, Count, Duration, RoundModel, Rounds
 
 
 def median(*models):
     return torch.stack(models).sort(dim=0).values[(len(models) - 1) // 2]
 
 
-class MedianRounds(RoundLearner):
-    class Settings(RoundLearner.Settings):
+class MedianRounds(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
         patience: Duration = "10 s"
+
+    collected = (RoundModel,)  # these wait for gather()
+
+    def begin(self):
+        self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self):
         update = await self.train(self.settings.local_steps)
         self.params = self.params + update
-        self.announce()
-        models = await self.gather(self.settings.patience)
+        self.rounds.announce()
+        models = await self.rounds.gather()
         self.params = self.apply(median, self.params, *[model.params for model in models.values()])
-        self.round += 1

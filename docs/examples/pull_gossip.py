@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from protocols import Duration, Learner, PeerUnavailable, Vector
+from protocols import Client, Duration, PeerUnavailable, Vector
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Model:
     params: Vector
 
 
-class PullGossip(Learner):
-    class Settings(Learner.Settings):  # scenario files set these, beside protocol.name
+class PullGossip(Client):
+    class Settings(Client.Settings):  # scenario files set these, beside protocol.name
         local_steps: PositiveInt = 10
         patience: Duration = "2 s"
 

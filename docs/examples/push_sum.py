@@ -8,7 +8,7 @@ models go to the same average. A message that is lost takes its share with it, w
 
 from dataclasses import dataclass
 
-from protocols import Learner, Vector
+from protocols import Client, Vector
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Share:
     weight: float
 
 
-class PushSum(Learner):
+class PushSum(Client):
     def __init__(self, *given):
         super().__init__(*given)
         self.total, self.weight = self.params, 1.0

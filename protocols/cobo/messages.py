@@ -46,24 +46,11 @@ class PairResult:
 
 @dataclass(frozen=True)
 class RoundGradient:
-    """Synchronous form: the sender's gradient at its midpoint with the receiver, in `round`.
+    """Synchronous form: the sender's gradient at its midpoint with the receiver.
 
-    `weight`, after `version` updates, is what the sender held before this one. `repeated`, `attempt`,
-    `delayed`: as of a `RoundModel`.
+    `weight`, after `version` updates, is what the sender held before this one.
     """
 
     gradient: Vector
-    round: int
     version: int
     weight: float | Scalar
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class RoundGradientWanted:
-    """The sender waits in `round` for the receiver's gradient; `attempt`: as of a `RoundModelWanted`."""
-
-    round: int
-    attempt: int = 0

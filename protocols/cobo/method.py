@@ -1,64 +1,77 @@
-"""CoBo's iteration, in rounds and without; what keeps it alive when messages are lost is elsewhere."""
+"""CoBo's clients, in rounds: algorithm 1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from protocols.cobo.messages import LatestModel, PairResult
-from protocols.cobo.rounds import GradientRounds
-from protocols.cobo.settings import CoBoSettings
-from protocols.cobo.updates import PairUpdates
-from protocols.framework.vectors import Scalar, Vector
-from protocols.shared.two_forms import TwoForms
+from protocols.cobo.asynchronous import CoBoAsynchronous
+from protocols.cobo.messages import RoundGradient
+from protocols.cobo.pairs import PairWeights
+from protocols.cobo.settings import CoBoSettings, pair_probability
+from protocols.framework.client import Client
+from protocols.framework.mathematics import shared_uniform
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.vectors import Scalar
 
 
-class CoBo(TwoForms, GradientRounds, PairUpdates):
-    """CoBo, synchronous and asynchronous."""
+class CoBo(Client):
+    """CoBo in rounds; `CoBoAsynchronous` is its form without."""
 
     Settings = CoBoSettings
+    settings: CoBoSettings
+    collected = (RoundModel, RoundGradient)
 
-    async def take_round(self) -> None:
-        """One iteration of algorithm 1."""
-        self.announce()
-        received = await self.gather(self.settings.patience)
-        sampled = {peer: model for peer, model in received.items() if self.is_sampled(peer, model)}
-        for peer, (ours, theirs) in (await self.exchanged_gradients(sampled)).items():
-            self.adopt(peer, theirs.version, theirs.weight)
-            self.ascend(peer, self.settings.gamma * self.dot(ours.gradient, theirs.gradient))
-        models = {peer: model.params for peer, model in received.items()}
-        update = await self.train(self.settings.local_steps, pulls=self.pulls(models))
+    @classmethod
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, CoBoSettings)
+        return cls if settings.mode == "synchronous" else CoBoAsynchronous
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return two_way_links(settings)
+
+    def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience)
+        self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
+
+    async def step(self) -> None:
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        ours: dict[str, RoundGradient] = {}
+        for peer in self.sampled(models):
+            gradient = await self.gradient((self.params + models[peer].params) / 2)
+            pair = self.pairs.of(peer)
+            ours[peer] = RoundGradient(gradient, pair.version, pair.value)
+            self.rounds.tell(peer, ours[peer])
+        for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
+            self.pairs.replace(peer, theirs.weight, theirs.version)
+            product = self.dot(ours[peer].gradient, theirs.gradient)
+            self.pairs.ascend(peer, self.settings.gamma * product)  # eq. 4
+        rho = self.settings.rho
+        pulls = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
+        update = await self.train(self.settings.local_steps, pulls=pulls)
         self.params = self.params + update
-        self.round += 1
 
-    def pulls(self, models: Mapping[str, Vector]) -> list[tuple[float | Scalar, Vector]]:
-        """Proximal pulls rho w_ik/2 ||x - x_k||^2 towards the given models."""
-        return [(self.settings.rho * self.pair(peer).weight, model) for peer, model in models.items()]
+    def sampled(self, models: Mapping[str, RoundModel]) -> list[str]:
+        """The peers with whom this client updates its weight in this round.
 
-    async def iterate(self) -> None:
-        """Train with pulls to the models last received, pass the model on, start updates of some pairs."""
-        update = await self.train(self.settings.local_steps, pulls=self.anchors())
-        self.params = self.params + update
-        if self.settings.exchange == "all":
-            for peer in self.peers:
-                self.tell(peer, LatestModel(self.params, self.now, self.iterations + 1))
-        self.sample_pairs()
+        Of coin, round and number of clients both ends must think alike, or one waits for the other in vain:
+        so the round counts, not the client's own iterations, and the larger neighbourhood.
+        """
+        found = []
+        for peer, model in models.items():
+            clients = max(self.rounds.degree, model.degree) + 1
+            pair = sorted((self.name, peer))
+            coin = shared_uniform(self.context.shared_seed, "pair", *pair, self.rounds.number)
+            probability = pair_probability(self.settings, self.rounds.number + 1, clients)
+            if self.rounds.is_mutual(peer) and coin < probability:
+                found.append(peer)
+        return found
 
-    def anchors(self) -> list[tuple[float | Scalar, Vector]]:
-        """Pulls towards the latest model of each peer that is believed to be up."""
-        self.forget_strangers()
-        pulls = []
-        for peer in self.peers:
-            pair = self.pair(peer)
-            if pair.latest is not None:
-                self.observe("staleness", self.now - pair.latest.time)
-                pair.pulled += 1
-                share = self.evidence(pair) / (pair.pulled if self.settings.fading else 1)
-                pulls.append((self.settings.rho * share * pair.weight, pair.latest.params))
-        return pulls
+    def weights(self) -> Mapping[str, float | Scalar]:
+        return self.pairs.known()
 
-    def heard(self, message: object, sender: str) -> bool:
-        done = super().heard(message, sender)
-        if not self.in_rounds and self.is_peer(sender):
-            self.heard_without_rounds(message, sender)
-            return done or type(message) in (LatestModel, PairResult)
-        return done
+    @property
+    def weights_are_shares(self) -> bool:
+        return self.settings.domain == "simplex"

@@ -9,10 +9,10 @@ from pydantic import model_validator
 
 from actors.settings.base import SettingError, default
 from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
-from protocols.framework import learner
+from protocols.framework.requirements import ProtocolSettings
 
 
-class CoBoSettings(learner.ProtocolSettings):
+class CoBoSettings(ProtocolSettings):
     """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
 
     changing = ("local_steps", "rho", "gamma")

@@ -40,21 +40,6 @@ class WeightedUpdate:
 
 @dataclass(frozen=True)
 class RoundUpdate:
-    """Synchronous form: the same in `round`; None from one that has not chosen the receiver.
-
-    `repeated`, `attempt`, `delayed`: as of a `RoundModel`.
-    """
+    """Synchronous form: what the receiver is to add; None from one that has not chosen the receiver."""
 
     update: Vector | None
-    round: int
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class RoundUpdateWanted:
-    """The sender waits in `round` for the receiver's update; `attempt`: as of a `RoundModelWanted`."""
-
-    round: int
-    attempt: int = 0

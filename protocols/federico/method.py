@@ -1,62 +1,78 @@
-"""FedeRiCo's iteration, in rounds and without: expectation, then maximisation."""
+"""FedeRiCo's clients, in rounds: algorithm 1."""
 
 from __future__ import annotations
 
-from protocols.federico.messages import RoundUpdate, WeightedUpdate
-from protocols.federico.rounds import UpdateRounds
+from collections.abc import Mapping, Sequence
+
+from protocols.federico.asynchronous import FedericoAsynchronous
+from protocols.federico.collaborators import Collaborators
+from protocols.federico.local_work import evaluated_models, loss_of, train_by_weight, train_first
+from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
-from protocols.federico.visits import Visits
-from protocols.shared.two_forms import TwoForms
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.rounds import RoundModel, Rounds
+from protocols.framework.vectors import Vector
 
 
-class FedeRiCo(TwoForms, UpdateRounds, Visits):
-    """FedeRiCo, synchronous and asynchronous."""
+class FedeRiCo(Client):
+    """FedeRiCo in rounds; `FedericoAsynchronous` is its form without."""
 
     Settings = FedericoSettings
+    settings: FedericoSettings
+    collected = (RoundModel, RoundUpdate)
 
-    async def take_round(self) -> None:
-        """One iteration of algorithm 1."""
-        if await self.trained_alone():
+    @classmethod
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        assert isinstance(settings, FedericoSettings)
+        return cls if settings.mode == "synchronous" else FedericoAsynchronous
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        return two_way_links(settings)
+
+    def begin(self) -> None:
+        self.rounds = Rounds(self, self.settings.patience)
+        self.collaborators = Collaborators(self, self.settings)
+
+    async def step(self) -> None:
+        if await train_first(self, self.settings):
             return
-        self.announce()
-        received = await self.gather(self.settings.patience)
-        partners = {peer: model.params for peer, model in received.items() if model.partner}
-        own = {self.name: self.params}
-        offered = own | partners if self.own_competes else partners
-        chosen = {name: offered[name] for name in self.choose(offered, self.settings.neighbours)}
-        models = chosen if self.own_competes else own | chosen
-        self.table.note({name: await self.loss_of(model) for name, model in models.items()})
-        self.hold(models)
-        shares = self.worth_training(models)
+        self.rounds.announce()
+        received = await self.rounds.gather()
+        partners = {peer: model.params for peer, model in received.items() if self.rounds.is_mutual(peer)}
+        models = self.chosen(partners)
+        self.collaborators.note({name: await loss_of(self, m, self.settings) for name, m in models.items()})
+        self.collaborators.hold(models)
+        shares = self.collaborators.worth_training(models)
         for peer in partners:
             if peer not in shares:
-                self.post(peer, RoundUpdate(None, self.round, delayed=self.delayed))
+                self.rounds.tell(peer, RoundUpdate(None))
         for name, share in shares.items():
-            update = await self.weighted_update(name, models[name], share)
+            update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:
                 self.params = self.params + update
             else:
-                self.post(name, RoundUpdate(update, self.round, delayed=self.delayed))
-        for update in await self.returned(list(partners)):
-            self.params = self.params + update
-        self.round += 1
+                self.rounds.tell(name, RoundUpdate(update))
+        for returned in (await self.rounds.replies(RoundUpdate, partners)).values():
+            if returned.update is not None:
+                self.params = self.params + returned.update
 
-    async def iterate(self) -> None:
-        """Evaluate and train the models that have come, and return each update to its model's owner."""
-        if await self.trained_alone():
-            self.earn()
-            return
-        self.fill_places()
-        models = await self.evaluated_models()
-        self.hold(models)
-        for name, share in self.worth_training(models).items():
-            if name == self.name:
-                share = self.own_share(share)
-            elif not self.allowance.afford(self.steps):
-                continue
-            update = await self.weighted_update(name, models[name], share)
-            if name == self.name:
-                self.params = self.params + update
-            elif self.is_peer(name):
-                self.spawn(self.return_update(name, WeightedUpdate(update, self.model_time(name))))
-        self.earn()
+    def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
+        """The models of this iteration: the own one, and those of M partners (line 7)."""
+        own, competes = {self.name: self.params}, self.settings.own_model == "candidate"
+        offered = own | dict(partners) if competes else dict(partners)
+        models = {
+            name: offered[name] for name in self.collaborators.choose(offered, self.settings.neighbours)
+        }
+        return models if competes else own | models
+
+    def weights(self) -> Mapping[str, float]:
+        return self.collaborators.weights()
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+    def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
+        return evaluated_models(self, self.collaborators, self.settings)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Weight
-from protocols.shared.patience import PatientSettings
+from protocols.shared.silence import PatienceSettings
 
 
-class FedericoSettings(PatientSettings):
+class FedericoSettings(PatienceSettings):
     """Find by the losses of others' models on the own data whose model to train, and to predict with."""
 
     changing = ("local_steps", "local_epochs", "epsilon")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocols.framework.member import ProtocolSettings, Surroundings
-from protocols.framework.trainer import Trainer
+from protocols.framework.context import ClientContext
+from protocols.framework.node import Node
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector
 
 
@@ -23,7 +24,7 @@ class ServerPlan:
     servers: tuple[str, ...] = ()
 
 
-class Server(Trainer):
+class Server(Node):
     """An actor that coordinates clients, as in federated averaging.
 
     It has data and a device of its own only where the scenario says so, in `[server]`; then it can `train`,
@@ -35,9 +36,9 @@ class Server(Trainer):
     """Those of its clients, which the scenario states beside `protocol.name`."""
 
     def __init__(
-        self, name: str, surroundings: Surroundings, settings: ProtocolSettings, initial: Vector
+        self, name: str, context: ClientContext, settings: ProtocolSettings, initial: Vector
     ) -> None:
-        super().__init__(name, surroundings, surroundings.compute, initial)
+        super().__init__(name, context, context.compute, initial)
         self.settings = settings
 
     def __getattr__(self, name: str) -> Any:

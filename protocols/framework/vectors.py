@@ -46,12 +46,12 @@ class Vector(Protocol):
         """The Euclidean norm."""
 
     def like(self, values: Any) -> Vector:
-        """A handle on known numbers; `Member.vector` calls it."""
+        """A handle on known numbers; `Node.vector` calls it."""
 
     def applied(
         self, function: Callable[..., Any], arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """What a function makes of the arguments; `Member.apply` calls it."""
+        """What a function makes of the arguments; `Node.apply` calls it."""
 
     def combination(self, weighted: Sequence[tuple[float | Scalar, Vector]]) -> Vector:
         """Sum of factor times vector over pairs; `mix` calls it on the first vector."""

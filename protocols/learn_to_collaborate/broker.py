@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from protocols.framework import learner
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.learn_to_collaborate.equilibrium import (
     KnownCollaborators,
     equilibrium_at_once,
@@ -42,11 +44,11 @@ class Broker(Searcher):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        compute: Compute,
+        settings: ProtocolSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.version = 0
         self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
 

@@ -26,7 +26,7 @@ from protocols.shared.hypernetwork import (
 )
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 LEAK = 0.01
 """Slope of LeakyReLU below 0."""
@@ -40,7 +40,7 @@ class ParetoFront:
     """
 
     def __init__(
-        self, owner: Learner, settings: LearnToCollaborateSettings, clients: Iterable[str], start: Vector
+        self, owner: Client, settings: LearnToCollaborateSettings, clients: Iterable[str], start: Vector
     ) -> None:
         self._owner = owner
         self._settings = settings

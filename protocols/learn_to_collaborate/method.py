@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from protocols.framework import learner
 from protocols.framework.coalition import Coalition
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.broker import Broker
 from protocols.learn_to_collaborate.messages import FromBroker, Here, PartnerModel, Settled
@@ -21,11 +23,11 @@ class LearnToCollaborate(Broker):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        compute: Compute,
+        settings: ProtocolSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.place: Settled | None = None
         self.of_front: dict[str, Vector] = {}  # what the broker has found for it, as models of its own
         self.placed = asyncio.Event()
@@ -34,21 +36,21 @@ class LearnToCollaborate(Broker):
         self.wait_at_first(self.settings.patience)
 
     @classmethod
-    def requirements(cls, settings: learner.ProtocolSettings) -> Sequence[learner.Requirement]:
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         assert isinstance(settings, LearnToCollaborateSettings)
-        divided = learner.Requirement(
+        divided = Requirement(
             "model.name",
             lambda name: name == "decoupled",
             'has heads = "own", which needs a backbone and a head; must be "decoupled"',
         )
         return (
             *([divided] if settings.heads == "own" else []),
-            learner.Requirement(
+            Requirement(
                 "data.validation_share",
                 lambda share: share > 0,
                 "chooses collaborators by validation losses; must be more than 0",
             ),
-            learner.Requirement(
+            Requirement(
                 "clients.topology.kind",
                 lambda kind: kind == "complete",
                 'has a broker who talks to everybody; must be "complete"',
@@ -56,7 +58,7 @@ class LearnToCollaborate(Broker):
         )
 
     async def step(self) -> None:
-        if not self.surroundings.alone:
+        if not self.context.alone:
             await self.placed.wait()
         if self.is_content:
             await self.sleep(self.settings.patience)

@@ -15,7 +15,10 @@ from __future__ import annotations
 import asyncio
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.framework import learner
+from protocols.framework.client import Client
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.learn_to_collaborate.messages import FromBroker, Here, StillThere, Superseded
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
@@ -25,7 +28,7 @@ SIGNS_OF_LIFE = 4
 """How often in a patience the broker makes sure that everybody is there."""
 
 
-class Office(learner.Learner):
+class Office(Client):
     """A client that knows who is broker, and becomes it when it is its turn."""
 
     settings: LearnToCollaborateSettings
@@ -33,11 +36,11 @@ class Office(learner.Learner):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        compute: Compute,
+        settings: ProtocolSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.mandate = (0, self.settings.broker)  # the term, and who is broker in it
         self.duties: list[asyncio.Task[None]] = []
         self.heard_s = 0.0  # from the broker
@@ -48,7 +51,7 @@ class Office(learner.Learner):
         self.duties = []  # a crash has ended them
         self.heard_s = self.missed_s = self.now
         await super().on_start()
-        if not self.surroundings.alone:
+        if not self.context.alone:
             if self.mandate == (0, self.name) and not self.late:
                 self.take_office()
             self.spawn(self.watch())

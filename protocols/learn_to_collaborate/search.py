@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.framework import learner
+from protocols.framework.compute import Compute
+from protocols.framework.context import ClientContext
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.front import ParetoFront
 from protocols.learn_to_collaborate.messages import (
@@ -43,11 +45,11 @@ class Searcher(Office):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        compute: learner.Compute,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        compute: Compute,
+        settings: ProtocolSettings,
     ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+        super().__init__(name, context, compute, settings)
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
         self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
         self.head: Vector | None = None  # with which it sees the front's models; None where they have theirs

@@ -8,10 +8,10 @@ from pydantic import Field
 
 from actors.settings.base import default
 from actors.settings.quantities import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight
-from protocols.framework import learner
+from protocols.framework.requirements import ProtocolSettings
 
 
-class LearnToCollaborateSettings(learner.ProtocolSettings):
+class LearnToCollaborateSettings(ProtocolSettings):
     """Find out who benefits from whom, form coalitions that nobody has reason to leave, train in them."""
 
     changing = ("local_steps",)

@@ -25,24 +25,7 @@ class Knowledge:
 
 @dataclass(frozen=True)
 class RoundKnowledge(Knowledge):
-    """What a neighbour waits for in the synchronous form.
-
-    `wanted`: whether the sender waits for the receiver's; else it only answers, and wants no answer to that.
-    `repeated`, `attempt` and `delayed` are those of `protocols.shared.rounds.RoundModel`.
-    """
-
-    wanted: bool = True
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class RoundKnowledgeWanted:
-    """The sender waits in `round` for the receiver's knowledge; `attempt`: how often, from 1 on."""
-
-    round: int
-    attempt: int = 0
+    """What a neighbour waits for in the synchronous form."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +41,3 @@ class KnowledgeWanted:
 @dataclass(frozen=True)
 class Parted:
     """The sender gives the receiver no weight, and will not send it what it learns."""
-
-
-def is_next(knowledge: RoundKnowledge) -> bool:
-    """Whether its sender tells it in its turn. One of the next round then shows that this one's is lost."""
-    return knowledge.wanted and not knowledge.repeated

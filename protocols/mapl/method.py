@@ -1,29 +1,37 @@
-"""MAPL's iteration: local training, learned weights, mixing; who is there and what was heard is elsewhere."""
+"""MAPL's clients: local training, learned weights, mixing; in rounds, or with nobody waiting."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
-from protocols.framework.learner import ProtocolSettings, Requirement
-from protocols.framework.member import two_way_links
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import mix
-from protocols.mapl.exchange import KnowledgeExchange
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
-from protocols.mapl.messages import Knowledge
+from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted, RoundKnowledge
+from protocols.mapl.neighbours import Neighbours
 from protocols.mapl.settings import MaplSettings
 from protocols.shared.local_losses import PersonalizedModelLoss
 
+K = TypeVar("K", bound=Knowledge)
 
-class MAPL(KnowledgeExchange):
+
+class MAPL(Client):
     """MAPL, synchronous and asynchronous."""
 
     Settings = MaplSettings
+    settings: MaplSettings
+    collected = (RoundKnowledge,)
     parts = ("projection", "prototypes")
     heterogeneous = True
+    mixed: tuple[str, ...] = ("prototypes",)
+    """The parts that are shared and mixed."""
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -41,50 +49,98 @@ class MAPL(KnowledgeExchange):
             variant=settings.loss_variant,
         )
 
+    def begin(self) -> None:
+        self.passes = 0
+        self.neighbours = Neighbours(self)
+        if self.settings.mode == "synchronous":
+            self.rounds = Rounds(
+                self,
+                self.settings.patience,
+                announced=lambda: self.knowledge(RoundKnowledge),
+                neighbours=lambda: list(self.neighbours.shares),
+                missed=self.neighbours.give_up,
+                refuses=self.neighbours.refuses,
+            )
+
+    async def on_start(self) -> None:
+        self.neighbours.come_back()
+        await super().on_start()
+
     async def step(self) -> None:
-        if not self.begun:
-            self.begin()
+        if not self.neighbours.begun:
+            self.neighbours.begin()
         update = await self.train(
             self.settings.local_epochs * self.compute.steps_per_epoch,
             fresh_optimizer=self.settings.fresh_optimizer,
         )
         self.params = self.params + update
         self.passes += 1
-        self.round += 1
         if self.settings.mode == "synchronous":
-            await self.meet()
+            self.rounds.announce()
+            self.neighbours.take(await self.rounds.gather())
         else:
-            self.share(Knowledge)
-        if self.warm and len(self.new_heads) >= self.heads_wanted:
+            knowledge = self.knowledge(Knowledge)
+            for peer in self.neighbours.shares:
+                self.tell(peer, knowledge)
+        if self.warm and len(self.neighbours.new_heads) >= self.heads_wanted:
             self.learn_weights()
         self.mix()
-        self.look_around()
+        self.neighbours.look_around()
+
+    @property
+    def warm(self) -> bool:
+        """Whether the head has been trained long enough to tell something."""
+        return self.settings.graph_learning and self.passes >= self.settings.warm_up
+
+    def knowledge(self, kind: type[K]) -> K:
+        """What this client knows now."""
+        parts = {name: self.part(self.params, name) for name in self.mixed}
+        head = self.part(self.params, "head") if self.warm else None
+        return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
+
+    def heard(self, message: object, sender: str) -> bool:
+        """What peers know counts from its arrival on, whatever this client is doing."""
+        done = super().heard(message, sender)
+        match message:
+            case Knowledge():
+                self.neighbours.remember(message, sender)
+                return type(message) is not RoundKnowledge or done  # that is collected
+            case KnowledgeWanted():
+                self.tell(sender, self.knowledge(KnowledgeOnDemand))
+                return True
+            case Parted():
+                self.neighbours.drop(sender)
+                self.give_up_on(sender)
+                return True
+        return done
 
     def learn_weights(self) -> None:
         """CGL among all whose heads are known; neighbours without one keep their weight."""
-        self.new_heads.clear()
+        neighbours = self.neighbours
+        neighbours.new_heads.clear()
         known = {
             peer: knowledge
-            for peer, knowledge in self.known.items()
-            if knowledge.head is not None and (peer in self.shares or self.is_peer(peer))
+            for peer, knowledge in neighbours.known.items()
+            if knowledge.head is not None and (peer in neighbours.shares or self.is_peer(peer))
         }
         heads = {peer: each.head.numpy() for peer, each in known.items() if each.head is not None}
-        before = Neighbourhood(1.0 - sum(self.shares.values()), self.shares)
+        before = Neighbourhood(1.0 - sum(neighbours.shares.values()), neighbours.shares)
         if self.settings.graph_step == "sign":
             before = self.with_strangers(before, heads)
-        self.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
-        self.judged = {peer: None for peer in self.shares if peer in heads}
-        for peer in self.shares:
-            self.heard_at.setdefault(peer, self.now)
-            self.parted.pop(peer, None)
+        neighbours.shares = {peer: share for peer, share in self.learned(before, heads).items() if share > 0}
+        neighbours.judged = {peer: None for peer in neighbours.shares if peer in heads}
+        for peer in neighbours.shares:
+            neighbours.heard_at.setdefault(peer, self.now)
+            neighbours.parted.pop(peer, None)
         for peer in known:
-            if peer not in self.shares:
-                self.part_from(peer)
+            if peer not in neighbours.shares:
+                neighbours.part_from(peer)
 
     def learned(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """The peers' weights after CGL."""
+        neighbours = self.neighbours
         head, classes = self.part(self.params, "head").numpy(), self.compute.classes
-        samples = {peer: self.known[peer].samples for peer in heads}
+        samples = {peer: neighbours.known[peer].samples for peer in heads}
         return learn_weights(before, head, heads, self.samples, samples, classes, self.settings.graph).peers
 
     def with_strangers(self, before: Neighbourhood, heads: Mapping[str, np.ndarray]) -> Neighbourhood:
@@ -92,8 +148,9 @@ class MAPL(KnowledgeExchange):
 
         A step along the sign lifts nobody from 0 who is like the others: all move by as much.
         """
+        neighbours = self.neighbours
         strangers = [
-            peer for peer, head in heads.items() if peer not in self.shares and np.isfinite(head).all()
+            peer for peer, head in heads.items() if peer not in neighbours.shares and np.isfinite(head).all()
         ]
         tried = reduce(admit, strangers, before)
         learned = self.learned(tried, heads) if strangers else {}
@@ -103,13 +160,15 @@ class MAPL(KnowledgeExchange):
     @property
     def heads_wanted(self) -> int:
         """New heads that it takes to learn the weights."""
-        return max(1, math.ceil(self.settings.new_heads * len(self.shares)))
+        neighbours = self.neighbours
+        return max(1, math.ceil(self.settings.new_heads * len(neighbours.shares)))
 
     def mix(self) -> None:
         """xi_i <- w_ii xi_i + sum_j w_ij xi_j with the latest of each neighbour, and xi_i for one without."""
+        neighbours = self.neighbours
         weighted: list[tuple[float, Knowledge]] = []
-        for peer, share in self.shares.items():
-            knowledge = self.known.get(peer)
+        for peer, share in neighbours.shares.items():
+            knowledge = neighbours.known.get(peer)
             if knowledge is not None:
                 age_s = self.now - knowledge.time
                 self.observe("staleness", age_s)
@@ -124,3 +183,14 @@ class MAPL(KnowledgeExchange):
         """How much of its weight a neighbour has whose knowledge is so old."""
         half_life_s = self.settings.half_life
         return 1.0 if half_life_s is None else 0.5 ** (age_s / half_life_s)
+
+    def weights(self) -> Mapping[str, float]:
+        return self.neighbours.shares
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+    @property
+    def edge_threshold(self) -> float:
+        return 0.0  # neighbours are those with a weight at all

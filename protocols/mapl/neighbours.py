@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from protocols.framework import learner
+from protocols.framework.component import Component
+from protocols.mapl.graph_learning import Neighbourhood, admit
 from protocols.mapl.messages import Knowledge, KnowledgeOnDemand, KnowledgeWanted, Parted
-from protocols.mapl.settings import MaplSettings
+
+if TYPE_CHECKING:
+    from protocols.mapl.method import MAPL
 
 
-class Neighbours(learner.Learner):
-    """A client that gives peers weights, and knows what they sent last."""
+class Neighbours(Component):
+    """The peers to which a client gives weights, and what all peers sent last."""
 
-    settings: MaplSettings
-
-    def __init__(
-        self, name: str, surroundings: learner.Surroundings, compute: learner.Compute, settings: MaplSettings
-    ) -> None:
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, client: MAPL) -> None:
+        super().__init__(client)
+        self.client = client
+        self.settings = client.settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
         self.new_heads: dict[str, None] = {}  # peers whose head came after the weights were learned last
@@ -26,42 +28,25 @@ class Neighbours(learner.Learner):
         self.parted: dict[str, None] = {}  # peers that were told so
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
         self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
-        self.wait_at_first(settings.patience)
-        self.passes = 0
         self.begun = False
+        client.wait_at_first(client.settings.patience)
 
-    async def on_start(self) -> None:
-        for peer in self.shares:  # back with what it had: the silence was its own
-            self.heard_at[peer] = self.now
+    def come_back(self) -> None:
+        """The client is back with what it had: the silence was its own."""
+        for peer in self.shares:
+            self.heard_at[peer] = self.client.now
             self.ask_for_knowledge(peer)
-        await super().on_start()
-
-    def weights(self) -> Mapping[str, float]:
-        return self.shares
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
-
-    @property
-    def edge_threshold(self) -> float:
-        return 0.0  # neighbours are those with a weight at all
-
-    @property
-    def warm(self) -> bool:
-        """Whether the head has been trained long enough to tell something."""
-        return self.settings.graph_learning and self.passes >= self.settings.warm_up
 
     def begin(self) -> None:
         """Give the first neighbours equal weights; who comes late asks them for what they know so far."""
         self.begun = True
-        chosen, count = list(self.peers), self.settings.neighbours_at_start
+        chosen, count = list(self.client.peers), self.settings.neighbours_at_start
         if count is not None and count < len(chosen):
-            chosen = sorted([chosen[k] for k in self.rng.permutation(len(chosen))[:count].tolist()])
+            chosen = sorted([chosen[k] for k in self.client.rng.permutation(len(chosen))[:count].tolist()])
         for peer in chosen:
             self.shares[peer] = 1 / (1 + len(chosen))
-            self.heard_at[peer] = self.now
-            if self.late:
+            self.heard_at[peer] = self.client.now
+            if self.client.late:
                 self.ask_for_knowledge(peer)
 
     def part_from(self, peer: str) -> None:
@@ -70,7 +55,7 @@ class Neighbours(learner.Learner):
         if not asked_only:
             self.heard_at.pop(peer, None)
             self.parted[peer] = None
-            self.tell(peer, Parted())
+            self.client.tell(peer, Parted())
 
     def drop(self, peer: str) -> None:
         """Take a neighbour's weight away and give it to the client itself and the neighbours judged by CGL.
@@ -94,36 +79,75 @@ class Neighbours(learner.Learner):
 
         One that watches some peers only, or waits for more than a suspicion, would leave it there.
         """
-        self.suspect(peer)
-        self.drop(peer)
+        if peer in self.shares:
+            self.client.suspect(peer)
+            self.drop(peer)
 
     def look_around(self) -> None:
         """Ask silent neighbours for news, give up on those that stay silent, and ask some strangers."""
         for peer in list(self.shares):
-            silent_s = self.now - self.heard_at[peer]
+            silent_s = self.client.now - self.heard_at[peer]
             if silent_s > self.settings.patience:
                 self.give_up(peer)
             elif peer in self.asked:
-                if self.now > self.asked[peer] + self.round_trips.limit_s(peer, KnowledgeWanted):
-                    self.round_trips.of(peer, KnowledgeWanted).failed()
+                if self.client.now > self.asked[peer] + self.client.round_trips.limit_s(
+                    peer, KnowledgeWanted
+                ):
+                    self.client.round_trips.of(peer, KnowledgeWanted).failed()
                     self.ask_for_knowledge(peer)
             elif silent_s > self.settings.patience / 2:
                 self.ask_for_knowledge(peer)
-        if self.settings.explore and self.warm:
-            strangers = [peer for peer in self.peers if peer not in self.shares]
+        if self.settings.explore and self.client.warm:
+            strangers = [peer for peer in self.client.peers if peer not in self.shares]
             whole = math.floor(self.settings.explore)
-            count = whole + (self.rng.random() < self.settings.explore - whole)
-            for place in self.rng.permutation(len(strangers))[:count].tolist():
-                self.tell(strangers[place], KnowledgeWanted())
+            count = whole + (self.client.rng.random() < self.settings.explore - whole)
+            for place in self.client.rng.permutation(len(strangers))[:count].tolist():
+                self.client.tell(strangers[place], KnowledgeWanted())
 
     def ask_for_knowledge(self, peer: str) -> None:
         """Ask a neighbour for news, once more if no answer has come."""
-        self.asked[peer] = self.now
-        self.tell(peer, KnowledgeWanted())
+        self.asked[peer] = self.client.now
+        self.client.tell(peer, KnowledgeWanted())
+
+    def refuses(self, peer: str) -> bool:
+        """Tell a peer that waits for this client once more that it has no weight, if it was told so."""
+        if peer in self.parted:
+            self.client.tell(peer, Parted())
+        return peer in self.parted
+
+    def take(self, answers: Mapping[str, Knowledge]) -> None:
+        """What the neighbours told of this round: a fast one's next may be here already."""
+        for peer, knowledge in answers.items():
+            if peer in self.shares:
+                self.known[peer] = knowledge
+                if knowledge.head is not None:
+                    self.new_heads[peer] = None
+
+    def remember(self, knowledge: Knowledge, sender: str) -> None:
+        """Keep the latest of a peer. Where no weights are learned, its sender becomes a neighbour."""
+        asked_s = self.asked.pop(sender, None)
+        trip = self.client.round_trips.of(sender, KnowledgeWanted)
+        on_demand = isinstance(knowledge, KnowledgeOnDemand)
+        if asked_s is not None and on_demand and not trip.failures:
+            trip.measured(self.client.now - asked_s)
+        trip.failures = 0
+        before = self.known.get(sender)
+        if sender in self.shares:
+            self.heard_at[sender] = self.client.now
+        if before is not None and before.time > knowledge.time:
+            return  # overtaken on its way
+        self.known[sender] = knowledge
+        if knowledge.head is not None:
+            self.new_heads[sender] = None
+        learned = self.settings.graph_learning or sender in self.shares
+        if self.begun and not on_demand and not learned and self.client.is_peer(sender):
+            self.shares = dict(
+                admit(Neighbourhood(1.0 - sum(self.shares.values()), self.shares), sender).peers
+            )
+            self.heard_at[sender] = self.client.now
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """One that is gone has no weight any more."""
-        super().peer_changed(peer, up)
         if not up:
             self.drop(peer)
             self.parted.pop(peer, None)

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from actors.settings.base import default
 from actors.settings.quantities import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight
-from protocols.framework import learner
+from protocols.framework.requirements import ProtocolSettings
 from protocols.mapl.graph_learning import GraphLearning
 
 
-class MaplSettings(learner.ProtocolSettings):
+class MaplSettings(ProtocolSettings):
     """Train with prototypes shared among neighbours, whose weights are learned from their heads."""
 
     changing = ("local_epochs",)

@@ -31,7 +31,7 @@ HIDDEN, WIDTH = 10, 5
 def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:
     """An update [P] as `width` numbers of length 1, by signs [P] that are the same for all clients.
 
-    An update of zeros stays so. Written for `Learner.apply`.
+    An update of zeros stays so. Written for `Client.apply`.
     """
     signed = update * signs
     padded = torch.nn.functional.pad(signed, (0, -signed.shape[-1] % width))

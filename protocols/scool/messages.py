@@ -25,10 +25,10 @@ class Beliefs:
 
 
 @dataclass(frozen=True)
-class Consultation:
-    """Asks what the receiver makes of the sender's model `params` on its data; None if that does not count.
+class EvaluationRequest:
+    """Asks for the loss of the sender's model `params` on the receiver's data; None if that does not count.
 
-    In `round` (synchronous), after so many `iterations`, at `time` (s). `repeated`: sent again, being lost.
+    In `round` (synchronous), after so many `iterations`, at `time` (s).
     """
 
     params: Vector | None
@@ -36,17 +36,15 @@ class Consultation:
     round: int
     iterations: int
     time: float
-    repeated: bool = False
 
 
 @dataclass(frozen=True)
-class Opinion:
+class PeerEvaluation:
     """The answer: `loss` of the model on the sender's data, and the `gradient` there if all want exact ones.
 
     No loss from one that has no time for it, or was not asked for any. `progress`: the sum of the sender's
     own updates so far, after so many `iterations`; with fixed weights its model, at `degree` peers; None with
-    exact gradients. Synchronous: it is of the sender's `round`, and answers the question of the round
-    `answers`; `repeated`, `attempt` and `delayed` are those of a `RoundModel`.
+    exact gradients. Synchronous: it is of the sender's `round`.
     """
 
     loss: Scalar | None
@@ -57,28 +55,6 @@ class Opinion:
     degree: int
     time: float
     beliefs: Beliefs
-    answers: int = 0
-    repeated: bool = False
-    attempt: int = 0
-    delayed: float = 0.0
-
-
-@dataclass(frozen=True)
-class OpinionWanted:
-    """Synchronous: the sender waits for the answer to its question of `round`.
-
-    `attempt`: as of a `RoundModelWanted`.
-    """
-
-    round: int
-    attempt: int = 0
-
-
-@dataclass(frozen=True)
-class ConsultationWanted:
-    """The answer to that of one that has missed the question."""
-
-    round: int
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ class Prior(ABC):
 
     judges_itself = False
     """Whether inference needs the client's likelihood of its own data."""
-    sketched = False
-    """Whether it compares models by sketches."""
 
     def __init__(self, settings: SCooLSettings) -> None:
         self.settings = settings
@@ -210,7 +208,6 @@ class AttentionPrior(Prior):
     """Attention: the encoder phi, trained on the own row, and the sketches of the peers' updates."""
 
     judges_itself = True
-    sketched = True
 
     def __init__(self, settings: SCooLSettings, encoder: Floats) -> None:
         super().__init__(settings)

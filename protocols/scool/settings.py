@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Weight
-from protocols.shared.patience import PatientSettings
+from protocols.shared.silence import PatienceSettings
 
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
 
-class SCooLSettings(PatientSettings):
+class SCooLSettings(PatienceSettings):
     """Train, and take part in others' training by the weights of a graph that is inferred from losses."""
 
     changing = ("local_steps", "local_epochs")

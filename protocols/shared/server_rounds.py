@@ -28,7 +28,11 @@ from actors.message import PeerUnavailable, RemoteError
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration, Weighing
 from actors.source_location import of_definition
-from protocols.framework import learner
+from protocols.framework.client import Client
+from protocols.framework.context import ClientContext
+from protocols.framework.node import AreYouThere
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import Server, ServerPlan
 from protocols.framework.vectors import Vector
 
 
@@ -49,7 +53,7 @@ class Ready:
     """A client has nothing to do, and has been missed by the server, or overlooked."""
 
 
-class RoundSettings(learner.ProtocolSettings):
+class RoundSettings(ProtocolSettings):
     """A server's rounds: `fraction`, `local_steps` or `local_epochs`, `patience` and `broadcast`."""
 
     changing = ("fraction", "local_steps", "local_epochs")
@@ -84,7 +88,7 @@ def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
     return [count / total for count in counts]
 
 
-class RoundServer(learner.Server):
+class RoundServer(Server):
     """Runs the rounds. A method says what clients are sent, and what becomes of their answers."""
 
     machinery = True
@@ -95,11 +99,11 @@ class RoundServer(learner.Server):
     def __init__(
         self,
         name: str,
-        surroundings: learner.Surroundings,
-        settings: learner.ProtocolSettings,
+        context: ClientContext,
+        settings: ProtocolSettings,
         initial: Vector,
     ) -> None:
-        super().__init__(name, surroundings, settings, initial)
+        super().__init__(name, context, settings, initial)
         self.done: set[str] = set()  # clients whose budgets are spent; never iterated over
         self.begin()
 
@@ -176,7 +180,7 @@ class RoundServer(learner.Server):
         return answer.answer
 
 
-class RoundClient(learner.Learner):
+class RoundClient(Client):
     """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent.
 
     It is judged by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. One
@@ -195,9 +199,9 @@ class RoundClient(learner.Learner):
 
     @classmethod
     def servers(
-        cls, settings: learner.ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
-    ) -> list[learner.ServerPlan]:
-        return [learner.ServerPlan("server", cls.server, tuple(clients))]
+        cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
+    ) -> list[ServerPlan]:
+        return [ServerPlan("server", cls.server, tuple(clients))]
 
     @property
     def params(self) -> Vector:
@@ -205,7 +209,7 @@ class RoundClient(learner.Learner):
 
     @params.setter
     def params(self, value: Vector) -> None:
-        learner.Learner.params.__set__(self, value)  # type: ignore[attr-defined]
+        Client.params.__set__(self, value)  # type: ignore[attr-defined]
         self._has_model = True
 
     async def work(self, task: Any) -> object:
@@ -235,7 +239,7 @@ class RoundClient(learner.Learner):
 
         Alone it trains round after round.
         """
-        if self.surroundings.alone:
+        if self.context.alone:
             await super().run()
             return
         self.known = False
@@ -265,7 +269,7 @@ class RoundClient(learner.Learner):
         """TypeError for a method that would be judged by the model that it began with, for ever."""
         if self._has_model is None:
             self._has_model = False
-        elif not self._has_model and type(self).evaluated is learner.Learner.evaluated:
+        elif not self._has_model and type(self).evaluated is Client.evaluated:
             raise TypeError(
                 f"{type(self).__name__} has done a task and assigned nothing to self.params, by which it is "
                 "judged: do so in work() or learn(), or name its models in evaluated()"
@@ -273,7 +277,7 @@ class RoundClient(learner.Learner):
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
-        if isinstance(message, learner.AreYouThere) and not self.working:
+        if isinstance(message, AreYouThere) and not self.working:
             self.tell(sender, Ready())  # else nobody would hear from a client that only works when asked
         return done
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sim.learning.engine.samples import Subset
 from sim.results import text
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget
@@ -119,7 +119,7 @@ def _training(scenario: Scenario, simulation: Simulation) -> str:
     return f"at most {sum(most):,} steps, {step}{trained}"
 
 
-def _up_s(clients: Iterable[Client], simulation: Simulation, duration_s: float) -> list[float]:
+def _up_s(clients: Iterable[ClientLife], simulation: Simulation, duration_s: float) -> list[float]:
     """Seconds for which each client is to be up, failures apart."""
     since = [0.0 if client.up_at_start else None for client in clients]
     total = [0.0] * len(since)

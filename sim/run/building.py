@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 
 from actors.settings.base import SettingError
-from protocols.framework.learner import Learner, NewcomersStart, Server, ServerPlan, Surroundings
-from protocols.framework.member import Links
+from protocols.framework.client import Client
+from protocols.framework.context import ClientContext, Links, NewcomersStart
+from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
@@ -21,7 +22,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.memory import explained
 from sim.run.budget import BudgetedCompute
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 from sim.run.compute import DeviceCompute
 from sim.run.engine import decided, make_engine, require_precision, with_engine
 from sim.run.learning import Learning, choose_device, load_learning
@@ -71,7 +72,7 @@ def build(
     """
     chosen = choose_device(device)
     require_precision(scenario, chosen)
-    has_servers = scenario.protocol.learner.servers.__func__ is not Learner.servers.__func__  # type: ignore[attr-defined]
+    has_servers = scenario.protocol.learner.servers.__func__ is not Client.servers.__func__  # type: ignore[attr-defined]
     if not (has_servers or scenario.protocol.alone):
         # With servers, or alone, nobody asks for the topology.
         scenario.clients.topology.require_possible(scenario.clients.count)
@@ -225,8 +226,8 @@ class _Builder:
             starts.append(self.engine.vector(start))
         return starts
 
-    def _surroundings(self, simulation: Simulation, name: str, membership: MembershipView) -> Surroundings:
-        return Surroundings(
+    def _context(self, simulation: Simulation, name: str, membership: MembershipView) -> ClientContext:
+        return ClientContext(
             self.network,
             membership,
             self.neighbours[name],
@@ -238,22 +239,22 @@ class _Builder:
             self.links.get(name, Links()),
         )
 
-    def _client(self, simulation: Simulation, index: int, name: str) -> Client:
+    def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
         def bytes_sent() -> int:
             return self.network.bytes_sent[name]
 
         compute = self._compute(index, name, bytes_sent)
         membership = self.view_of(name, self.neighbours[name])
-        surroundings = self._surroundings(simulation, name, membership)
+        context = self._context(simulation, name, membership)
         protocol = self.scenario.protocol
 
-        def fresh() -> Learner:
+        def fresh() -> Client:
             compute.forget()
-            kind = protocol.learner
-            return made(kind, lambda: kind(name, surroundings, compute, simulation.settings))
+            kind = protocol.learner.form(simulation.settings)
+            return made(kind, lambda: kind(name, context, compute, simulation.settings))
 
         up_at_start = name not in self.absent
-        return Client(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+        return ClientLife(index, name, compute, bytes_sent, membership, fresh, up_at_start)
 
     def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
         settings = self.learning.settings[index]
@@ -282,12 +283,12 @@ class _Builder:
                 self.engine, learning, owner, device, section.cost_model(), self.initial[0]
             )
         membership = self.view_of(plan.name, self.neighbours[plan.name])
-        surroundings = replace(self._surroundings(simulation, plan.name, membership), compute=compute)
+        context = replace(self._context(simulation, plan.name, membership), compute=compute)
         crashes = [] if section is None else section.crashes_of(number, len(self.plans))
 
         def fresh() -> Server:
             if compute is not None:
                 compute.forget()
-            return plan.kind(plan.name, surroundings, simulation.settings, self.initial[0])
+            return plan.kind(plan.name, context, simulation.settings, self.initial[0])
 
         return ServerLife(plan.name, fresh, membership, compute, crashes)

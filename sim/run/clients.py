@@ -10,7 +10,8 @@ from typing import Any
 
 from actors.source_location import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.framework.learner import Coalition, Learner
+from protocols.framework.client import Client
+from protocols.framework.coalition import Coalition
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
 from sim.plugins.section import FAILURES
@@ -22,7 +23,7 @@ from sim.world.devices import Device
 
 
 @dataclass
-class Client:
+class ClientLife:
     """A client over all its lives: its device and its view of the others stay, its learner may be replaced.
 
     `learner` is None while nothing is left of it: before the first life, and after one whose state nobody
@@ -35,9 +36,9 @@ class Client:
     compute: DeviceCompute
     bytes_sent: Callable[[], int]
     membership: MembershipView
-    fresh: Callable[[], Learner]
+    fresh: Callable[[], Client]
     up_at_start: bool
-    learner: Learner | None = None
+    learner: Client | None = None
     up: bool = False
     leaving: asyncio.Task[None] | None = None
     backup: Vector | None = None
@@ -45,13 +46,13 @@ class Client:
     shows_only_its_model: bool = False
     shows_no_coalition: bool = False
 
-    def newcomer(self) -> Learner:
+    def newcomer(self) -> Client:
         """A fresh learner that comes after the others."""
         learner = self.fresh()
         learner.newcomer = learner.late = True
         return learner
 
-    def returning(self, wanted: State) -> tuple[State, Callable[[], Learner]]:
+    def returning(self, wanted: State) -> tuple[State, Callable[[], Client]]:
         """How it comes back: its state, "fresh" where there is no other, and what makes its learner."""
         kept, backup = self.learner, self.backup
         if wanted == "keep" and kept is not None:
@@ -60,11 +61,11 @@ class Client:
             return wanted, partial(self._restored, backup)
         return "fresh", self.newcomer
 
-    def _kept(self, learner: Learner) -> Learner:
+    def _kept(self, learner: Client) -> Client:
         learner.late = True
         return learner
 
-    def _restored(self, backup: Vector) -> Learner:
+    def _restored(self, backup: Vector) -> Client:
         learner = self.fresh()
         learner.params = backup
         learner.late = True
@@ -103,9 +104,9 @@ class Client:
         return self.compute.device
 
 
-def with_same_model(clients: Iterable[Client]) -> list[list[Client]]:
+def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
     """The clients in groups whose models have the same architecture, so that their vectors are as long."""
-    groups: dict[str, list[Client]] = {}
+    groups: dict[str, list[ClientLife]] = {}
     for client in clients:
         groups.setdefault(client.compute.settings.architecture.key, []).append(client)
     return list(groups.values())
@@ -144,7 +145,7 @@ def observed(name: str, value: object) -> float | Scalar:
 
 
 def weights_of(
-    client: Client, clients: Container[str], supervisor: Supervisor
+    client: ClientLife, clients: Container[str], supervisor: Supervisor
 ) -> Mapping[str, float | Scalar]:
     """A client's collaboration weights, by the names of `clients`.
 
@@ -163,13 +164,13 @@ def weights_of(
         return {}
 
 
-def coalition_of(client: Client, clients: Container[str], supervisor: Supervisor) -> Coalition | None:
+def coalition_of(client: ClientLife, clients: Container[str], supervisor: Supervisor) -> Coalition | None:
     """A client's coalition, whose members are among `clients`; None if it is in none.
 
     If it is none, that is recorded as a failure, and the client is not asked again, as with `weights_of`.
     """
     learner = client.learner
-    if learner is None or client.shows_no_coalition or type(learner).coalition is Learner.coalition:
+    if learner is None or client.shows_no_coalition or type(learner).coalition is Client.coalition:
         return None
     try:
         found = learner.coalition()

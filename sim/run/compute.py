@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from protocols.framework import learner, vectors
-from protocols.framework.compute import Batch, Reduction, Samples
+from protocols.framework import vectors
+from protocols.framework.compute import Batch, Compute, Reduction, Samples
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
@@ -55,7 +55,7 @@ class LearningSettings:
     schedule: Schedule | None = None
 
 
-class DeviceCompute(learner.Compute):
+class DeviceCompute(Compute):
     """The computing of client number `client`, on its own data and device.
 
     A job is submitted when its time is over: a cancelled one leaves nothing behind, and one that waited in

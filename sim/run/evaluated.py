@@ -11,11 +11,11 @@ from torch import Tensor
 
 from actors.source_location import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.learning.engine import Engine, Vector
 from sim.plugins.section import FAILURES
 from sim.results.metrics import ALONE
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 from sim.scenario.protocol_checks import defined
 
 Ensemble = tuple[tuple[float, Vector], ...]
@@ -29,7 +29,7 @@ def metric_of(metric: str, model: str) -> str:
 
 
 def evaluated_models(
-    clients: Sequence[Client], supervisor: Supervisor, *, predict: bool
+    clients: Sequence[ClientLife], supervisor: Supervisor, *, predict: bool
 ) -> list[Mapping[str, Ensemble]] | None:
     """What of each client is measured, the first before all; None if it is the one model of each.
 
@@ -47,10 +47,10 @@ def evaluated_models(
     return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
 
 
-def _named(client: Client, supervisor: Supervisor, predict: bool) -> Mapping[str, Ensemble] | None:
+def _named(client: ClientLife, supervisor: Supervisor, predict: bool) -> Mapping[str, Ensemble] | None:
     learner = client.learner
     assert learner is not None
-    if type(learner).evaluated is Learner.evaluated or client.shows_only_its_model:
+    if type(learner).evaluated is Client.evaluated or client.shows_only_its_model:
         return None
     try:
         return _checked(learner.evaluated(), client.params, predict)

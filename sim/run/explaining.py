@@ -13,14 +13,14 @@ from sim.errors import UserError
 from sim.learning.engine.reads import WalkError
 from sim.results.place import READS
 from sim.results.store import RunDirectory
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 from sim.run.provenance import made_by
 from sim.run.resuming import changed, folders_of, provenance_of
 from sim.run.simulation import Simulation
 from sim.run.walking import walking
 from sim.scenario.scenario import Scenario, load_scenario
 
-_OF_THE_FRAMEWORK = ("name", "surroundings", "compute", "settings", "rng", "observe")
+_OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
 _SHOWN_MAX = 200  # characters of a value
 
@@ -74,7 +74,7 @@ def _other_code(said: Mapping[str, Any], scenario: Scenario) -> list[str]:
     return changed(said.get("made_by"), {name: what for name, what in now.items() if "code" in name})
 
 
-def _described(simulation: Simulation, client: Client) -> Iterator[tuple[str, str]]:
+def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
     learner = client.learner
     yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
     yield "device", f"{client.device!r}, {client.work.steps:,} training steps so far"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 
 if TYPE_CHECKING:
     from sim.run.simulation import Simulation
@@ -52,7 +52,7 @@ class Milestones:
         if ends:
             simulation.loop.call_at_observer(simulation.loop.time(), simulation.loop.stop)
 
-    def _all(self, done: Callable[[Client], bool]) -> bool:
+    def _all(self, done: Callable[[ClientLife], bool]) -> bool:
         """Whether some client is up, and this holds for all that are up."""
         clients = self._simulation.clients
         someone, count = False, len(clients)

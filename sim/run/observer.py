@@ -17,7 +17,7 @@ from sim.learning.metrics import METRICS
 from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
-from sim.run.clients import Client, Window, coalition_of, observed, weights_of, with_same_model
+from sim.run.clients import ClientLife, Window, coalition_of, observed, weights_of, with_same_model
 from sim.run.convergence import Plateau
 from sim.run.divergence import Divergence
 from sim.run.evaluated import Ensemble, evaluated_models, metric_of, rows_of
@@ -58,7 +58,7 @@ class Observer:
         self.metrics = Metrics()
         self.divergence = Divergence()
         self.models: dict[str, None] = {}  # by which names clients have several
-        self.by_name: Mapping[str, Client] = {}
+        self.by_name: Mapping[str, ClientLife] = {}
         self.on_evaluated: Callable[[], object] | None = None
         self._scenario = scenario
         self._loop = loop
@@ -155,7 +155,7 @@ class Observer:
         if None not in flops:
             self.metrics.add(now, ALL, "flops", sum(filter(None, flops)))
 
-    def _evaluate_models(self, now: float, up: Sequence[Client]) -> None:
+    def _evaluate_models(self, now: float, up: Sequence[ClientLife]) -> None:
         for clients in with_same_model(up):
             rows = self._engine.rows([client.params for client in clients])
             looked = self._engine.found(partial(_looked_at, rows))
@@ -177,7 +177,7 @@ class Observer:
                 self._measure_by_name(now, clients, shown)
 
     def _measure_by_name(
-        self, now: float, clients: Sequence[Client], shown: Sequence[Mapping[str, Ensemble]]
+        self, now: float, clients: Sequence[ClientLife], shown: Sequence[Mapping[str, Ensemble]]
     ) -> None:
         """Where a client has several models: each under its name."""
         names = [name for models in shown if len(models) > 1 for name in models]
@@ -194,7 +194,7 @@ class Observer:
                 )
 
     def _measured(
-        self, clients: Sequence[Client], rows: Tensor, shares: Tensor | None = None
+        self, clients: Sequence[ClientLife], rows: Tensor, shares: Tensor | None = None
     ) -> dict[str, np.ndarray]:
         """What is measured of one model, or ensemble, of each client; all have the same architecture."""
         numbers = [client.index for client in clients]
@@ -202,12 +202,12 @@ class Observer:
         test = self._engine.data.test
         return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares))
 
-    def _record_graph(self, now: float, up: Sequence[Client]) -> None:
+    def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up:
             for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
                 self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
 
-    def _record_coalitions(self, now: float, up: Sequence[Client]) -> None:
+    def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
         for client in up:
             found = coalition_of(client, self.by_name, self._supervisor)
             if found is not None:

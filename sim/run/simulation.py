@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
-from protocols.framework.learner import Learner, ProtocolSettings, Server
+from protocols.framework.client import Client
+from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.server import Server
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.run.clients import ChurnCounts, Client
+from sim.run.clients import ChurnCounts, ClientLife
 from sim.run.milestones import Milestones
 from sim.run.observer import Observer
 from sim.run.servers import ServerLife
@@ -43,7 +45,7 @@ class Simulation:
         self.engine = engine
         self.events = events
         self._rejoins = rejoins(events)
-        self.clients: list[Client] = []
+        self.clients: list[ClientLife] = []
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
         """What the network becomes, and when (seconds)."""
@@ -53,7 +55,7 @@ class Simulation:
         self.returns: Mapping[int, tuple[State, float]] = {}
         """With what clients would come back later than `events` say, and seconds between their backups."""
         self.staying: frozenset[tuple[int, float]] = frozenset()
-        """Client and time (seconds) of those `events` that do not happen."""
+        """ClientLife and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
@@ -71,7 +73,7 @@ class Simulation:
             log=self._log,
             observe=self._supervised,
         )
-        self._by_name: dict[str, Client] = {}
+        self._by_name: dict[str, ClientLife] = {}
         self._milestones = milestones = Milestones(self)
         reported = milestones.reported if milestones.may_be_due else None
         self.observer = Observer(
@@ -215,11 +217,11 @@ class Simulation:
 
     # --- the clients' lives ---------------------------------------------------------------------------------
 
-    def _start(self, client: Client, make: Callable[[], Learner], event: str, detail: str = "") -> None:
+    def _start(self, client: ClientLife, make: Callable[[], Client], event: str, detail: str = "") -> None:
         """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
         makers = [client.newcomer, make]  # the last one once, then always the first
 
-        def factory() -> Learner:
+        def factory() -> Client:
             client.learner = (makers.pop() if len(makers) > 1 else makers[0])()
             return client.learner
 
@@ -238,7 +240,7 @@ class Simulation:
         self._start(client, client.newcomer, "join")
         self._announce(client)
 
-    def _back_up_every(self, every_s: float, client: Client, number: int = 1) -> None:
+    def _back_up_every(self, every_s: float, client: ClientLife, number: int = 1) -> None:
         """Save the model of a client at all multiples of `every_s`, while it is up."""
 
         def save() -> None:
@@ -256,13 +258,13 @@ class Simulation:
             self.supervisor.kill(client.name)
             client.leaving.add_done_callback(lambda _: self._come_back(client, event))
 
-    def _come_back(self, client: Client, event: ChurnEvent) -> None:
+    def _come_back(self, client: ClientLife, event: ChurnEvent) -> None:
         state, make = client.returning(event.state)
         self.churn.rejoined += 1
         self._start(client, make, "rejoin", state)
         self._announce(client)
 
-    def _announce(self, client: Client) -> None:
+    def _announce(self, client: ClientLife) -> None:
         assert client.learner is not None
         client.membership.join(client.learner.tell)
 
@@ -277,7 +279,7 @@ class Simulation:
         client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
         self._departed()
 
-    async def _leave_gracefully(self, client: Client) -> None:
+    async def _leave_gracefully(self, client: ClientLife) -> None:
         await self.supervisor.stop(client.name)
         # Its last word, on its behalf: anything that it sent afterwards, even in this instant, would tell its
         # peers that it is there after all.
@@ -293,12 +295,12 @@ class Simulation:
         self.supervisor.kill(client.name)  # also one that had failed and was about to be restarted
         self._gone(client)
 
-    def _go_down(self, client: Client, event: str) -> None:
+    def _go_down(self, client: ClientLife, event: str) -> None:
         client.up = False
         client.membership.crash()
         self.trace.lifecycle(self.loop.time(), client.name, event)
 
-    def _gone(self, client: Client) -> None:
+    def _gone(self, client: ClientLife) -> None:
         """A client is down: its device stops, and unless it returns with what it had, nothing of it stays."""
         client.device.set_down()
         now = self.loop.time()
@@ -356,7 +358,7 @@ class Simulation:
     # --- results --------------------------------------------------------------------------------------------
 
     @property
-    def clients_up(self) -> list[Client]:
+    def clients_up(self) -> list[ClientLife]:
         """The clients that are up now."""
         return [client for client in self.clients if client.up]
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from actors.supervisor import Failure, in_short
-from protocols.framework.learner import AreYouThere
+from protocols.framework.node import AreYouThere
 from protocols.membership.view import MembershipMessage
 from sim.results.metrics import (
     ALL,

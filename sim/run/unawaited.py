@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import actors
-import protocols.framework.learner
+import protocols.framework.client
 from actors.source_location import written
 from sim.errors import Advice
 
@@ -17,7 +17,7 @@ _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
 _MACHINERY = (
     str(Path(__file__).parents[1]),
     str(Path(actors.__file__).parent),
-    protocols.framework.learner.__file__,
+    protocols.framework.client.__file__,
 )
 
 

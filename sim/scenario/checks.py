@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from actors.message import describe
 from actors.settings.base import SettingError, Settings
 from actors.settings.members import client_numbers
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
@@ -18,7 +18,7 @@ from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.membership import Bootstrap
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 
 _BEGINS = re.compile(
@@ -39,7 +39,7 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _churn(sections)
 
 
-def unmet(learner: "type[Learner]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
     """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
     where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
     for need in requirements_of(learner, settings):

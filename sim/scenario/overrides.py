@@ -9,7 +9,7 @@ from sim.errors import UserError, nearest, one_line
 from sim.scenario.refusals import keys_of, show
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 Key = tuple[str, ...]
 
@@ -48,7 +48,7 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
+def fit_to(learner: "type[Client]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
     """Take out what a file says for its own protocol and means nothing to `learner`, which is run instead.
 
     What --set stated stays, to be refused. Returns the keys that went.
@@ -64,10 +64,10 @@ def fit_to(learner: "type[Learner]", raw: dict[str, Any], stated: Iterable[str])
     return [".".join(key) for key in gone]
 
 
-def _has_servers(learner: "type[Learner]") -> bool:
-    from protocols.framework.learner import Learner  # imports torch, as whoever has a class of it has done
+def _has_servers(learner: "type[Client]") -> bool:
+    from protocols.framework.client import Client  # imports torch, as whoever has a class of it has done
 
-    return getattr(learner.servers, "__func__", None) is not getattr(Learner.servers, "__func__", None)
+    return getattr(learner.servers, "__func__", None) is not getattr(Client.servers, "__func__", None)
 
 
 def _about_servers(network: dict[str, Any]) -> list[Key]:

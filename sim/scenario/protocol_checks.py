@@ -8,15 +8,17 @@ from pydantic import ValidationError
 
 from actors.message import describe
 from actors.source_location import of_definition, of_error, own_line
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from protocols.framework.learner import Learner, Requirement, ServerPlan
+    from protocols.framework.client import Client
     from protocols.framework.objectives import Objective
+    from protocols.framework.requirements import Requirement
+    from protocols.framework.server import ServerPlan
     from sim.learning.architecture import Architecture
 
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
@@ -26,14 +28,14 @@ _CALLED = (
 )  # fmt: skip
 
 
-def require_sound(kind: "type[Learner]") -> None:
+def require_sound(kind: "type[Client]") -> None:
     """Raises UserError for a class whose settings or methods are not of the kind that a protocol needs."""
     problem = next(_unsound(kind), None)
     if problem is not None:
         raise UserError(problem)
 
 
-def called(kind: "type[Learner]", name: str, *arguments: object) -> Any:
+def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
     """What a class method of a protocol returns; an error in it is a UserError that names its line."""
     method = getattr(kind, name)
     try:
@@ -46,7 +48,7 @@ def called(kind: "type[Learner]", name: str, *arguments: object) -> Any:
         ) from error
 
 
-def objective_of(kind: "type[Learner]", settings: ProtocolSettings) -> "Objective | None":
+def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective | None":
     """What a protocol has clients minimise. Raises UserError for what can be none."""
     found = called(kind, "objective", settings)
     if found is None:
@@ -92,9 +94,9 @@ def require_scalar_loss(
         raise UserError(f"{defined(type(objective).__call__)}: {call} {must} {what}")
 
 
-def requirements_of(kind: "type[Learner]", settings: ProtocolSettings) -> "list[Requirement]":
+def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[Requirement]":
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
-    from protocols.framework.learner import Requirement
+    from protocols.framework.requirements import Requirement
 
     found = called(kind, "requirements", settings)
     if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
@@ -103,9 +105,9 @@ def requirements_of(kind: "type[Learner]", settings: ProtocolSettings) -> "list[
     return list(found)
 
 
-def server_plans(kind: "type[Learner]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
+def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
     """The servers that a protocol named for these clients. Raises UserError for what are none."""
-    from protocols.framework.learner import ServerPlan
+    from protocols.framework.server import ServerPlan
 
     if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
         shown = f"{plans!r:.60}"
@@ -132,10 +134,10 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
+def made(kind: "type[Client]", make: "Callable[[], Client]") -> "Client":
     """A client's learner; what is wrong with its class's `__init__` is a UserError."""
-    given = "(self, name, surroundings, compute, settings)"
-    begin = "super().__init__(name, surroundings, compute, settings)"
+    given = "(self, name, context, compute, settings)"
+    begin = "super().__init__(name, context, compute, settings)"
     try:
         learner = make()
     except UserError:
@@ -149,7 +151,7 @@ def made(kind: "type[Learner]", make: "Callable[[], Learner]") -> "Learner":
     return learner
 
 
-def _is_made(learner: "Learner") -> bool:
+def _is_made(learner: "Client") -> bool:
     """Whether a learner's own __init__ was called: not by vars(), which would undo its compact form."""
     try:
         object.__getattribute__(learner, "_params")
@@ -167,7 +169,7 @@ def _failed_at(kind: type, function: object, error: Exception) -> str:
     return own_line(kind, of_error(error)) or defined(function)
 
 
-def _unsound(kind: "type[Learner]") -> Iterator[str]:
+def _unsound(kind: "type[Client]") -> Iterator[str]:
     yield from _unsound_settings(kind)
     for name in (*_AWAITED, *_CALLED):
         method = inspect.unwrap(getattr(getattr(kind, name), "__func__", getattr(kind, name)))
@@ -181,7 +183,7 @@ def _unsound(kind: "type[Learner]") -> Iterator[str]:
     yield from _unsound_rounds(kind)
 
 
-def _unsound_rounds(kind: "type[Learner]") -> Iterator[str]:
+def _unsound_rounds(kind: "type[Client]") -> Iterator[str]:
     from protocols import RoundClient, RoundServer  # they import torch, as a class of a learner has done
 
     if not issubclass(kind, RoundClient):
@@ -204,13 +206,13 @@ def _undefined(kind: type, base: type, caller: str, method: str) -> Iterator[str
         yield f"{defined(kind)}: {kind.__name__} is a {base.__name__} and must define `{method}`"
 
 
-def _unsound_settings(kind: "type[Learner]") -> Iterator[str]:
+def _unsound_settings(kind: "type[Client]") -> Iterator[str]:
     settings: Any = kind.Settings
     name = f"{kind.__name__}.Settings"
     if not (isinstance(settings, type) and issubclass(settings, ProtocolSettings)):
         what = f"the class {settings.__name__}" if isinstance(settings, type) else type(settings).__name__
         where = defined(settings if isinstance(settings, type) else kind)
-        must = "must be a class that is written `class Settings(Learner.Settings):`"
+        must = "must be a class that is written `class Settings(Client.Settings):`"
         yield f"{where}: {name} {must}, not {what}"
         return
     try:

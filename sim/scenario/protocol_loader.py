@@ -17,7 +17,7 @@ from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.scenario.protocol_checks import require_sound
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
 _KEY = "protocol.name"
@@ -54,13 +54,13 @@ def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -
     """
     if not is_plugin(name):
         return Plugin(_KEY, name, _known(name), None, None)
-    kind, instead = "protocol class (subclass of Learner) called ", ", ".join(list_protocols())
+    kind, instead = "protocol class (subclass of Client) called ", ", ".join(list_protocols())
     plugin = load_plugin(_KEY, name, folder, code=code, instead=instead, is_one=_is_protocol, kind=kind)
     require_sound(plugin.found)
     return plugin
 
 
-def _known(name: str) -> "type[Learner]":
+def _known(name: str) -> "type[Client]":
     known = list_protocols()
     if name not in known:
         raise UserError(
@@ -80,7 +80,7 @@ def _is_named_after(class_name: str, module: str) -> bool:
     return class_name.lower() == module.replace("_", "")
 
 
-def _is_protocol(candidate: object) -> "TypeGuard[type[Learner]]":
-    from protocols.framework.learner import Learner
+def _is_protocol(candidate: object) -> "TypeGuard[type[Client]]":
+    from protocols.framework.client import Client
 
-    return isinstance(candidate, type) and issubclass(candidate, Learner) and candidate is not Learner
+    return isinstance(candidate, type) and issubclass(candidate, Client) and candidate is not Client

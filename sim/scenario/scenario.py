@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from actors.settings.base import SettingError, Settings
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError, errors_about, one_line
 from sim.learning.data import Data
 from sim.learning.models import Model
@@ -50,7 +50,7 @@ from sim.scenario.sections.training import Training
 from sim.world.churn_processes import ChurnProcess
 
 if TYPE_CHECKING:
-    from protocols.framework.learner import Learner
+    from protocols.framework.client import Client
 
 _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
@@ -71,7 +71,7 @@ class Protocol:
     """The protocol of a scenario: its name in the file, its class, and its validated settings."""
 
     name: str
-    learner: "type[Learner]"
+    learner: "type[Client]"
     settings: ProtocolSettings
 
     @property
@@ -206,7 +206,7 @@ def _parts(
     plugins, contents = with_plugins(raw, folder, validated, code=code)
     sections = validated(Sections, contents)
     own = load_protocol(sections.protocol.name, folder, code=code)
-    learner: type[Learner] = own.found
+    learner: type[Client] = own.found
     if typed != named and (gone := fit_to(learner, raw, stated)):
         plugins, contents = with_plugins(raw, folder, validated, code=code)
         sections = validated(Sections, contents)
@@ -224,7 +224,7 @@ def _parts(
 def _require_fitting(
     raw: dict[str, Any],
     sections: Sections,
-    learner: "type[Learner]",
+    learner: "type[Client]",
     settings: ProtocolSettings,
     stated: Mapping[str, str],
 ) -> None:

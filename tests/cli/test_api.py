@@ -17,7 +17,7 @@ def test_the_page_is_current() -> None:
 
 def test_every_public_name_of_a_learner_is_described() -> None:
     described = set(re.findall(r"^### `(\w+)", page(), re.MULTILINE))
-    public = {name for name in dir(protocols.Learner) if not name.startswith("_")}
+    public = {name for name in dir(protocols.Client) if not name.startswith("_")}
     assert public - described == MACHINERY
 
 

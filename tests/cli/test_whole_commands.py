@@ -40,8 +40,8 @@ WAITS_FOR_EVER = """
         await self.collect(Word, self.peers, timeout=None)
 """
 FAILS_FOR_NEWCOMERS = """
-    def __init__(self, name, surroundings, compute, settings):
-        super().__init__(name, surroundings, compute, settings)
+    def __init__(self, name, context, compute, settings):
+        super().__init__(name, context, compute, settings)
         if self.now > 0:
             raise ValueError("too late")
 """

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from actors.transport import InMemoryTransport
-from protocols.framework.learner import Surroundings
+from protocols.framework.context import ClientContext
 from protocols.shared.server_rounds import RoundServer, RoundSettings
 from sim.learning.architecture import TrainingPass
 from sim.run.simulation import Simulation
@@ -87,7 +87,7 @@ class Known:
 
 def lone_server(kind: type[RoundServer], settings: RoundSettings, *clients: str) -> RoundServer:
     """A server that is not running."""
-    surroundings = Surroundings(
+    context = ClientContext(
         InMemoryTransport(),
         Known(list(clients)),  # type: ignore[arg-type]
         clients,
@@ -95,4 +95,4 @@ def lone_server(kind: type[RoundServer], settings: RoundSettings, *clients: str)
         0,
         lambda name, value: None,
     )
-    return kind("server", surroundings, settings, initial=None)  # type: ignore[arg-type]
+    return kind("server", context, settings, initial=None)  # type: ignore[arg-type]

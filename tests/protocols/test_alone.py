@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sim.run.clients import Client
+from sim.run.clients import ClientLife
 from sim.run.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, ran
@@ -60,7 +60,7 @@ def training_of(protocol: tuple[str, ...]) -> tuple[tuple[str, ...], int, bool]:
     return tuple(further), 3, by_epochs or name.startswith("fed")
 
 
-def by_hand(world: Simulation, client: Client, at_once: int, fresh: bool) -> np.ndarray:
+def by_hand(world: Simulation, client: ClientLife, at_once: int, fresh: bool) -> np.ndarray:
     """A client's parameters after the steps, in a loop of its own."""
 
     async def train() -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.run.simulation import Simulation
 from tests.protocols.test_survival import variants
@@ -252,7 +252,7 @@ class Model:
     params: Any
 
 
-class InBoth(Learner):
+class InBoth(Client):
     """Trains in its iterations and on messages, both at the same time."""
 
     async def step(self) -> None:
@@ -271,7 +271,7 @@ def test_training_in_steps_and_on_messages_at_once_spends_no_more(steps: int) ->
         assert steps_of(world) == [steps] * 4
 
 
-class Twice(Learner):
+class Twice(Client):
     """Notes what its second training of an iteration changes."""
 
     def __init__(self, *arguments: Any) -> None:

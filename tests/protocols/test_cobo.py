@@ -219,7 +219,7 @@ def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, 
             made = sum(pair.ledger.made + pair.asking for pair in pairs_ends)
             return made, (2 / count) / 2 * steps * (count - 1)
         versions = sum(pair.version for pair in pairs_ends)
-        seed = learners[0].surroundings.shared_seed  # type: ignore[union-attr]
+        seed = learners[0].context.shared_seed  # type: ignore[union-attr]
         names = sorted(client.name for client in simulation.clients)
         pairs = [(first, second) for first in names for second in names if first < second]
         coins = [

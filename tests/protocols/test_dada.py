@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from actors.message import Envelope
 from protocols.dada import Dada, Edge, GraphQuestion, graph_step
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran
 
@@ -204,7 +204,7 @@ def test_who_misses_questions_but_is_heard_of_is_not_suspected() -> None:
         for client in simulation.clients:
             client.fresh = partial(noted, client.fresh)
 
-    def noted(fresh: Callable[[], Learner]) -> Learner:
+    def noted(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         made.suspect = suspected.append  # type: ignore[method-assign]
         return made

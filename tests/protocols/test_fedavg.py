@@ -11,7 +11,7 @@ import pytest
 
 from actors.transport import InMemoryTransport
 from protocols.fedavg import FedAvgServer, FedAvgSettings
-from protocols.framework.learner import Surroundings
+from protocols.framework.context import ClientContext
 from protocols.oracle import Oracle
 from sim.errors import UserError
 from sim.run.simulation import Simulation
@@ -142,7 +142,7 @@ class Known:
 )
 def test_how_many_clients_are_sampled(fraction: float, clients: int, count: int) -> None:
     names = [f"client-{i}" for i in range(clients)]
-    surroundings = Surroundings(
+    context = ClientContext(
         InMemoryTransport(),
         Known(names),
         tuple(names),
@@ -151,7 +151,7 @@ def test_how_many_clients_are_sampled(fraction: float, clients: int, count: int)
         lambda name, value: None,
     )
     settings = FedAvgSettings(fraction=fraction)
-    one = FedAvgServer("server", surroundings, settings, initial=None)  # type: ignore[arg-type]
+    one = FedAvgServer("server", context, settings, initial=None)  # type: ignore[arg-type]
     chosen = one.sample()
     assert len(chosen) == len(set(chosen)) == count
     assert set(chosen) <= set(names)

@@ -11,7 +11,7 @@ import pytest
 
 from protocols.federico import FedeRiCo
 from protocols.federico.messages import RequestedModel, WeightedUpdate
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
@@ -53,7 +53,7 @@ def clients(world: Simulation) -> list[FedeRiCo]:
 def each(simulation: Simulation, change: Callable[[FedeRiCo], object]) -> None:
     """Have each client changed when it begins a life."""
 
-    def changed(fresh: Callable[[], Learner]) -> Learner:
+    def changed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         assert isinstance(made, FedeRiCo)
         change(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.gossip import Gossip
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
@@ -18,7 +18,7 @@ class Punctual(Gossip):
 
     async def run(self) -> None:
         await self.sleep(float(self.name.removeprefix("client-")))
-        await Learner.run(self)
+        await Client.run(self)
 
 
 def ages(world: Simulation) -> list[int]:

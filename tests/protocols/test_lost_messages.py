@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from protocols.framework.node_UNKNOWN import RoundLearner
 
 from actors.message import Envelope
 from protocols.cga import CGA
@@ -23,12 +24,11 @@ from protocols.cobo.pairs import Pair
 from protocols.dada import Dada
 from protocols.dpsgd import DPSGD
 from protocols.federico import FedeRiCo
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.mapl.messages import KnowledgeWanted
 from protocols.meta_l2c import MetaL2C
 from protocols.scool import SCooL
 from protocols.scool.messages import Shared
-from protocols.shared.rounds import RoundLearner
 from sim.run.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
@@ -140,7 +140,7 @@ def models_at_the_end(*scenario: str, lost: Collection[int] = ()) -> tuple[np.nd
         for client in simulation.clients:
             client.fresh = partial(noted, client.fresh)
 
-    def noted(fresh: Callable[[], Learner]) -> Learner:
+    def noted(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         finish = made.finish_iteration
 
@@ -293,7 +293,7 @@ def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
         # Between an exchange's begin, at a multiple of 0.5 s, and its first effect.
         simulation.loop.call_at_observer(45.125, lambda: seen.append(params(simulation)))
 
-    def timed(fresh: Callable[[], Learner]) -> Learner:
+    def timed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         assert isinstance(made, DPSGD)
         exchange = made.exchange
@@ -325,7 +325,7 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
         for client in simulation.clients:
             client.fresh = partial(timed, client.fresh)
 
-    def timed(fresh: Callable[[], Learner]) -> Learner:
+    def timed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         assert isinstance(made, CoBo)
         update = made.update_pair
@@ -381,7 +381,7 @@ def test_without_rounds_nothing_is_locked_and_all_hear_of_each_other_again(metho
         for client in simulation.clients:
             client.fresh = partial(timed, client.fresh)
 
-    def timed(fresh: Callable[[], Learner]) -> Learner:
+    def timed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         ask = made.ask
 
@@ -418,7 +418,7 @@ def test_without_rounds_nothing_is_locked_and_all_hear_of_each_other_again(metho
     whatever_is_lost()
 
 
-def assert_agreement(ends: Sequence[Learner]) -> None:
+def assert_agreement(ends: Sequence[Client]) -> None:
     """Both ends of each pair have the same of it, or have heard of each other lately."""
     for one in ends:
         for other in ends:

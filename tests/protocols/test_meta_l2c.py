@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from protocols.meta_l2c import MetaL2C, attention, encoder_slope, sketched
 from sim.errors import UserError
@@ -198,7 +198,7 @@ def test_what_arrived_in_a_life_before_is_forgotten() -> None:
         client = simulation.clients[0]
         client.fresh = partial(noted, client.fresh)
 
-    def noted(fresh: Callable[[], Learner]) -> Learner:
+    def noted(fresh: Callable[[], Client]) -> Client:
         made = fresh()
         assert isinstance(made, MetaL2C)
         aggregate, train = made.aggregate, made.train

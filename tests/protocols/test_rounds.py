@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from protocols.framework.node_UNKNOWN import RoundLearner
 
-from protocols.shared.rounds import RoundLearner
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, churn, cut, make, messages, ran
 from tests.simulation.worlds import write

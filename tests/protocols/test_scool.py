@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from protocols.scool.acquaintances import Acquaintance
+from protocols.scool.consulting import Publication
 from scipy.special import expit
 
 from actors.message import Envelope
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.scool import SCooL, consulting
-from protocols.scool.acquaintances import Acquaintance
-from protocols.scool.consulting import Publication
 from protocols.scool.messages import Beliefs, Consultation, Opinion
 from protocols.scool.priors import BlockPrior
 from protocols.shared.pace import PeerPace, relative_pace
@@ -219,7 +219,7 @@ def test_who_never_judges_this_client_is_dropped_like_one_for_which_nothing_spea
 KEEPING = ("protocol.keep=0.4", "protocol.keep_after=3")
 
 
-def without_time(fresh: Callable[[], Learner]) -> Learner:
+def without_time(fresh: Callable[[], Client]) -> Client:
     made = fresh()
     assert isinstance(made, SCooL)
     opinion = made.opinion

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.kernel import clock, livelock
 from sim.kernel.clock import Deadlock
 from sim.kernel.task import sleep
@@ -36,14 +36,14 @@ class Pong:
     pass
 
 
-class Hangs(Learner):
+class Hangs(Client):
     async def step(self) -> None:
         await self.sleep(1.0)
         if self.iterations == 2:
             await asyncio.Event().wait()  # hangs
 
 
-class HangsEverywhere(Learner):
+class HangsEverywhere(Client):
     collected = (Pong,)
 
     async def aside(self) -> None:
@@ -59,7 +59,7 @@ class HangsEverywhere(Learner):
         await asyncio.Event().wait()  # handles
 
 
-class HangsAtStart(Learner):
+class HangsAtStart(Client):
     async def on_start(self) -> None:
         await asyncio.Event().wait()  # starts
 
@@ -98,7 +98,7 @@ def test_a_deadlock_before_the_first_step_is_in_on_start() -> None:
 # --- what goes on and on ------------------------------------------------------------------------------------
 
 
-class Spins(Learner):
+class Spins(Client):
     async def step(self) -> None:
         await self.sleep(1.0)
         while self.name == "client-1" and self.iterations == 2:
@@ -119,7 +119,7 @@ class SpinsInHandler(Spins):
             await self.sleep(1e-30)  # handler spins
 
 
-class Insists(Learner):
+class Insists(Client):
     async def step(self) -> None:
         while True:
             try:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.run.building import build
 from sim.run.simulation import Simulation
 from sim.scenario.scenario import load_scenario
@@ -120,7 +120,7 @@ def cut(groups: list[list[int]], start: str, end: str) -> str:
     return f'\n[[network.partition]]\nstart = "{start}"\nend = "{end}"\ngroups = {groups}\n'
 
 
-def learner(simulation: Simulation, index: int) -> Learner:
+def learner(simulation: Simulation, index: int) -> Client:
     """The learner of client number `index`."""
     found = simulation.clients[index].learner
     assert found is not None
@@ -137,7 +137,7 @@ def params(simulation: Simulation) -> np.ndarray:
 def start_from(simulation: Simulation, rows: np.ndarray) -> None:
     """Have client number i start from rows[i], in each life."""
 
-    def starting(fresh: Callable[[], Learner], row: np.ndarray) -> Learner:
+    def starting(fresh: Callable[[], Client], row: np.ndarray) -> Client:
         made = fresh()
         made.params = simulation.engine.vector(torch.tensor(row, dtype=torch.float32))
         return made

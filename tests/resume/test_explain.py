@@ -10,7 +10,7 @@ from tests.simulation.worlds import QUADRATIC, run
 ASKS = """\
 from dataclasses import dataclass
 from actors import PeerUnavailable
-from protocols import Learner
+from protocols import Client
 
 @dataclass(frozen=True)
 class Note:
@@ -20,7 +20,7 @@ class Note:
 class Question:
     pass
 
-class Asks(Learner):
+class Asks(Client):
     collected = (Note,)
 
     async def step(self):

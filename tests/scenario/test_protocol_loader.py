@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.scenario.protocol_loader import list_protocols, load_protocol
 from sim.scenario.resolved import to_toml
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveInt
 
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.local import Local
 from protocols import Duration
 
@@ -31,8 +31,8 @@ class Note:
     text: str
 
 
-class Mine(Learner):
-    class Settings(Learner.Settings):
+class Mine(Client):
+    class Settings(Client.Settings):
         rounds: PositiveInt = 3
         patience: Duration = "2 s"
 
@@ -69,7 +69,7 @@ def refusal(name: str, folder: Path | None = None) -> str:
 def test_the_list_needs_no_registry() -> None:
     listed = list_protocols()
     assert {"local", "gossip", "dpsgd", "fedavg", "oracle", "cobo"} <= set(listed)
-    assert "learner" not in listed
+    assert "client" not in listed
     assert "settings" not in listed
     assert "graph-learning" not in listed
     assert all(listed.values())
@@ -84,7 +84,7 @@ KNOWN += ["ditto", "federico", "fedem", "fedfomo", "ifca"]
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_protocols(name: str) -> None:
     found = find(name)
-    assert issubclass(found, Learner)
+    assert issubclass(found, Client)
     assert found.__name__.lower() == name
     assert found.__module__ in (f"protocols.{name}", f"protocols.{name}.method")
 
@@ -139,20 +139,20 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     assert message.endswith("package.module:Class, or my_file.py:Class; did you mean 'gossip'?")
 
 
-@pytest.mark.parametrize("name", ["learner", "settings", "Gossip", ""])
+@pytest.mark.parametrize("name", ["client", "settings", "Gossip", ""])
 def test_only_protocols_are_known(name: str) -> None:
     assert "must be one of" in refusal(name)
 
 
 def test_a_missing_class_is_answered_with_those_of_the_file(own: Path) -> None:
     message = refusal("own.py:Mime", own.parent)
-    assert "own.py has no protocol class (subclass of Learner) called 'Mime'" in message
+    assert "own.py has no protocol class (subclass of Client) called 'Mime'" in message
     assert message.endswith("it has: Mine, Theirs; did you mean 'Mine'?")
 
 
-@pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Learner"])
+@pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Client"])
 def test_another_class_is_no_protocol(own: Path, name: str) -> None:
-    complaint = f"has no protocol class (subclass of Learner) called {name!r}"
+    complaint = f"has no protocol class (subclass of Client) called {name!r}"
     assert complaint in refusal(f"own.py:{name}", own.parent)
 
 

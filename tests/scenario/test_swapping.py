@@ -40,7 +40,7 @@ def test_what_a_protocol_without_servers_cannot_use_is_left_out_and_told() -> No
 
 
 def test_an_own_protocol_is_named_as_it_was_typed(tmp_path: Path) -> None:
-    lines = ["from protocols.framework.learner import Learner", "", "", "class Mine(Learner):"]
+    lines = ["from protocols.framework.client import Client", "", "", "class Mine(Client):"]
     lines += ["    async def step(self):", "        await self.sleep(1)", ""]
     (tmp_path / "mine.py").write_text("\n".join(lines), encoding="utf-8")
     scenario = load_scenario(write(tmp_path, SMALL), ["protocol.name=mine.py:Mine"])

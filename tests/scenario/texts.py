@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocols.framework.learner import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 
 OF_ALL_METHODS = set(ProtocolSettings.model_fields)
 """Settings that every protocol has."""

@@ -83,7 +83,7 @@ def test_streams_batches_and_initial_parameters_stay_the_same(tmp_path: Path) ->
             first, second = client.fresh(), same.fresh()
             assert first.rng.random(20).tolist() == second.rng.random(20).tolist()
             assert first.params.tensor().equal(second.params.tensor())
-            assert first.surroundings.shared_seed == second.surroundings.shared_seed
+            assert first.context.shared_seed == second.context.shared_seed
             for purpose in ("train", "gradient", "loss"):
                 keys = [np.array([s.engine.draw_key(client.index, purpose)]) for s in (built, larger)]
                 batches = [batch(key.astype(np.uint64)) for key in keys]

@@ -76,11 +76,11 @@ def test_a_crash_in_the_middle_of_a_transfer(tmp_path: Path, victim: str) -> Non
     speaker, listener = ("client-1", "client-0") if victim == "sender" else ("client-0", "client-1")
     (tmp_path / "own.py").write_text(
         "from dataclasses import dataclass\n"
-        "from protocols.framework.learner import Learner\n"
+        "from protocols.framework.client import Client\n"
         "@dataclass(frozen=True)\n"
         "class Model:\n"
         "    params: object\n"
-        "class Talk(Learner):\n"
+        "class Talk(Client):\n"
         "    async def step(self):\n"
         f"        if self.name == '{speaker}' and self.iterations == 1:\n"
         f"            self.tell('{listener}', Model(self.params))\n"

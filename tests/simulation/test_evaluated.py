@@ -16,9 +16,9 @@ from tests.learning.engines import own_samples
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 
 OWN = """\
-from protocols import Learner
+from protocols import Client
 
-class Own(Learner):
+class Own(Client):
     shared = None
 
     async def step(self):

@@ -13,14 +13,14 @@ from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 COBO = ("protocol.name=cobo", "protocol.sampling=none", "run.duration=3 s")
 PULLS = """\
 from dataclasses import dataclass
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 
 @dataclass(frozen=True)
 class Model:
     params: Vector
 
-class Choosy(Learner):
+class Choosy(Client):
     "Keeps a mixture only if it lowers the loss: what it does next depends on numbers."
 
     async def step(self):
@@ -171,19 +171,19 @@ def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
 
 
 OWN = """
-from protocols.framework.learner import Learner
+from protocols.framework.client import Client
 
-class Claims(Learner):
+class Claims(Client):
     async def step(self):
         await self.sleep(1)
         self.observe("accuracy", 0.99)
 
-class ClaimsAlone(Learner):
+class ClaimsAlone(Client):
     async def step(self):
         await self.sleep(1)
         self.observe("accuracy_alone", 0.01)
 
-class Numbers(Learner):
+class Numbers(Client):
     async def step(self):
         await self.sleep(1)
         self.params = self.params.tensor()

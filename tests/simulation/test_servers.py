@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from protocols import Learner, Server, ServerPlan
+from protocols import Client, Server, ServerPlan
 from protocols.fedavg import FedAvg, FedAvgServer
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
@@ -133,7 +133,7 @@ def test_a_server_that_takes_too_much_is_refused(samples: int, message: str) -> 
         make(text, *FEDAVG)
 
 
-class Idle(Learner):
+class Idle(Client):
     """Does nothing, and neither does its server but what the test asks of it."""
 
     kind: type[Server]
@@ -201,7 +201,7 @@ class Talker(Server):
         return None
 
 
-class Listener(Learner):
+class Listener(Client):
     """Clients 0 to 3 of a, clients 2 to 5 of b; the two know each other."""
 
     def __init__(self, *given: Any) -> None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from protocols.framework.learner import Learner, Requirement
+from protocols.framework.client import Client
+from protocols.framework.requirements import Requirement
 from protocols import Duration
 
 
@@ -25,7 +26,7 @@ class Note:
     number: int
 
 
-class Own(Learner):
+class Own(Client):
 """
 STEP = """
     async def step(self):
@@ -62,30 +63,30 @@ def place(folder: Path, body: str) -> str:
 REFUSED = {
     "settings of another kind": (
         "    class Settings(BaseModel):  # here\n        x: int = 3\n" + STEP,
-        "Own.Settings must be a class that is written `class Settings(Learner.Settings):`, not the class "
+        "Own.Settings must be a class that is written `class Settings(Client.Settings):`, not the class "
         "Settings",
     ),
     "a default of another type": (
-        "    class Settings(Learner.Settings):  # here\n        x: Duration = 3\n" + STEP,
+        "    class Settings(Client.Settings):  # here\n        x: Duration = 3\n" + STEP,
         "the default of Own.Settings.x = 3: 3 has no unit; write a number and one of us, ms, s, min, h, day,",
     ),
     "no super": (
         "    def __init__(self, *given):  # here\n        self.x = 3\n" + STEP,
-        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+        "Own.__init__() must call super().__init__(name, context, compute, settings)",
     ),
     "no super, and iterations in the class": (
         "    iterations = 0\n    def __init__(self, *given):  # here\n        self.x = 3\n" + STEP,
-        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+        "Own.__init__() must call super().__init__(name, context, compute, settings)",
     ),
     "no super, and fields that are made when they are asked for": (
         "    def __init__(self, *given):  # here\n        self.x = 3\n"
         "    def __getattr__(self, name):\n        return self.parts[name]\n" + STEP,
-        "Own.__init__() must call super().__init__(name, surroundings, compute, settings)",
+        "Own.__init__() must call super().__init__(name, context, compute, settings)",
     ),
     "before super": (
         "    def __init__(self, *given):\n        self.x = self.settings  # here\n" + STEP,
         "Own.__init__() failed: AttributeError: 'Own' object has no attribute 'settings'; it takes (self, "
-        "name, surroundings, compute, settings) and begins with super().__init__(",
+        "name, context, compute, settings) and begins with super().__init__(",
     ),
     "other arguments": (
         "    def __init__(self, name):  # here\n        super().__init__(name)\n" + STEP,

@@ -50,16 +50,16 @@ SLOW = '''
 import time
 from pathlib import Path
 
-from protocols import Learner
+from protocols import Client
 from pydantic import PositiveInt
 
 
-class Slow(Learner):
+class Slow(Client):
     """Notes in a file that it has begun, and takes a while of real time."""
 
     begun = False
 
-    class Settings(Learner.Settings):
+    class Settings(Client.Settings):
         notes: str
         number: PositiveInt
 

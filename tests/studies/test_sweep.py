@@ -133,10 +133,10 @@ def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) 
 
 
 FAILING = '''
-from protocols import Learner
+from protocols import Client
 
 
-class Failing(Learner):
+class Failing(Client):
     """Fails with one seed."""
 
     async def step(self):
@@ -144,7 +144,7 @@ class Failing(Learner):
         if self.name == "client-1" and self.settings.fails:
             raise RuntimeError("no more")
 
-    class Settings(Learner.Settings):
+    class Settings(Client.Settings):
         fails: bool = False
 '''
 
@@ -199,13 +199,13 @@ def test_processes_beside_each_other_give_the_same_traces(
 DYING = '''
 import os
 
-from protocols import Learner
+from protocols import Client
 
 
-class Dying(Learner):
+class Dying(Client):
     """Takes its process with it."""
 
-    class Settings(Learner.Settings):
+    class Settings(Client.Settings):
         dies: bool = False
 
     async def step(self):
@@ -229,14 +229,14 @@ HEAVY = '''
 import os
 from pathlib import Path
 
-from protocols import Learner
+from protocols import Client
 from sim.studies import worker
 
 
-class Heavy(Learner):
+class Heavy(Client):
     """Tells in which process it is, and that this one has held much."""
 
-    class Settings(Learner.Settings):
+    class Settings(Client.Settings):
         folder: str
         is_heavy: bool = True
 

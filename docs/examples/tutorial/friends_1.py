@@ -1,10 +1,10 @@
 """Step 1: every client trains alone."""
 
-from protocols import Count, Learner
+from protocols import Client, Count
 
 
-class Friends(Learner):
-    class Settings(Learner.Settings):
+class Friends(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
 
     async def step(self):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocols import Count, Learner, Vector
+from protocols import Client, Count, Vector
 
 
 @dataclass(frozen=True)
@@ -10,8 +10,8 @@ class Model:
     params: Vector
 
 
-class Friends(Learner):
-    class Settings(Learner.Settings):
+class Friends(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
 
     async def step(self):

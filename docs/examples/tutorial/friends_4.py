@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from protocols import Count, Duration, Learner, PeerUnavailable, Vector
+from protocols import Client, Count, Duration, PeerUnavailable, Vector
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Model:
     params: Vector
 
 
-class Friends(Learner):
-    class Settings(Learner.Settings):
+class Friends(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
         patience: Duration = "2 s"
         curiosity: float = 0.3

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from protocols import Count, Duration, Learner, PeerUnavailable, Scalar, Vector
+from protocols import Client, Count, Duration, PeerUnavailable, Scalar, Vector
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ def averaged(params, levels, size):
     return (params + levels * size) / 2
 
 
-class Friends(Learner):
-    class Settings(Learner.Settings):
+class Friends(Client):
+    class Settings(Client.Settings):
         local_steps: Count = 5
         patience: Duration = "5 s"
         curiosity: float = 0.3

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sim.learning.engine.drawing import draw
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.nodes import Node
+from sim.learning.engine.nodes import GraphNode
 from sim.learning.engine.operations import Operation, Weighted, gather_inputs, model_of, stacked
 from sim.learning.engine.sampler import BatchSampler
 
@@ -40,7 +40,7 @@ class BatchOperation(Operation):
     def rows_at_once(self) -> int:
         return self.sampler.rows_at_once(self.kernel.architecture.numel)
 
-    def inputs(self, nodes: list[Node]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    def inputs(self, nodes: list[GraphNode]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Parameters [N, P], samples [N, views * B, ...], targets [N, views * B] and weights [N, B]."""
         jobs = [node.payload for node in nodes]
         batches = self.sampler.batches(jobs, 0, 1)
@@ -70,7 +70,7 @@ class Gradient(BatchOperation):
     def width(self) -> int:
         return self.kernel.architecture.numel
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         params, x, y, weights = self.inputs(nodes)
         draw(self.kernel.architecture, params, [node.payload for node in nodes], 0)
         pieces = self.pieces()
@@ -87,7 +87,7 @@ class Gradient(BatchOperation):
 class Loss(BatchOperation):
     """Mean loss over one batch, as a scalar [N, 1]; with weights, the mean of weight times loss."""
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         params, x, y, weights = self.inputs(nodes)
         if weights is None:
             return (self.kernel.losses(params, x, y)[:, None],)
@@ -101,5 +101,5 @@ class Losses(BatchOperation):
     def width(self) -> int:
         return self.sampler.batch_size
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         return (self.losses(*self.inputs(nodes)),)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.nodes import Node
+from sim.learning.engine.nodes import GraphNode
 from sim.learning.engine.operations import Operation
 from sim.learning.engine.samples import Subset
 
@@ -38,10 +38,10 @@ class ClassMeans(Operation):
         """Numbers of a result."""
         return self.classes * self.features
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         return (torch.stack([self._class_means(node) for node in nodes]),)
 
-    def _class_means(self, node: Node) -> Tensor:
+    def _class_means(self, node: GraphNode) -> Tensor:
         client = np.array([node.payload])
         atom = node.inputs[0]
         flat = atom.arena.data[atom.row]

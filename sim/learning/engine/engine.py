@@ -21,7 +21,7 @@ from sim.learning.engine.execution import Execution
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import explained
-from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node, Terms
+from sim.learning.engine.nodes import Atom, Coefficient, Factor, GraphNode, Terms
 from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
@@ -77,7 +77,7 @@ class Engine:
         self.reads = Reads()
         self.flushes = 0
         self.arenas: dict[int, Arena] = {}
-        self._levels: defaultdict[int, list[ref[Node]]] = defaultdict(list)
+        self._levels: defaultdict[int, list[ref[GraphNode]]] = defaultdict(list)
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
@@ -273,7 +273,7 @@ class Engine:
     def submit(
         self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
     ) -> list[Atom]:
-        node = Node(operation, inputs, payload)
+        node = GraphNode(operation, inputs, payload)
         outputs, atoms, pending_bytes = node.outputs, [], self._pending_bytes + _NODE_BYTES
         for arena in arenas:
             atom = Atom(arena, -1, node)

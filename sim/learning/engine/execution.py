@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sim.learning.engine.arena import index_tensor
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.nodes import Node
+from sim.learning.engine.nodes import GraphNode
 from sim.learning.engine.operations import Operation, Rows
 from sim.learning.engine.reads import Reads, WalkedReads
 from sim.learning.engine.statistics import EngineStatistics
@@ -28,9 +28,9 @@ class Execution:
         self._device = device
         self._fitting: dict[Operation, int] = {}  # nodes per call, of operations that ran out of memory
 
-    def run(self, references: Iterable[ref[Node]], reads: Reads) -> None:
+    def run(self, references: Iterable[ref[GraphNode]], reads: Reads) -> None:
         """Compute those that somebody still holds. No node may depend on another one of them."""
-        groups: defaultdict[int, list[Node]] = defaultdict(list)
+        groups: defaultdict[int, list[GraphNode]] = defaultdict(list)
         for reference in references:
             node = reference()
             if node is not None:
@@ -39,7 +39,7 @@ class Execution:
         while groups:  # a group is let go before the next one runs, and with it the rows that only it read
             self._run_group(groups.pop(next(iter(groups))), reads)
 
-    def _run_group(self, nodes: list[Node], reads: Reads) -> None:
+    def _run_group(self, nodes: list[GraphNode], reads: Reads) -> None:
         operation: Operation = nodes[0].group
         limit = operation.rows_at_once()
         if self._fitting:
@@ -52,7 +52,7 @@ class Execution:
             else:
                 limit = self._fitting[operation] = len(part) // 2
 
-    def _run_part(self, operation: Operation, nodes: list[Node], reads: Reads) -> bool:
+    def _run_part(self, operation: Operation, nodes: list[GraphNode], reads: Reads) -> bool:
         """Compute these in one call; False, and nothing has changed, if that takes too much memory."""
         results = self._results(operation, nodes, reads)
         if results is None:
@@ -67,7 +67,7 @@ class Execution:
         return True
 
     def _results(
-        self, operation: Operation, nodes: list[Node], reads: Reads
+        self, operation: Operation, nodes: list[GraphNode], reads: Reads
     ) -> tuple[Tensor | Rows | None, ...] | None:
         """What the operation returns; None if memory was missing, and fewer nodes might do with less."""
         if isinstance(reads, WalkedReads):
@@ -81,7 +81,7 @@ class Execution:
             return None
         raise does_not_fit(operation.subject, self._device)
 
-    def _store_output(self, nodes: list[Node], output: int, values: Tensor | Rows | None) -> None:
+    def _store_output(self, nodes: list[GraphNode], output: int, values: Tensor | Rows | None) -> None:
         if isinstance(values, Rows):
             for node, row in zip(nodes, values.rows, strict=True):
                 atom = node.outputs[output]()

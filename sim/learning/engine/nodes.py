@@ -14,7 +14,7 @@ LEVELS_PER_PHASE = 1 << 16
 """More than arithmetic between two jobs can be deep."""
 
 
-class Node:
+class GraphNode:
     """A computation that nobody has needed yet.
 
     It is held by its output atoms only and knows them weakly: when the last handle goes, the node goes, and
@@ -45,7 +45,7 @@ class Atom:
 
     __slots__ = ("__weakref__", "arena", "node", "row")
 
-    def __init__(self, arena: Arena, row: int = -1, node: Node | None = None) -> None:
+    def __init__(self, arena: Arena, row: int = -1, node: GraphNode | None = None) -> None:
         self.arena = arena
         self.row = row
         self.node = node

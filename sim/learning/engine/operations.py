@@ -19,7 +19,7 @@ from torch import Tensor
 from sim.learning.engine.arena import Arena, index_tensor, to_device
 from sim.learning.engine.drawing import draw, undraw
 from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.nodes import Atom, Coefficient, Factor, Node
+from sim.learning.engine.nodes import Atom, Coefficient, Factor, GraphNode
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.rates import Rates
 from sim.learning.engine.sampler import BatchSampler, TrainJob
@@ -47,7 +47,7 @@ class Operation(ABC):
     """Whether it computes with samples: so much more than arithmetic that it pays to wait for more."""
 
     @abstractmethod
-    def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
         """Outputs of `nodes`, whose inputs have all been computed.
 
         Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go. But when
@@ -55,7 +55,7 @@ class Operation(ABC):
         fewer at a time.
         """
 
-    def walk(self, nodes: list[Node]) -> tuple[Rows | None, ...]:
+    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         """What `run` does to rows, without computing: the rows that it takes, None for each other output."""
         return (None,) * len(nodes[0].outputs)
 
@@ -80,7 +80,7 @@ class Mix(Operation):
     def subject(self) -> str:
         return f"a sum of vectors of {self._arena.width:,} numbers"
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         factors = [node.payload for node in nodes]
         return (weighted_sum(self._arena, self._scalars, _first_rows(nodes, factors), factors),)
 
@@ -145,7 +145,7 @@ class Clip(Operation):
     def subject(self) -> str:
         return "a number limited to a range"
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
         limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
         return (value.clamp_(limits[:, :1], limits[:, 1:]),)
@@ -161,7 +161,7 @@ class Dot(Operation):
     def subject(self) -> str:
         return f"an inner product of vectors of {self.width:,} numbers"
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)
 
 
@@ -194,7 +194,7 @@ class Train(Operation):
             return 1  # all steps of a client before the next one: what it needs stays in the cache
         return self.sampler.rows_at_once(self.kernel.architecture.numel)
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor | Rows, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
         if len(nodes) == 1:
             return self._run_alone(nodes[0])
         # Those with the most steps first: then the first ones are always those that still have steps to do.
@@ -214,7 +214,7 @@ class Train(Operation):
         back = index_tensor(np.argsort(order), params.device)
         return tuple(values.index_select(0, back) for values in trained)
 
-    def _run_alone(self, node: Node) -> tuple[Tensor | Rows, ...]:
+    def _run_alone(self, node: GraphNode) -> tuple[Tensor | Rows, ...]:
         """The outputs of one node. The parameters are trained in their row: a large model is not copied."""
         jobs, starts = _payloads([node])
         pull, weights = self._pull([node], jobs, starts), self._weights([node], starts)
@@ -233,7 +233,7 @@ class Train(Operation):
         self._train(jobs, [jobs[0].steps], params, state, pull, weights)
         return (Rows(self.arena, [row]),) if state is None else (Rows(self.arena, [row]), state)
 
-    def walk(self, nodes: list[Node]) -> tuple[Rows | None, ...]:
+    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
         if len(nodes) > 1:
             return super().walk(nodes)
         nodes[0].inputs = ()
@@ -284,24 +284,24 @@ class Train(Operation):
             self.kernel.architecture.set_untrained(now, untrained)
         undraw(self.kernel.architecture, params)
 
-    def _start(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
+    def _start(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
         """The parameters to start from, a new tensor [N, P]."""
         if all([factors == (1.0,) for factors in starts]):
             return gather_inputs(nodes, 0)
         return weighted_sum(self.arena, self.scalars, _first_rows(nodes, starts), starts)
 
-    def _state(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor:
+    def _state(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
         atoms = [node.inputs[len(factors)] for node, factors in zip(nodes, starts, strict=True)]
         return atoms[0].arena.gather([atom.row for atom in atoms])
 
-    def _weights(self, nodes: list[Node], starts: list[tuple[Factor, ...]]) -> Tensor | None:
+    def _weights(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor | None:
         if self.weighted is None:
             return None
         behind = 1 if self.optimizer.slots else 0
         return stacked([n.inputs[len(factors) + behind] for n, factors in zip(nodes, starts, strict=True)])
 
     def _pull(
-        self, nodes: list[Node], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
+        self, nodes: list[GraphNode], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
     ) -> tuple[Tensor, Tensor] | None:
         """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
         factors = [job.strengths for job in jobs]
@@ -316,14 +316,14 @@ class Train(Operation):
         return weighted_sum(self.scalars, self.scalars, [0] * len(rows), factors), anchor
 
 
-def _first_rows(nodes: list[Node], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
+def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
     """Of each node, the rows of as many inputs as it has factors; in one list."""
     return [
         atom.row for node, terms in zip(nodes, factors, strict=True) for atom in node.inputs[: len(terms)]
     ]
 
 
-def _payloads(nodes: list[Node]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
+def _payloads(nodes: list[GraphNode]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
     """Of training nodes: the jobs, and the factors of what they start from."""
     jobs, starts = zip(*[node.payload for node in nodes], strict=True)
     return list(jobs), list(starts)
@@ -346,7 +346,7 @@ def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
     return to_device(np.array(values, dtype), device)[:, None]
 
 
-def gather_inputs(nodes: list[Node], which: int) -> Tensor:
+def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:
     """Input number `which` of every node, [N, width]."""
     return nodes[0].inputs[which].arena.gather([node.inputs[which].row for node in nodes])
 

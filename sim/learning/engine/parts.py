@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sim.learning.engine.arena import Arena, index_tensor
-from sim.learning.engine.nodes import Node
+from sim.learning.engine.nodes import GraphNode
 from sim.learning.engine.operations import Operation, gather_inputs
 
 
@@ -23,7 +23,7 @@ class Part(Operation):
     def subject(self) -> str:
         return f"a part of {self.width:,} numbers of a vector of {self.whole.width:,}"
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         rows = index_tensor([node.inputs[0].row for node in nodes], self.whole.device)
         return (self.whole.data.narrow(1, self.offset, self.width).index_select(0, rows),)
 
@@ -43,7 +43,7 @@ class WithPart(Operation):
     def subject(self) -> str:
         return f"a vector of {self.whole.width:,} numbers with a new part of {self.width:,}"
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         values = gather_inputs(nodes, 0)
         values.narrow(1, self.offset, self.width).copy_(gather_inputs(nodes, 1))
         return (values,)

@@ -22,7 +22,7 @@ from sim.learning.engine.batched import vmapped
 from sim.learning.engine.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
 from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
 from sim.learning.engine.memory import is_out_of_memory
-from sim.learning.engine.nodes import Atom, Node
+from sim.learning.engine.nodes import Atom, GraphNode
 from sim.learning.engine.operations import Operation, gather_inputs
 from sim.learning.late_imports import in_frames_of_its_own
 
@@ -124,7 +124,7 @@ class Apply(Operation):
         most = _NUMBERS_AT_ONCE_CPU if self.device.type == "cpu" else _NUMBERS_AT_ONCE
         return max(1, most // self._columns)
 
-    def run(self, nodes: list[Node]) -> tuple[Tensor, ...]:
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         inputs = self.inputs(nodes)
         try:
             with torch.no_grad():
@@ -164,7 +164,7 @@ class Apply(Operation):
         rules = f"; {_RULES}" if isinstance(error, RuntimeError) else ""  # torch's, such as those of vmap
         return ValueError(f"{where} failed: {why}{rules}")
 
-    def inputs(self, nodes: list[Node]) -> list[Tensor]:
+    def inputs(self, nodes: list[GraphNode]) -> list[Tensor]:
         """The arguments, [N] or [N, width] each."""
         handles, numbers, inputs = 0, 0, []
         for shape in self.arguments:
@@ -237,7 +237,7 @@ class Functions:
     def apply(
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
     ) -> Any:
-        """What `function` makes of the arguments, pending; see `Member.apply`. TypeError, ValueError."""
+        """What `function` makes of the arguments, pending; see `Node.apply`. TypeError, ValueError."""
         identity: Hashable = function
         try:
             if static:
@@ -347,7 +347,7 @@ def _prepared(
             engine.flush()
 
         def first_call() -> Any:
-            return operation.trial(operation.inputs([Node(operation, inputs, numbers)]))
+            return operation.trial(operation.inputs([GraphNode(operation, inputs, numbers)]))
 
         engine.reads.arrive(engine.flushes)
         found, is_tuple = engine.reads.plain(first_call)

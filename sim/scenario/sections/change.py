@@ -7,7 +7,7 @@ from pydantic import WithJsonSchema, model_validator
 
 from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import ClientList, Duration, PositiveDuration, PositiveWeight
-from protocols.framework.member import ProtocolSettings
+from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth

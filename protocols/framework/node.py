@@ -1,31 +1,82 @@
-"""What an actor computes on its own device and data: training, gradients, losses, functions of its own."""
+"""An actor with peers, a model, and perhaps a device and data: the common base of clients and servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
+import numpy as np
+
+from actors.actor import Actor
+from actors.message import PeerUnavailable
+from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Compute, Reduction, Samples
-from protocols.framework.member import Member, Surroundings
+from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Scalar, Vector
+from protocols.membership.view import MembershipMessage
+
+_SEEK_AFTER_S = 1.0
+_PICKS_DRAWN = 32
+_SEEK_TIMES_MAX = 24  # the last one after half a year
 
 
-class Trainer(Member):
-    """An actor with a device and data of its own: the verbs that take the device's time, and those on models.
+@dataclass(frozen=True)
+class AreYouThere:
+    """To a peer that has been silent. No answer: the peer now knows of the sender, and will be heard from.
 
-    Fields: `params`, the current model (an immutable handle: assign a new one); `compute`.
+    That it is there is no reason to wait for it again: it may be slow. It will speak when it is ready.
+    """
+
+
+@dataclass(frozen=True)
+class ModelWanted:
+    """From a newcomer: asks for the receiver's model."""
+
+
+@dataclass(frozen=True)
+class CurrentModel:
+    """The sender's model, for a newcomer; None from one that has yet to start itself."""
+
+    params: Vector | None
+
+
+class Node(Actor):
+    """An actor that knows its peers, has a model, and computes where it has a device and data.
+
+    Fields: `params`, the current model (an immutable handle: assign a new one); `compute`, its device and
+    data, which a server has only where the scenario says so.
     """
 
     machinery: ClassVar[bool] = True
+    rng: np.random.Generator
+    """Its own random stream, by the scenario's seed: the only source of chance."""
+    observe: Callable[[str, Any], None]
+    """`observe(name, value)` records a number or a Scalar under a name; free. What is kept is the mean since
+    the evaluation before; TypeError for what is no number, or for a name of the observer's."""
+    newcomer = False
+    """Whether it came later than the others, and has no model of its own yet."""
+    late = False
+    """Whether it came, or came back, later than the others."""
+
     finished: bool
     """Whether its budget is spent and what it had begun is done: from now on it only serves the others."""
-
     compute: Compute
+    _components: tuple[Component, ...] = ()
 
-    def __init__(
-        self, name: str, surroundings: Surroundings, compute: Compute | None, initial: Vector
-    ) -> None:
-        super().__init__(name, surroundings)
+    def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
+        super().__init__(name, context.transport)
+        self.context = context
+        self.membership = context.membership
+        self.rng = context.rng
+        self.observe = context.observe
+        self._receivers = context.links.receivers
+        self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
+        # Who asks suspected peers, now and then, whether they are there.
+        self._sought: dict[str, asyncio.Task[None]] = {}
+        self.membership.on_change = self.peer_changed
         if compute is not None:
             self.compute = compute
         self._params = initial
@@ -33,6 +84,106 @@ class Trainer(Member):
         # attributes, and many clients no longer fit into the processor's cache.
         self.finished = False
         self._stepping = False  # whether its iterations go on
+
+    def add_component(self, component: Component) -> None:
+        """Let a part of the method follow what happens to this node; `Component` calls it."""
+        self._components = (*self._components, component)
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers that this client believes to be up, sorted; a belief, not the truth.
+
+        In a directed topology these are the ones that it may send to.
+        """
+        peers, receivers = self.membership.peers, self._receivers
+        return peers if receivers is None else [peer for peer in peers if peer in receivers]
+
+    @property
+    def senders(self) -> list[str]:
+        """Names of those that may send to this client and are believed to be up: `peers`, if not directed."""
+        peers, senders = self.membership.peers, self.context.links.senders
+        return peers if senders is None else [peer for peer in peers if peer in senders]
+
+    @property
+    def mixing_weights(self) -> Mapping[str, float] | None:
+        """What a weighted topology has this client give to the model of each of its senders, by name.
+
+        What is left of 1 is for its own model. None where the topology states no weights.
+        """
+        return self.context.links.weights
+
+    def is_peer(self, name: str) -> bool:
+        """Whether `name` is among `peers`."""
+        peers = self.peers
+        place = bisect_left(peers, name)
+        return place < len(peers) and peers[place] == name
+
+    def pick_peer(self) -> str:
+        """One peer at random; PeerUnavailable when there is none."""
+        return self._any_of(self.peers)
+
+    def _any_of(self, peers: list[str]) -> str:
+        if not peers:
+            raise PeerUnavailable("every peer", f"{self.name} knows of none that is up")
+        if not self._uniforms:
+            self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
+        return peers[int(self._uniforms.pop() * len(peers))]
+
+    def wait_at_first(self, patience: float) -> None:
+        """Take nothing for overdue within a quarter of `patience` (s), before anything is known of peers.
+
+        A first model may be on its way for long, and to repeat it would only make it later.
+        """
+        self.round_trips.initial_s = patience / 4
+
+    def vector(self, numbers: Any) -> Any:
+        """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else."""
+        return self.params.like(numbers)
+
+    def suspect(self, peer: str) -> None:
+        """`peer` kept silent too long: count it out until something is heard from it.
+
+        It may have been cut off, and count this client out as well. So that they find each other again, it is
+        told from time to time that this client is there, each time after twice as long.
+        """
+        believed = peer in self.peers
+        self.membership.suspect(peer)
+        if believed and peer not in self.peers:
+            if peer in self._sought:
+                self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
+            self._sought[peer] = self.spawn(self._seek(peer))
+
+    async def _seek(self, peer: str) -> None:
+        wait_s = _SEEK_AFTER_S
+        for _ in range(_SEEK_TIMES_MAX):
+            await self.sleep(wait_s)
+            if peer in self.peers:
+                return
+            self.tell(peer, AreYouThere())
+            wait_s *= 2
+
+    def heard(self, message: object, sender: str) -> bool:
+        """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
+        self.membership.heard_from(sender)
+        for component in self._components:
+            component.heard(message, sender)
+        if isinstance(message, MembershipMessage):
+            return self.membership.on_message(message, sender)
+        return type(message) is AreYouThere
+
+    def answered_at_once(self, message: object, sender: str) -> object | None:
+        if type(message) is ModelWanted:
+            return CurrentModel(None if self.newcomer else self.params)
+        return None
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""
+        if not up:
+            self.give_up_on(peer)
+        for component in self._components:
+            component.peer_changed(peer, up)
+
+    # --- the model, and what the device computes ------------------------------------------------------------
 
     @property
     def params(self) -> Vector:

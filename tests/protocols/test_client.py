@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from actors.message import PeerUnavailable
-from protocols.framework.learner import CurrentModel, Learner
+from protocols.framework.client import Client
+from protocols.framework.node import CurrentModel
 from sim.run.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
@@ -39,7 +40,7 @@ class Question:
     pass
 
 
-class Idle(Learner):
+class Idle(Client):
     """Does nothing, answers questions; keeps what happened."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -159,7 +160,7 @@ class Stuck(Idle):
             await self.sleep(1.0)
 
 
-class Undefined(Learner):
+class Undefined(Client):
     pass
 
 
@@ -278,7 +279,7 @@ def test_a_failing_spawned_task_is_its_clients_failure_and_nobody_elses() -> Non
             f"client-1 failed at 1.5 s in fail_later ({failure.place}): "
             "ZeroDivisionError: one over none (stopped for good)"
         )
-        assert str(failure.place).rpartition("/")[2].startswith("test_learner.py:")
+        assert str(failure.place).rpartition("/")[2].startswith("test_client.py:")
         assert [learner(world, index).iterations for index in (0, 2, 3)] == [8, 8, 8]
         assert [client.name for client in world.clients_up] == ["client-0", "client-2", "client-3"]
 

@@ -1,15 +1,23 @@
-"""FedeRiCo without rounds: models that are asked for, and come when they come."""
+"""FedeRiCo's clients without rounds: models that are asked for, and come when they come.
+
+A client has asked M peers for their models at most. A place among these is taken from the choice until the
+iteration in which the model is evaluated, or its peer is given up, is over.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.federico.collaborators import Collaborators
+from protocols.federico.local_work import evaluated_models, loss_of, steps_of, train_by_weight, train_first
 from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUpdate
+from protocols.federico.settings import FedericoSettings
+from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from protocols.shared.allowance import LOSS_SHARE, GradientAllowance
-from protocols.shared.pace import PeerPace, relative_pace
+from protocols.shared.pace import LOSS_SHARE, HelpBudget
+from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
 """How often a model is asked for before it is given up, after three estimated round trips."""
@@ -17,43 +25,64 @@ ATTEMPTS_TO_RETURN = 4
 """How often an update is sent until its receiver has confirmed it."""
 
 
-class Visits(Collaborators):
-    """A client that has asked some peers for their models: M of them at most.
+class FedericoAsynchronous(Client):
+    """FedeRiCo without rounds."""
 
-    A place is taken from the choice until the iteration in which the model is evaluated, or its peer is given
-    up, is over; so in no iteration it turns to more than M peers.
-    """
+    Settings = FedericoSettings
+    settings: FedericoSettings
 
     def begin(self) -> None:
-        super().begin()
+        self.silence = Silence(self, self.settings.patience)
+        self.collaborators = Collaborators(self, self.settings)
+        self.help = HelpBudget(self, self.settings.gradients_when_behind)
         # Who is chosen, with its model if it has come.
         self.places: dict[str, RequestedModel | None] = {}
         self.over: list[str] = []  # places that are free from the next iteration on
         self.judges_itself = False  # whether the own model is evaluated in this iteration
         self.news = asyncio.Event()
-        self.paces: dict[str, PeerPace] = {}
-        self.allowance = GradientAllowance(self.settings.gradients_when_behind)
 
     async def run(self) -> None:
         self.places.clear()  # of a former life, whose questions ended with it
         self.over.clear()
-        self.paces.clear()
-        self.allowance.earn(None, self.called_for)
+        self.help.paces.clear()
+        self.help.earn_at(None, self.called_for)
         await super().run()
+
+    async def step(self) -> None:
+        """Evaluate and train the models that have come, and return each update to its model's owner."""
+        if await train_first(self, self.settings):
+            self.help.earn(self.called_for)
+            return
+        self.fill_places()
+        models = await self.evaluated_candidates()
+        self.collaborators.hold(models)
+        for name, share in self.collaborators.worth_training(models).items():
+            if name == self.name:
+                share = self.own_share(share)
+            elif not self.help.afford(steps_of(self, self.settings)):
+                continue
+            update = await train_by_weight(self, self.settings, name, models[name], share)
+            if name == self.name:
+                self.params = self.params + update
+            elif self.is_peer(name):
+                self.spawn(self.return_update(name, WeightedUpdate(update, self.model_time(name))))
+        self.help.earn(self.called_for)
 
     def fill_places(self) -> None:
         """Choose candidates for the places that are free, and ask for their models."""
         for name in [*self.over, self.name]:
             self.places.pop(name, None)
         self.over.clear()
-        others = [name for name in self.candidates if name not in self.places]
+        others = [name for name in self.collaborators.candidates if name not in self.places]
         if not self.own_competes:
             others.remove(self.name)
         free = min(self.settings.neighbours - len(self.places), len(others))
         own_first = not self.judges_itself  # by turns, if there is not time for all
-        self.judges_itself = own_first and self.allowance.afford(self.loss_cost)
-        chosen = self.choose(others, sum([self.allowance.afford(self.loss_cost) for _ in range(free)]))
-        self.judges_itself = self.judges_itself or (not own_first and self.allowance.afford(self.loss_cost))
+        self.judges_itself = own_first and self.help.afford(self.loss_cost)
+        chosen = self.collaborators.choose(
+            others, sum([self.help.afford(self.loss_cost) for _ in range(free)])
+        )
+        self.judges_itself = self.judges_itself or (not own_first and self.help.afford(self.loss_cost))
         if not (self.own_competes and (chosen or self.places)):
             chosen = [self.name, *chosen]
         for name in chosen:
@@ -68,14 +97,14 @@ class Visits(Collaborators):
             request = ModelRequest(self.iterations, self.now)
             answer: RequestedModel = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
             self.observe("staleness", self.now - answer.time)
-            self.pace(peer).met(answer.time, answer.iterations)
+            self.help.met(peer, answer.time, answer.iterations)
             self.places[peer] = answer
         except (PeerUnavailable, RemoteError):
             self.over.append(peer)
-            self.suspect_if_silent(peer)
+            self.silence.suspect_if_silent(peer)
         self.news.set()
 
-    async def evaluated_models(self) -> dict[str, Vector]:
+    async def evaluated_candidates(self) -> dict[str, Vector]:
         """Those of the chosen models that are here, the own one first; their losses are in the table.
 
         Who comes while others are evaluated is as well, and who comes later is in the next iteration. Waits
@@ -92,7 +121,7 @@ class Visits(Collaborators):
                 place = self.places[name]
                 assert place is not None
                 if name != self.name or self.judges_itself or self.own_competes:
-                    losses[name] = await self.loss_of(place.params)
+                    losses[name] = await loss_of(self, place.params, self.settings)
                 models[name] = place.params
             elif models or len(self.over) == len(self.places):
                 break
@@ -100,7 +129,7 @@ class Visits(Collaborators):
                 self.news.clear()
                 await self.news.wait()
         self.over += [name for name in models if name not in self.over]
-        self.table.note({name: loss for name, loss in losses.items() if name in self.table.records})
+        self.collaborators.note(losses)
         return models
 
     def model_time(self, name: str) -> float:
@@ -119,7 +148,7 @@ class Visits(Collaborators):
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case ModelRequest(iterations, time):
-                self.pace(sender).met(time, iterations)
+                self.help.met(sender, time, iterations)
                 return RequestedModel(self.params, self.now, self.iterations)
             case WeightedUpdate(update, time):
                 self.observe("staleness", self.now - time)
@@ -128,9 +157,10 @@ class Visits(Collaborators):
 
     # --- the time that it has for others --------------------------------------------------------------------
 
-    def pace(self, peer: str) -> PeerPace:
-        """How fast a peer is."""
-        return self.paces.setdefault(peer, PeerPace())
+    @property
+    def own_competes(self) -> bool:
+        """Whether the own model has to be chosen, too."""
+        return self.settings.own_model == "candidate"
 
     @property
     def loss_cost(self) -> float:
@@ -140,23 +170,24 @@ class Visits(Collaborators):
     @property
     def called_for(self) -> float:
         """What all M models of others cost in an iteration, and to evaluate the own one, in gradients."""
-        return self.settings.neighbours * (self.loss_cost + self.steps) + self.loss_cost
-
-    def earn(self) -> None:
-        """An iteration is over, which allows for some work on others' models."""
-        self.allowance.earn(self.own_pace, self.called_for)
-
-    @property
-    def own_pace(self) -> float | None:
-        """How fast this client is beside its peers (median), with the iteration that ends now."""
-        done = self.iterations + 1 - self.iterations_before
-        paces = [self.pace(peer) for peer in self.peers]
-        return relative_pace(done, self.now - self.began_s, paces)
+        return self.settings.neighbours * (self.loss_cost + steps_of(self, self.settings)) + self.loss_cost
 
     def own_share(self, weight: float) -> float:
         """What a client trains its own model by, of which it has that weight.
 
         One that is slow trains it by itself: the others do so for those of their own pace.
         """
-        pace = self.own_pace
+        pace = self.help.own_pace
         return weight if pace is None else max(weight, 1.0 - pace)
+
+    # --- for the observer -----------------------------------------------------------------------------------
+
+    def weights(self) -> Mapping[str, float]:
+        return self.collaborators.weights()
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return True
+
+    def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
+        return evaluated_models(self, self.collaborators, self.settings)

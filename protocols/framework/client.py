@@ -1,52 +1,30 @@
 """A client that learns: what it knows, what it can do, and how its iterations run.
 
 A method is a subclass with a `step` (one iteration, repeated until the run ends) and an `on_message`. All
-that a learner knows is in its own fields, came in a message, or was handed to it in its `Surroundings`.
+that a client knows is in its own fields, came in a message, or was handed to it in its `ClientContext`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
-from protocols.framework.member import (
-    AreYouThere,
-    CurrentModel,
-    Membership,
-    ModelWanted,
-    NewcomersStart,
-    ProtocolSettings,
-    Requirement,
-    Surroundings,
-)
+from protocols.framework.context import ClientContext
+from protocols.framework.node import CurrentModel, ModelWanted, Node
 from protocols.framework.objectives import Objective
-from protocols.framework.server import Server, ServerPlan
-from protocols.framework.trainer import Trainer
+from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.server import ServerPlan
 from protocols.framework.vectors import Scalar, Vector, mix
-
-__all__ = [
-    "AreYouThere",
-    "Coalition",
-    "Compute",
-    "CurrentModel",
-    "Learner",
-    "Membership",
-    "ModelWanted",
-    "NewcomersStart",
-    "ProtocolSettings",
-    "Requirement",
-    "Server",
-    "ServerPlan",
-    "Surroundings",
-]
 
 _TIMELESS_STEPS_MAX = 1_000
 _ATTEMPTS_TO_START = 3
 
 
-class Learner(Trainer):
+class Client(Node):
     """A client: trains on its own data and talks to its peers.
 
     Fields: `params`, the current model (an immutable handle: assign a new one); `settings`; `iterations`,
@@ -55,20 +33,23 @@ class Learner(Trainer):
 
     machinery: ClassVar[bool] = True
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
-    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Learner.Settings)`
+    """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Client.Settings)`
     with a type and, perhaps, a default for each. Read them as `self.settings`."""
-    collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
 
     def __init__(
-        self, name: str, surroundings: Surroundings, compute: Compute, settings: ProtocolSettings
+        self, name: str, context: ClientContext, compute: Compute, settings: ProtocolSettings
     ) -> None:
-        super().__init__(name, surroundings, compute, compute.initial())
+        super().__init__(name, context, compute, compute.initial())
         self.settings = settings
         self.iterations = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Set up what the method's clients keep: their fields, and the objects that they are made of."""
 
     async def on_start(self) -> None:
         if self.newcomer:
@@ -78,12 +59,11 @@ class Learner(Trainer):
     async def start_from_peers(self) -> None:
         """Start from the mean of some random peers' models, as far as the scenario says so.
 
-        Newcomers among them have none to give, and others are asked at once. Who is overdue is reminded. If
-        nobody answers, or there are none but newcomers, some are asked again after the patience, and after
-        the third time this client starts from its own initial model. `models_at_start` tells the observer
-        how many models it got.
+        Newcomers among them have none to give, and others are asked at once. If nobody answers, or there are
+        none but newcomers, some are asked again after the patience, and after the third time this client
+        starts from its own initial model. `models_at_start` tells the observer how many models it got.
         """
-        wanted = self.surroundings.newcomers
+        wanted = self.context.newcomers
         if not wanted.peers:
             return
         models: list[Vector] = []
@@ -93,11 +73,8 @@ class Learner(Trainer):
             others = [peer for peer in self.senders if peer not in newcomers]
             chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
             asked = [others[int(index)] for index in chosen]
-            for peer in asked:
-                self.tell(peer, ModelWanted())
-            answers = await self.collect(
-                CurrentModel, asked, timeout=wanted.patience, reminder=ModelWanted(repeated=True)
-            )
+            found = await asyncio.gather(*[self._model_of(peer) for peer in asked])
+            answers = {peer: answer for peer, answer in zip(asked, found, strict=True) if answer is not None}
             models = [answer.params for answer in answers.values() if answer.params is not None]
             newcomers |= answers.keys()
             if not answers:
@@ -108,6 +85,15 @@ class Learner(Trainer):
         if models:
             self.params = mix([(1 / len(models), model) for model in models])
         self.observe("models_at_start", len(models))
+
+    async def _model_of(self, peer: str) -> CurrentModel | None:
+        """A peer's model; None if it does not answer in time."""
+        patience = self.context.newcomers.patience
+        try:
+            answer: CurrentModel = await self.ask(peer, ModelWanted(), timeout=patience, attempts=None)
+        except (PeerUnavailable, RemoteError):
+            return None
+        return answer
 
     # --- the method -----------------------------------------------------------------------------------------
 
@@ -122,6 +108,8 @@ class Learner(Trainer):
         to return at once.
         """
         self._tasks.relabel("step")
+        for component in self._components:
+            component.life_began()
         timeless, now = 0, self._transport.now
         before = now()
         self._stepping = True
@@ -137,11 +125,8 @@ class Learner(Trainer):
                 )
         self._stepping = False
         self._finish()
-        for kind in self.collected:  # it has come for a step that there will not be
-            kept: dict[str, object] = await self.collect(kind, self.senders, timeout=0.0)
-            for sender, message in kept.items():
-                self.heard(message, sender)
-            self.discard(kind)
+        for component in self._components:
+            component.budget_spent()
 
     def _finish(self) -> None:
         super()._finish()
@@ -157,6 +142,8 @@ class Learner(Trainer):
         self.iterations += 1
         observe = self.observe  # a line of its own: a call by the dot looks in the class first
         observe("iterations", self.iterations)
+        for component in self._components:
+            component.step_ended()
 
     def weights(self) -> Mapping[str, float | Scalar] | None:
         """The collaboration weight of each peer, for the observer; None for methods that learn no graph."""
@@ -187,6 +174,11 @@ class Learner(Trainer):
     def edge_threshold(self) -> float:
         """The weight above which a peer is an edge of the learned graph; of shares, beside the largest."""
         return 0.5
+
+    @classmethod
+    def form(cls, settings: ProtocolSettings) -> type[Client]:
+        """The class of the clients; another one for each `mode` where a method has several forms."""
+        return cls
 
     @classmethod
     def servers(

@@ -1,0 +1,202 @@
+"""Messages told for a round: kept, asked for when they are overdue, told again on request, handled once.
+
+An actor that works in rounds tells its peers a message of a numbered round, and waits for theirs of the same
+round. Whatever is lost on the way is the business of this module: the number and what is known of delays
+travel as a `RoundMark` on the envelope, so that the messages themselves know nothing of it.
+
+- What was told for the present round and the one before is kept, and told again when a peer asks for it.
+- Who waits for a message asks for it whenever it is overdue (`actors.reminders`).
+- A message for which nobody waits in `collect` goes to `on_message`, once however often it was told. If its
+  answer is a message of the same round, the request for that answer says what it is to answer, and who has
+  not got the question asks for it in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING
+
+from actors.message import Envelope, RepeatRequest, RoundMark
+from actors.reminders import Reminders
+
+if TYPE_CHECKING:
+    from actors.actor import Actor
+
+Kept = tuple[int, object]
+"""The number of a round, and what was told for it."""
+
+
+def mark_of(envelope: Envelope) -> RoundMark:
+    """The mark of a message that was told for a round."""
+    mark = envelope.request
+    assert isinstance(mark, RoundMark)
+    return mark
+
+
+class RoundMessages:
+    """What one actor tells for its rounds, and hears of others' rounds.
+
+    number: of the present round. awaited: peers that this actor waits for in this round. delayed_s: for how
+    long lost messages have kept it waiting in this round, or in the one before until something is collected.
+    """
+
+    def __init__(self, actor: Actor) -> None:
+        self.number = 0
+        self.awaited: Container[str] = ()
+        self.delayed_s = 0.0
+        self.on_message: Callable[[str, type, RoundMark], None] = lambda peer, kind, mark: None
+        """Called with sender, class and mark of whatever arrives for a round, before it is kept."""
+        self.on_request: Callable[[str, RepeatRequest], bool] = lambda peer, request: False
+        """Called with each request; True: it is dealt with."""
+        self.closed = False
+        """Whether this actor takes part in no round any more: what comes for one is only heard."""
+        self._actor = actor
+        self._delayed_in: int | None = None  # the round that `delayed_s` is of
+        self._to_all: dict[str, list[Kept]] = {}  # by class
+        self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
+        self._handled: dict[tuple[str, str], int] = {}  # by class and sender: the last round for on_message
+        self._handled_late: dict[str, int] = {}  # by sender: the round of which its question was told again
+
+    def tell(self, peer: str, message: object, number: int | None = None) -> None:
+        """Tell one peer a message of this round, or of round `number`, of which each peer gets its own."""
+        number = self.number if number is None else number
+        kept = self._to_one.setdefault(type(message).__name__, {})
+        kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
+        # The answer to a question that was told again says nothing of how long this actor took.
+        late = self._handled_late.pop(peer, None) == number
+        self._send(peer, message, number, 0 if late else None, self.delayed_s)
+
+    def tell_all(self, peers: Iterable[str], message: object) -> None:
+        """Tell all peers the same message of this round; who asks for it without being one gets it, too."""
+        kind = type(message).__name__
+        before = [told for told in self._to_all.get(kind, [])[-1:] if told[0] < self.number]
+        self._to_all[kind] = [*before, (self.number, message)]
+        for peer in peers:
+            self._send(peer, message, self.number, None, self.delayed_s)
+
+    def tell_again(self, peer: str, kind: str, number: int, attempt: int = 0) -> bool:
+        """Tell what was told for round `number`, once more, or if that is long ago what was told to all last.
+
+        False if there is nothing yet.
+        """
+        kept = self._to_one.get(kind, {}).get(peer, [])
+        found = [told for told in kept if told[0] == number]
+        if not found:
+            shared = self._to_all.get(kind, [])
+            found = [told for told in shared if told[0] == number] or shared[-1:]
+            if not found or found[0][0] < number:
+                return False
+        told_number, message = found[0]
+        self._send(peer, message, told_number, attempt, 0.0)
+        return True
+
+    def tell_for(self, peer: str, message: object, number: int, attempt: int | None = None) -> None:
+        """Tell a message for a round that is another's, in which this actor waits for nobody."""
+        mark = RoundMark(number, False, attempt or None, 0.0)
+        self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
+
+    async def collect(
+        self,
+        kind: type,
+        peers: Iterable[str],
+        timeout_s: float,
+        *,
+        where: Callable[[RoundMark], bool] | None = None,
+        after: type | None = None,
+    ) -> dict[str, Envelope]:
+        """Envelopes with the messages of this round, of class `kind`, from `peers`, by their names.
+
+        Who stays silent for `timeout_s` seconds is missing. where: accepts other rounds, too. after: the
+        class of the messages of this round that a `kind` answers.
+        """
+        actor, number, began_s = self._actor, self.number, self._actor.now
+        names = list(peers)
+
+        def is_wanted(envelope: Envelope) -> bool:
+            mark = envelope.request
+            if not isinstance(mark, RoundMark):
+                return False
+            return mark.number == number if where is None else where(mark)
+
+        def request(peer: str, attempt: int) -> None:
+            asked_for = None if after is None else after.__name__
+            actor.tell(peer, RepeatRequest(kind.__name__, number, attempt, asked_for))
+
+        found = await actor._mailbox.collect(
+            kind,
+            names,
+            timeout=timeout_s,
+            where=is_wanted,
+            watch=Reminders(request, actor.round_trips, kind, timeout_s),
+        )
+        self._note_delay(kind, names, found.values(), actor.now - began_s)
+        return found
+
+    def discard(self, kind: type) -> None:
+        """Drop what has come of this round, or earlier ones, and nobody waits for."""
+        number = self.number
+        self._actor._mailbox.discard(kind, lambda envelope: mark_of(envelope).number <= number)
+
+    def forget_before(self, kind: type) -> None:
+        """Everybody has the present round's message to all; those of earlier rounds will not be asked for."""
+        kept = self._to_all.get(kind.__name__, [])
+        self._to_all[kind.__name__] = [told for told in kept if told[0] >= self.number]
+
+    def arrived(self, envelope: Envelope) -> None:
+        """Deal with a request, or with what was told for a round: it waits for `collect` or `on_message`."""
+        message, sender, mailbox = envelope.message, envelope.sender, self._actor._mailbox
+        if isinstance(message, RepeatRequest):
+            if not self.on_request(sender, message):
+                self._requested(sender, message)
+            return
+        mark, kind = mark_of(envelope), type(message)
+        self.on_message(sender, kind, mark)
+        if kind in self._actor.collected:
+            if not self.closed:
+                mailbox.put(envelope)
+            return
+        key = (kind.__name__, sender)
+        last = self._handled.get(key)
+        if (last is None or mark.number > last) and mailbox.put(Envelope(sender, envelope.receiver, message)):
+            self._handled[key] = mark.number
+            if mark.repeat is not None:
+                self._handled_late[sender] = mark.number
+
+    def close(self) -> None:
+        """Take part in no round any more: what has come for one is heard again, and dropped."""
+        self.closed = True
+        mailbox = self._actor._mailbox
+        kept = [each for each in mailbox.contents if isinstance(each.request, RoundMark)]
+        for envelope in kept:
+            self.on_message(envelope.sender, type(envelope.message), mark_of(envelope))
+        for kind in {type(envelope.message) for envelope in kept}:
+            mailbox.discard(kind)
+
+    def forget(self, peer: str) -> None:
+        """`peer` is gone: what it was told, and what it had told."""
+        for kept in self._to_one.values():
+            kept.pop(peer, None)
+        self._handled = {key: number for key, number in self._handled.items() if key[1] != peer}
+        self._handled_late.pop(peer, None)
+
+    def _requested(self, sender: str, request: RepeatRequest) -> None:
+        known = self._handled.get((request.after or "", sender), -1)
+        if self.tell_again(sender, request.kind, request.number, request.attempt):
+            self._actor.round_trips.lossy = True
+        elif request.after is not None and known < request.number:
+            self._actor.round_trips.lossy = True
+            self._actor.tell(sender, RepeatRequest(request.after, request.number, request.attempt))
+
+    def _send(self, peer: str, message: object, number: int, repeat: int | None, delayed_s: float) -> None:
+        mark = RoundMark(number, peer in self.awaited, repeat, delayed_s)
+        self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
+
+    def _note_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:
+        """How much of a wait beyond the usual is due to lost messages: all of it if one was told again."""
+        marks = [mark_of(envelope) for envelope in found]
+        due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
+        excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)
+        before_s = self.delayed_s if self._delayed_in == self.number else 0.0
+        self._delayed_in = self.number
+        self.delayed_s = before_s + max(0.0, min(excess_s, max(due_s, default=0.0)))

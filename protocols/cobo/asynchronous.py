@@ -1,0 +1,202 @@
+"""CoBo's clients without rounds: nobody waits, and updates of pairs are asked for, answered and owed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
+from protocols.cobo.pairs import PairWeights
+from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
+from protocols.framework.client import Client
+from protocols.framework.vectors import Scalar, Vector
+from protocols.shared.pace import HelpBudget
+from protocols.shared.pair_ledger import Account, Ledger
+from protocols.shared.silence import Silence
+
+OWED_MAX = 10
+"""Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
+ATTEMPTS = 2
+"""How often a request is sent before it is given up, after three estimated round trips; it stays owed."""
+
+
+@dataclass
+class PairState:
+    """What a client knows of one peer.
+
+    `ledger`: the updates of their weight. `latest`: the peer's last model, towards which it has pulled this
+    client `pulled` times. `owed`: updates that the sampling has called for and that this end has yet to make.
+    `asking`: it is at one. `declined`: the peer has no time for one, until it tells its model again.
+    """
+
+    ledger: Ledger
+    latest: LatestModel | None = None
+    pulled: int = 0
+    owed: int = 0
+    asking: bool = False
+    declined: bool = False
+
+
+class CoBoAsynchronous(Client):
+    """CoBo without rounds."""
+
+    Settings = CoBoSettings
+    settings: CoBoSettings
+
+    def begin(self) -> None:
+        self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
+        self.known = {peer: PairState(Ledger(self.name < peer)) for peer in self.peers}
+        self.help = HelpBudget(self, self.settings.gradients_when_behind)
+        self.silence = Silence(self, self.settings.patience)
+
+    def peer(self, name: str) -> PairState:
+        """What is known of a peer."""
+        if name not in self.known:
+            self.known[name] = PairState(Ledger(self.name < name))
+        return self.known[name]
+
+    async def step(self) -> None:
+        """Train with pulls to the models last received, pass the model on, start updates of some pairs."""
+        update = await self.train(self.settings.local_steps, pulls=self.pulls())
+        self.params = self.params + update
+        if self.settings.exchange == "all":
+            for peer in self.peers:
+                self.tell(peer, LatestModel(self.params, self.now, self.iterations + 1))
+        self.sample_pairs()
+
+    def pulls(self) -> list[tuple[float | Scalar, Vector]]:
+        """Towards the latest model of each peer that is believed to be up."""
+        self.forget_strangers()
+        pulls = []
+        for name in self.peers:
+            peer = self.peer(name)
+            if peer.latest is not None:
+                self.observe("staleness", self.now - peer.latest.time)
+                peer.pulled += 1
+                share = self.evidence(name) / (peer.pulled if self.settings.fading else 1)
+                pulls.append((self.settings.rho * share * self.pairs.weight(name), peer.latest.params))
+        return pulls
+
+    def evidence(self, name: str) -> float:
+        """How much a pair's weight counts, from 0 to 1: by how often the pair has met.
+
+        Beside what the iterations of its slower end call for: a newcomer, or a slow client, has had no more.
+        """
+        peer = self.peer(name)
+        if not self.settings.evidence or peer.latest is None:
+            return 1.0
+        iterations = min(self.iterations, peer.latest.iterations)
+        wanted = expected_updates(self.settings, iterations, len(self.peers) + 1) / self.settings.evidence
+        return min(1.0, peer.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
+
+    def forget_strangers(self) -> None:
+        """Whoever is no peer pulls no more: by the time it is one again, its model would be too old."""
+        peers = set(self.peers)
+        for name, peer in self.known.items():
+            if name not in peers:
+                peer.latest = None
+        self.pairs.share_out_strangers()
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        super().peer_changed(peer, up)
+        if not up:
+            self.forget_strangers()
+
+    # --- updates of pairs -----------------------------------------------------------------------------------
+
+    def sample_pairs(self) -> None:
+        """Start updates of the pairs that are sampled now, or were and have yet to meet."""
+        count = len(self.peers)
+        probability = pair_probability(self.settings, self.iterations + 1, count + 1)
+        self.help.earn(pair_probability(self.settings, 1, count + 1) * count)
+        known = [(name, self.peer(name)) for name in self.peers]
+        for _, peer in known:
+            if self.rng.random() < probability / 2:
+                peer.owed = min(peer.owed + 1, OWED_MAX)
+                peer.declined = False
+        # Those that are owed most first: a client that is behind has not time for all.
+        for name, peer in sorted(known, key=lambda named: -named[1].owed):
+            if peer.owed and not peer.asking and not peer.declined and self.help.suffices:
+                peer.asking = True
+                self.help.spend()
+                self.spawn(self.update_pair(name, peer))
+
+    async def update_pair(self, name: str, peer: PairState) -> None:
+        """Ask one peer for its gradient at our midpoint, and move our weight."""
+        asked_s, sent, patience = self.now, self.params, self.settings.patience
+        request = PairRequest(sent, self.now, self.iterations, self.account(name))
+        try:
+            answer = await self.ask(name, request, timeout=patience, attempts=ATTEMPTS)
+            if isinstance(answer, PairAnswer):
+                peer.owed -= 1
+                gradient = await self.gradient((sent + answer.params) / 2)
+                step = self.settings.gamma * self.dot(gradient, answer.gradient)
+                self.pairs.ascend(name, step)
+                peer.ledger.note(step)
+                self.tell(name, PairResult(self.account(name)))
+            else:
+                peer.declined = True
+                self.help.spend(-1.0)
+        except PeerUnavailable:
+            self.help.spend(-1.0)
+            if self.now - asked_s >= patience:  # it is too slow for what is owed
+                peer.owed -= 1
+            self.silence.suspect_if_silent(name)
+        except RemoteError:
+            self.help.spend(-1.0)
+            self.suspect(name)
+        finally:
+            peer.asking = False
+
+    def account(self, name: str) -> Account:
+        """What this end has of a pair's weight."""
+        return self.peer(name).ledger.account(self.pairs.weight(name))
+
+    async def on_message(self, message: object, sender: str) -> object:
+        match message:
+            case PairRequest():
+                return self.spawn(self.answer_pair(message, sender))  # a gradient holds up no other message
+        return None
+
+    async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairDeclined:
+        """Gradient at the midpoint with the asker."""
+        if not (self.help.suffices or self.finished):
+            return PairDeclined()
+        self.help.spend()
+        sent, time, iterations = self.params, self.now, self.iterations
+        gradient = await self.gradient((sent + request.params) / 2)
+        return PairAnswer(sent, time, iterations, gradient, self.account(sender))
+
+    def heard(self, message: object, sender: str) -> bool:
+        """Models count from their arrival on, whatever this client is doing."""
+        done = super().heard(message, sender)
+        if not self.is_peer(sender):
+            return done
+        peer = self.peer(sender)
+        if isinstance(message, LatestModel):
+            self.help.met(sender, message.time, message.iterations)
+            peer.declined = False
+            if peer.latest is None or message.time > peer.latest.time:
+                # Without what else the message says.
+                peer.latest, peer.pulled = LatestModel(message.params, message.time, message.iterations), 0
+        if isinstance(message, PairRequest | PairAnswer | PairResult):
+            self.settle(sender, message.account)
+        return done or type(message) in (LatestModel, PairResult)
+
+    def settle(self, name: str, account: Account) -> None:
+        """Make up for what this end has missed of the pair's updates."""
+        news = self.peer(name).ledger.settle(account)
+        if not self.pairs.simplex and news.value is not None:
+            self.pairs.replace(name, news.value)
+        else:
+            for step in news.steps:
+                self.pairs.ascend(name, step)
+
+    def weights(self) -> Mapping[str, float | Scalar]:
+        known = self.pairs.known()
+        return known if self.pairs.simplex else {name: self.evidence(name) * w for name, w in known.items()}
+
+    @property
+    def weights_are_shares(self) -> bool:
+        return self.settings.domain == "simplex"

@@ -1,0 +1,51 @@
+"""What a client of FedeRiCo does on its own data, in rounds and without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protocols.federico.collaborators import Collaborators
+from protocols.federico.settings import FedericoSettings
+from protocols.framework.client import Client
+from protocols.framework.vectors import Vector
+
+
+def steps_of(client: Client, settings: FedericoSettings) -> int:
+    """Training steps of a model."""
+    return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
+
+
+async def loss_of(client: Client, model: Vector, settings: FedericoSettings) -> float:
+    """l of a model on the own data (line 13)."""
+    mean = float(await client.loss(model, on=settings.losses_on))
+    return mean * (client.samples if settings.losses == "sum" else 1)
+
+
+async def train_by_weight(
+    client: Client, settings: FedericoSettings, name: str, model: Vector, share: float
+) -> Vector:
+    """What a candidate's model should change by, for this client's data and by its weight (line 20).
+
+    As w_ij times what local training changes, which for one step of SGD is -eta w_ij times the gradient.
+    """
+    if name == client.name:
+        model = client.params  # with whatever has arrived since it was evaluated
+    return share * await client.train(steps_of(client, settings), start=model, fresh_optimizer=True)
+
+
+async def train_first(client: Client, settings: FedericoSettings) -> bool:
+    """Train the own model and no other, as at first; whether this is such an iteration."""
+    if client.iterations >= settings.alone_first:
+        return False
+    update = await train_by_weight(client, settings, client.name, client.params, 1.0)
+    client.params = client.params + update  # read now: others may have returned theirs meanwhile
+    return True
+
+
+def evaluated_models(
+    client: Client, collaborators: Collaborators, settings: FedericoSettings
+) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
+    """The candidates' mixture and the own model; without classes there is nothing to average."""
+    if settings.predict == "own" or not client.compute.classes:
+        return {"model": client.params}
+    return {"mixture": collaborators.mixture(), "own": client.params}

@@ -1,0 +1,78 @@
+"""What a client or a server is given by whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from actors.transport import Transport
+from protocols.framework.compute import Compute
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a directed or weighted topology says of a client's links.
+
+    receivers, senders: where a link may go one way only, whom the client may send to, and who may send to it;
+    else None. weights: what it gives to the model of each sender; None where the topology states no weights.
+    """
+
+    receivers: frozenset[str] | None = None
+    senders: frozenset[str] | None = None
+    weights: Mapping[str, float] | None = None
+
+
+class Membership(Protocol):
+    """Who this client believes to be there. `on_change(peer, up)` is called when that belief changes."""
+
+    on_change: Callable[[str, bool], None] | None
+
+    @property
+    def peers(self) -> list[str]:
+        """Names of the peers believed to be up, sorted."""
+
+    def suspect(self, peer: str) -> None:
+        """`peer` did not answer in time."""
+
+    def heard_from(self, sender: str) -> None:
+        """A message came from `sender`."""
+
+    def on_message(self, message: object, sender: str) -> bool:
+        """Whether a `MembershipMessage` was for it, and has been dealt with."""
+
+
+@dataclass(frozen=True)
+class NewcomersStart:
+    """What a client that comes later starts from: the mean of the models of `peers` random peers.
+
+    With 0 it starts from its own initial model. `patience`: seconds that it waits for their answers.
+    """
+
+    peers: int = 0
+    patience: float = 10.0
+
+
+@dataclass(frozen=True)
+class ClientContext:
+    """Everything that a learner or a server is given by whoever runs it.
+
+    `neighbours` are those that it has a link with in the topology, and `links` says more of them; `rng` is
+    its own random stream; `shared_seed` is a number that all clients were given before the start;
+    `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
+    servers, and never will be. `compute`: the device and data of a server that has some; a learner is handed
+    its own beside these.
+    """
+
+    transport: Transport
+    membership: Membership
+    neighbours: tuple[str, ...]
+    rng: np.random.Generator
+    shared_seed: int
+    observe: Callable[[str, Any], None]
+    newcomers: NewcomersStart = NewcomersStart()
+    alone: bool = False
+    links: Links = Links()
+    compute: Compute | None = None

@@ -1,0 +1,192 @@
+"""Rounds with a barrier among neighbours: what the synchronous forms of all methods share.
+
+A client announces its model for a round and waits for those of its neighbours, and for nobody else. There is
+no global barrier: two clients without a common neighbour may be several rounds apart. What is lost on the way
+is told again by `actors.rounds`; here is decided who takes part in a round, and when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from actors.message import RepeatRequest, RoundMark
+from actors.rounds import RoundMessages, mark_of
+from protocols.framework.client import Client
+from protocols.framework.component import Component
+from protocols.framework.vectors import Vector
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class RoundModel:
+    """The sender's model at the start of a round, at `time` (s), and `degree`, how many neighbours it has."""
+
+    params: Vector
+    degree: int
+    time: float
+
+
+class Rounds(Component):
+    """The rounds of one client: `announce`, `gather`, and perhaps `exchange`; a step that gathers is a round.
+
+    A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
+    newcomer takes part in the next one. Who stays silent for `patience` seconds is suspected. Who missed
+    rounds (a newcomer, or one that was waited for in vain) sees the others' models of a later round and goes
+    on from there. Who has spent its budget begins no round, and answers those of others with what it has.
+
+    announced: makes the message that is told to all (default: a `RoundModel` of `params`); its class must be
+    in the client's `collected`. neighbours: names of those to take part (default: all peers). missed(peer):
+    called when a partner stayed silent (default: `suspect`). refuses(peer): True if it has dealt with a peer
+    that waits for this client in vain.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        patience: float,
+        *,
+        announced: Callable[[], object] | None = None,
+        neighbours: Callable[[], Collection[str]] | None = None,
+        missed: Callable[[str], None] | None = None,
+        refuses: Callable[[str], bool] = lambda peer: False,
+    ) -> None:
+        super().__init__(client)
+        self.client = client
+        self.patience = patience
+        self.partners: tuple[str, ...] = ()
+        """Who takes part in the present round beside this client."""
+        self.degree = 0
+        """How many partners the present round began with."""
+        self._messages = RoundMessages(client)
+        self._messages.on_message, self._messages.on_request = self._heard, self._requested
+        self._announced = announced or (lambda: RoundModel(client.params, len(client.peers), client.now))
+        self._neighbours = neighbours or (lambda: client.peers)
+        self._missed = missed or client.suspect
+        self._refuses = refuses
+        self._told: frozenset[str] | None = None  # who was told of the present round; None before the first
+        self._kind: type | None = None
+        self._gathered = False
+        self._not_waiting: frozenset[str] = frozenset()
+        client._rounds = self._messages
+        client.wait_at_first(patience)
+
+    @property
+    def number(self) -> int:
+        """Of the present round, from 0 on; of neighbours' at most 1 apart."""
+        return self._messages.number
+
+    def announce(self) -> None:
+        """Tell all neighbours this client's model for the present round."""
+        self.partners = tuple(self._neighbours())
+        self.degree = len(self.partners)
+        self._told = frozenset(self.partners)
+        self._messages.awaited = self._told
+        message = self._announced()
+        self._kind = type(message)
+        self._messages.tell_all(self.partners, message)
+
+    async def gather(self) -> dict[str, Any]:
+        """The partners' announcements of the present round, by name, once all have come or are given up.
+
+        Who did not come is missing; `models[peer].params` are the parameters of a `RoundModel`.
+        """
+        kind, messages = self._kind, self._messages
+        assert kind is not None, "gather() needs an announce() before it"
+        found: dict[str, Any] = {}
+        while True:
+            missing = [peer for peer in self.partners if peer not in found]
+            found |= await messages.collect(kind, missing, self.patience, where=self._is_wanted)
+            for peer in self.partners:  # those that left meanwhile are no partners any more
+                if peer not in found:
+                    self._missed(peer)
+            latest = max([mark_of(envelope).number for envelope in found.values()], default=self.number)
+            if latest == self.number:
+                break
+            # A neighbour tells round r + 1 only after round r. That its first message to us is of a later
+            # round means that it went on without us.
+            messages.number = latest
+            self.announce()
+            found = {peer: each for peer, each in found.items() if mark_of(each).number == latest}
+        messages.forget_before(kind)
+        messages.discard(kind)
+        self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
+        self._gathered = True
+        models = {peer: envelope.message for peer, envelope in found.items()}
+        for model in models.values():
+            if isinstance(model, RoundModel):
+                self.client.observe("staleness", self.client.now - model.time)
+        return models
+
+    def is_mutual(self, peer: str) -> bool:
+        """Whether `peer`, whose model was gathered, waits for this client in the present round as well."""
+        return peer not in self._not_waiting
+
+    async def exchange(self, letters: Mapping[str, M]) -> dict[str, M]:
+        """Tell each partner its own message of this round, and wait for theirs of the same class.
+
+        Who stays silent is missing. Call it with messages of one class, which is in the client's `collected`.
+        """
+        for peer, letter in letters.items():
+            self.tell(peer, letter)
+        kinds = {type(letter) for letter in letters.values()}
+        return await self.replies(kinds.pop(), letters) if kinds else {}
+
+    def tell(self, peer: str, letter: object) -> None:
+        """Tell a partner its own message of this round."""
+        self._messages.tell(peer, letter)
+
+    async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
+        """The messages of class `kind` of this round from these partners, who were told theirs."""
+        found = await self._messages.collect(kind, peers, self.patience)
+        self._messages.discard(kind)
+        return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
+
+    def step_ended(self) -> None:
+        """The round is over, too, if its models were gathered."""
+        if self._gathered:
+            self._messages.number += 1
+            self._gathered = False
+
+    def budget_spent(self) -> None:
+        self._messages.close()
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        if not up:
+            self.partners = tuple([partner for partner in self.partners if partner != peer])
+            self._messages.awaited = self.partners
+            self._messages.forget(peer)
+
+    def _is_wanted(self, mark: RoundMark) -> bool:
+        """Whether a message is of the present round, or shows that its sender went on without this client.
+
+        A partner's next one does not: that it told the present one, which is lost, and will be told again.
+        """
+        return mark.number == self.number or mark.number > self.number + (mark.awaits and mark.repeat is None)
+
+    def _heard(self, peer: str, kind: type, mark: RoundMark) -> None:
+        if self.client.finished:
+            if mark.awaits and not self._refuses(peer) and type(final := self._announced()) is kind:
+                self._messages.tell_for(peer, final, mark.number)
+            return
+        if self._told is None or self._kind is not kind or mark.repeat is not None:
+            return
+        # It is new to us, or has lost what we told, being down or cut off. It would wait for our next round,
+        # and we, perhaps, for it.
+        if peer in self._told:
+            if mark.number < self.number:
+                self._messages.tell_again(peer, kind.__name__, mark.number)
+        elif mark.awaits and not self._refuses(peer):
+            self._told |= {peer}
+            if not self._messages.tell_again(peer, kind.__name__, mark.number):
+                self._messages.tell_for(peer, self._announced(), mark.number)
+
+    def _requested(self, peer: str, request: RepeatRequest) -> bool:
+        if self._refuses(peer):
+            return True
+        if self.client.finished and type(final := self._announced()).__name__ == request.kind:
+            self._messages.tell_for(peer, final, request.number, request.attempt)
+            return True
+        return False

@@ -1,0 +1,195 @@
+"""What clients of SCooL tell each other: how well a model does on a peer's data, and what each believes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols.framework.client import Client
+from protocols.framework.component import Component
+from protocols.framework.vectors import Vector
+from protocols.scool.attention import sketch
+from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
+from protocols.scool.peer_state import PeerState
+from protocols.scool.posterior import Posterior
+from protocols.scool.priors import AttentionPrior
+from protocols.scool.settings import SCooLSettings
+from protocols.shared.pace import LOSS_SHARE, HelpBudget
+from protocols.shared.silence import Silence
+
+ATTEMPTS = 2
+"""Asynchronous: how often a question is sent before it is given up, after three estimated round trips; the
+next iteration has a newer one."""
+ASKED_SHARE, ASKED_LEAST = 0.05, 20
+"""By default so many peers are asked in an iteration as take this share of the time of its training, but at
+least so many (fewer if there are fewer)."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a client answers with: its progress after so many `iterations`, and a sketch of its update.
+
+    In rounds also what it believed, by peer, when that was made.
+    """
+
+    progress: Vector | None
+    iterations: int
+    round: int
+    time: float
+    degree: int
+    sketch: Vector | None
+    told: Mapping[str, Beliefs] = field(default_factory=dict)
+
+
+class PeerEvaluations(Component):
+    """Whom one client asks to evaluate its model, and how it evaluates those of others."""
+
+    def __init__(self, client: Client, settings: SCooLSettings, posterior: Posterior) -> None:
+        super().__init__(client)
+        self.client = client
+        self.settings = settings
+        self.posterior = posterior
+        self.in_rounds = settings.mode == "synchronous"
+        self.help = HelpBudget(client, settings.gradients_when_behind)
+        self.silence = Silence(client, settings.patience)
+        self.progress_made = client.params - client.params
+        self.published: tuple[Publication, ...] = ()  # of the last two rounds
+        self.news = asyncio.Event()  # of a later publication
+
+    def life_began(self) -> None:
+        self.posterior.known.clear()  # of a life before: what peers did since must not count as one step
+        self.help.paces.clear()
+        self.help.earn_at(None, self.cost * len(self.client.peers))
+
+    def peer_changed(self, peer: str, up: bool) -> None:
+        if not up:
+            self.help.paces.pop(peer, None)
+
+    def budget_spent(self) -> None:
+        self.news.set()  # whoever waits for a later round gets the last one
+
+    # --- what others are told -------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Vector | None:
+        """What others need of this client's training now: its model, or the sum of its updates."""
+        if self.posterior.fixed:
+            return self.client.params
+        return None if self.posterior.exact else self.progress_made
+
+    def publish(self, iterations: int, number: int, model: Vector | None = None) -> None:
+        """From now on others are answered with this, after so many iterations, in round `number`.
+
+        model: the present one, by default `params`, of which attention shows a sketch.
+        """
+        client, prior = self.client, self.posterior.prior
+        drawn = None
+        if isinstance(prior, AttentionPrior):
+            change = (client.params if model is None else model) - client.compute.initial()
+            drawn = client.apply(sketch, change, self.posterior.signs, width=self.settings.sketch)
+        told: dict[str, Beliefs] = {}
+        if self.in_rounds and prior is not None:
+            told = prior.told_all(client.peers)  # what is learned from now on is of the next round
+        latest = Publication(self.progress, iterations, number, client.now, len(client.peers), drawn, told)
+        self.published = (*self.published[-1:], latest)
+        self.news.set()
+        self.news = asyncio.Event()
+
+    async def evaluated(
+        self, request: EvaluationRequest, sender: str, latest: Publication | None = None
+    ) -> PeerEvaluation:
+        """Evaluate a peer's model, and tell what was published."""
+        client = self.client
+        if latest is None:
+            latest = self.published[-1]
+            if client.finished:  # with what has come since
+                latest = replace(latest, progress=self.progress)
+        loss = gradient = None
+        has_time = self.in_rounds or self.help.suffices or client.finished  # in rounds all wait anyway
+        if request.params is not None and has_time:
+            self.help.spend(self.cost)
+            loss = await client.loss(request.params, on=self.settings.judged_on)
+            if self.settings.cross_gradients == "exact":
+                gradient = await client.gradient(request.params)
+        return PeerEvaluation(
+            loss,
+            gradient,
+            latest.progress,
+            latest.iterations,
+            latest.round,
+            latest.degree,
+            latest.time,
+            self._beliefs(sender, latest),
+        )
+
+    def _beliefs(self, peer: str, latest: Publication) -> Beliefs:
+        """What `peer` needs to know of this client's part of the posterior."""
+        prior = self.posterior.prior
+        if prior is None:
+            return Beliefs(None)
+        told = latest.told.get(peer) or prior.told(peer)
+        return replace(told, sketch=latest.sketch)
+
+    # --- what this client asks ------------------------------------------------------------------------------
+
+    def asked_now(self) -> list[str]:
+        """Those to ask in this iteration; of too many, those that were asked least often."""
+        ready = []
+        for peer in self.posterior.targets():
+            known = self.posterior.peer(peer)
+            known.rests = max(0, known.rests - 1)
+            if not (known.asking or known.rests):
+                ready.append(peer)
+        limit = self.settings.consulted
+        if limit is None:  # each of as many asks this client in turn
+            limit = max(ASKED_LEAST, int(ASKED_SHARE * steps_of(self.client, self.settings) / self.cost))
+        if not self.posterior.fixed and len(ready) > limit:
+            mixed = [ready[k] for k in self.client.rng.permutation(len(ready)).tolist()]
+            ready = sorted(sorted(mixed, key=lambda peer: self.posterior.known[peer].asked)[:limit])
+        return ready
+
+    def request(self, peer: str, model: Vector, number: int) -> EvaluationRequest:
+        """What to ask a peer, after the iteration that ends now, in round `number`."""
+        client, known = self.client, self.posterior.peer(peer)
+        known.asked += 1
+        if known.since is None:
+            known.since = client.iterations
+        evaluated = None if self.posterior.fixed else model
+        beliefs = self._beliefs(peer, self.published[-1])
+        return EvaluationRequest(evaluated, beliefs, number, client.iterations + 1, client.now)
+
+    async def ask(self, peer: str, request: EvaluationRequest) -> None:
+        """Ask one peer, without rounds."""
+        known: PeerState = self.posterior.peer(peer)
+        known.asking = True
+        try:
+            evaluation = await self.client.ask(
+                peer, request, timeout=self.settings.patience, attempts=ATTEMPTS
+            )
+            self.note(peer, evaluation)
+        except PeerUnavailable:
+            self.silence.suspect_if_silent(peer)
+        except RemoteError:
+            self.client.suspect(peer)
+        finally:
+            known.asking = False
+
+    def note(self, peer: str, evaluation: PeerEvaluation) -> None:
+        """Remember an answer."""
+        known = self.posterior.peer(peer)
+        self.help.met(peer, evaluation.time, evaluation.iterations)
+        known.answered(evaluation)
+        self.posterior.listen(peer, evaluation.beliefs)
+
+    @property
+    def cost(self) -> float:
+        """What an evaluation costs, in gradients."""
+        batches = 1 if self.settings.judged_on == "batch" else self.client.compute.steps_per_epoch
+        return LOSS_SHARE * batches + (self.settings.cross_gradients == "exact")
+
+
+def steps_of(client: Client, settings: SCooLSettings) -> int:
+    """Training steps of an iteration."""
+    return settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch

@@ -1,0 +1,99 @@
+"""Averages of neighbours' models: with all of them in rounds, or with one at a time and nobody waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from actors.message import PeerUnavailable, RemoteError
+from protocols.framework.client import Client
+from protocols.framework.mathematics import metropolis_weights
+from protocols.framework.rounds import Rounds
+from protocols.framework.vectors import Vector, mix
+
+_ATTEMPTS = 4
+
+
+def neighbour_weights(client: Client, rounds: Rounds, models: Mapping[str, Any]) -> dict[str, float]:
+    """W_ij of those whose `RoundModel`s came: the topology's weights, or else Metropolis-Hastings'.
+
+    With the degrees as they were announced, both ends of a link compute the same weight.
+    """
+    if client.mixing_weights is not None:
+        return {peer: client.mixing_weights[peer] for peer in models}
+    return metropolis_weights(rounds.degree, {peer: model.degree for peer, model in models.items()})
+
+
+def neighbour_mean(own: Vector, weights: Mapping[str, float], models: Mapping[str, Any]) -> Vector:
+    """sum_j W_ij x_j; what the weights leave of 1 is the client's own."""
+    kept = 1.0 - sum(weights.values())
+    return mix([(kept, own)] + [(weights[peer], model.params) for peer, model in models.items()])
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Asks a peer to average its model with this one; the answer is an Exchange with its model, or None."""
+
+    params: Vector
+    time: float
+
+
+class PairAveraging:
+    """AD-PSGD's exchange: a client and one random neighbour at a time go halfway towards each other's model.
+
+    What is added is (x_j - x_i)/2 of the models at the time of sending, so that it needs no lock and keeps
+    the mean. If two ask each other at the same time, only the request of the first one by name is granted:
+    both exchanges together would just swap the models.
+
+    answered(answer, asked): what to answer instead, such as with a gradient at the asker's model; it may be a
+    task of the client's. met(peer, answer): called when an exchange is done.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        patience: float,
+        answered: Callable[[Exchange, Exchange], Exchange | Awaitable[Exchange]] = lambda answer, asked: (
+            answer
+        ),
+        met: Callable[[str, Exchange], None] = lambda peer, answer: None,
+    ) -> None:
+        self.client = client
+        self.patience = patience
+        self.asked: str | None = None
+        """The peer whose answer is awaited."""
+        self._answered = answered
+        self._met = met
+
+    def begin(self) -> None:
+        """Begin an exchange with a random peer, unless one is under way."""
+        if self.client.peers and self.asked is None:
+            self.client.spawn(self.exchange(self.client.pick_peer()))
+
+    async def exchange(self, peer: str) -> None:
+        """Average with one peer."""
+        client, self.asked = self.client, peer
+        sent = client.params
+        try:
+            answer = await client.ask(
+                peer, Exchange(sent, client.now), timeout=self.patience, attempts=_ATTEMPTS
+            )
+            if answer is not None:
+                client.observe("staleness", client.now - answer.time)
+                client.params = client.params + (answer.params - sent) / 2
+                self._met(peer, answer)
+        except (PeerUnavailable, RemoteError):
+            client.suspect(peer)
+        finally:
+            self.asked = None
+
+    def on_message(self, message: object, sender: str) -> object:
+        """The answer to a peer's request."""
+        client = self.client
+        if not isinstance(message, Exchange) or (self.asked == sender and client.name < sender):
+            return None  # ours to it will do
+        client.observe("staleness", client.now - message.time)
+        sent = client.params
+        client.params = sent + (message.params - sent) / 2
+        return self._answered(Exchange(sent, client.now), message)

@@ -1,0 +1,42 @@
+"""How long peers have been silent: whoever does not answer is suspected after a patience of silence."""
+
+from __future__ import annotations
+
+import math
+
+from actors.settings.base import default
+from actors.settings.quantities import PositiveDuration
+from protocols.framework.client import Client
+from protocols.framework.component import Component
+from protocols.framework.requirements import ProtocolSettings
+
+
+class PatienceSettings(ProtocolSettings):
+    """Base of the settings of methods whose clients wait for each other."""
+
+    patience: PositiveDuration = default("1 min")
+    """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
+
+
+class Silence(Component):
+    """When each peer was heard of last, in this life of the client."""
+
+    def __init__(self, client: Client, patience: float) -> None:
+        super().__init__(client)
+        self.patience = patience
+        self._client = client
+        self._began_s = 0.0
+        self._heard_s: dict[str, float] = {}
+        client.wait_at_first(patience)
+
+    def life_began(self) -> None:
+        self._began_s = self._client.now
+
+    def heard(self, message: object | None, sender: str) -> None:
+        self._heard_s[sender] = self._client.now
+
+    def suspect_if_silent(self, peer: str) -> None:
+        """`peer` has not answered: suspect it if nothing else was heard of it for all the patience."""
+        heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s)
+        if self._client.now - heard_s >= self.patience:
+            self._client.suspect(peer)
