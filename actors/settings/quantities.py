@@ -4,37 +4,22 @@ A quantity is written with its unit (``"20 ms"``) and is a plain number in SI un
 per second, bytes, floating-point operations per second. Dumped as JSON it is text with its unit again.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     NonNegativeFloat,
     NonNegativeInt,
-    PlainSerializer,
     PositiveFloat,
     PositiveInt,
-    WithJsonSchema,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
-
-
-def _schema(quantity: Quantity, *, zero: bool = False, unlimited: bool = False) -> WithJsonSchema:
-    """JSON Schema of a quantity as written in a file; ``x-allowed`` says it in an error message's words."""
-    allowed, other = quantity.allowed, ""
-    if unlimited:
-        allowed, other = f'{allowed}, or "unlimited"', "|unlimited"
-    pattern = rf"^([0-9.eE+]+ *({'|'.join(quantity.units)}){other})$"
-    text = {"type": "string", "pattern": pattern, "examples": [quantity.example]}
-    return WithJsonSchema(
-        {"x-allowed": allowed, **({"anyOf": [text, {"const": 0}]} if zero else text)},
-    )
 
 
 @dataclass(frozen=True)
@@ -91,77 +76,81 @@ Weighing = Literal["samples", "equal"]
 """How much a client counts in an average: as it has samples, or as much as any other."""
 
 
-def _parser(quantity: Quantity, least: str, most: str) -> Callable[[str | float], float]:
-    """Parses a quantity and refuses what nobody can mean: beyond it, clocks stand still and sums overflow."""
-    smallest, largest = quantity.parse(least), quantity.parse(most)
+@dataclass(frozen=True, eq=False)  # annotations must be hashable, and a table of units is not
+class Written:
+    """Annotation of a number that is written as a quantity, from `least` to `most`.
 
-    def parse(value: str | float) -> float:
-        number = quantity.parse(value)
+    Beyond these bounds nobody can mean it: clocks would stand still and sums overflow.
+    """
+
+    quantity: Quantity
+    least: str
+    most: str
+    zero: bool = False
+    """Whether it may be 0, too."""
+    unlimited: bool = False
+    """Whether "unlimited" stands for None."""
+
+    def parse(self, value: Any) -> Any:
+        """The number. ValueError says what is wrong with the value and what is allowed."""
+        if self.unlimited and value == "unlimited":
+            return None
+        or_unlimited = ', or "unlimited"' if self.unlimited else ""
+        try:
+            number = self.quantity.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{error}{or_unlimited}") from None
+        smallest, largest = self.quantity.parse(self.least), self.quantity.parse(self.most)
+        if number == 0 and not self.zero:
+            raise ValueError(f"{value!r} must be more than 0; write {self.quantity.allowed}")
         if number and not smallest <= number <= largest:
-            raise ValueError(f"{value!r} must be from {least} to {most}")
-        return number
+            raise ValueError(f"{value!r} must be from {self.least} to {self.most}{or_unlimited}")
+        return int(number) if self.quantity.whole else number
 
-    return parse
+    def format(self, value: Any) -> str:
+        """The number as it is written."""
+        return "unlimited" if value is None else self.quantity.format(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            self.parse,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                self.format, return_schema=core_schema.str_schema(), when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """As written in a file; ``x-allowed`` says it in an error message's words."""
+        allowed, other = self.quantity.allowed, ""
+        if self.unlimited:
+            allowed, other = f'{allowed}, or "unlimited"', "|unlimited"
+        pattern = rf"^([0-9.eE+]+ *({'|'.join(self.quantity.units)}){other})$"
+        text = {"type": "string", "pattern": pattern, "examples": [self.quantity.example]}
+        is_number = self.zero and self.quantity is DURATION
+        return {"x-allowed": allowed, **({"anyOf": [text, {"const": 0}]} if is_number else text)}
 
 
 # A clock that has gone for a century still tells half a microsecond.
-limited_duration = _parser(DURATION, "0.001 us", "36500 day")
-_parse_bandwidth = _parser(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
-_parse_compute = _parser(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")
-_parse_size = _parser(SIZE, "1 B", "1e6 GB")
+_DURATION = Written(DURATION, "0.001 us", "36500 day", zero=True)
+limited_duration = _DURATION.parse
 
-
-def _parse_whole_size(value: str | float) -> int:
-    return int(_parse_size(value))
-
-
-def _positive_duration(value: str | float) -> float:
-    seconds = limited_duration(value)
-    if seconds == 0:
-        raise ValueError(f"{value!r} must be more than 0; write {DURATION.allowed}")
-    return seconds
-
-
-def _bandwidth_or_unlimited(value: str | float) -> float | None:
-    if value == "unlimited":
-        return None
-    try:
-        return _parse_bandwidth(value)
-    except ValueError as error:
-        raise ValueError(f'{error}, or "unlimited"') from None
-
-
-def _format_bandwidth_or_unlimited(bits_per_s: float | None) -> str:
-    return "unlimited" if bits_per_s is None else BANDWIDTH.format(bits_per_s)
-
-
-def _text(formatter: Callable[[Any], str]) -> PlainSerializer:
-    return PlainSerializer(formatter, return_type=str, when_used="json")
-
-
-Duration = Annotated[
-    float, BeforeValidator(limited_duration), _text(DURATION.format), _schema(DURATION, zero=True)
-]
+Duration = Annotated[float, _DURATION]
 """Seconds, 0 or more, written as ``"20 ms"``."""
 
-PositiveDuration = Annotated[
-    float, BeforeValidator(_positive_duration), _text(DURATION.format), _schema(DURATION)
-]
+PositiveDuration = Annotated[float, replace(_DURATION, zero=False)]
 """Seconds, more than 0."""
 
-Bandwidth = Annotated[float, BeforeValidator(_parse_bandwidth), _text(BANDWIDTH.format), _schema(BANDWIDTH)]
+_BANDWIDTH = Written(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
+
+Bandwidth = Annotated[float, _BANDWIDTH]
 """Bits per second, more than 0, written as ``"10 Mbit/s"``."""
 
-BandwidthOrUnlimited = Annotated[
-    float | None,
-    BeforeValidator(_bandwidth_or_unlimited),
-    _text(_format_bandwidth_or_unlimited),
-    _schema(BANDWIDTH, unlimited=True),
-]
+BandwidthOrUnlimited = Annotated[float | None, replace(_BANDWIDTH, unlimited=True)]
 """Bits per second, or None for ``"unlimited"``."""
 
-Size = Annotated[int, BeforeValidator(_parse_whole_size), _text(SIZE.format), _schema(SIZE)]
+Size = Annotated[int, Written(SIZE, "1 B", "1e6 GB", zero=True)]
 """Bytes, written as ``"4 MB"``."""
 
-Compute = Annotated[float, BeforeValidator(_parse_compute), _text(COMPUTE.format), _schema(COMPUTE)]
+Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""

@@ -8,11 +8,10 @@ from typing import Literal
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import PARTS, GivenPart, dataset_of
-from sim.learning.data.given_section import GivenArrays
+from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays, dataset_of
 
 
-class ArrayData(GivenArrays):
+class ArrayData(UserArrays):
     """Arrays from an .npz file: x [samples, ...] and y [samples], and perhaps client [samples], who has it.
 
     Or x_train, y_train, client_train, and the same of test and of validation. y are classes from 0, or the
@@ -29,7 +28,7 @@ class ArrayData(GivenArrays):
         return dataset_of(_parts(file), self.wanted, file.refusal)
 
 
-def _parts(file: InputFile) -> dict[str, GivenPart]:
+def _parts(file: InputFile) -> dict[str, ArraysPart]:
     """The arrays of each part that the file has."""
     there = file.names()
     single = "x" in there
@@ -43,7 +42,7 @@ def _parts(file: InputFile) -> dict[str, GivenPart]:
     parts = {}
     for part, (x, y, client) in names.items():
         wanted = [x, y, *([client] if client in there else [])]
-        parts[part] = GivenPart.of(file.arrays(*wanted), (x, y, client))
+        parts[part] = ArraysPart.of(file.arrays(*wanted), (x, y, client))
     return parts
 
 

@@ -11,8 +11,7 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
-from sim.learning.data.given_section import GivenArrays
+from sim.learning.data.user_arrays import NUMBERS_MAX, PARTS, ArraysPart, UserArrays, dataset_of
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
 _FORM = (
@@ -22,7 +21,7 @@ _FORM = (
 _SAMPLES_MAX = 10**8
 
 
-class OwnData(PluginSection, GivenArrays):
+class OwnData(PluginSection, UserArrays):
     """What a function of your own returns: arrays, or a data set of torch that is read once."""
 
     provided = ("rng", "clients", "folder")
@@ -42,7 +41,7 @@ class OwnData(PluginSection, GivenArrays):
     def _refuse(self, problem: str) -> UserError:
         return self.refusal(f"returned what cannot be used: {problem}")
 
-    def _parts(self, found: Any) -> Iterator[tuple[str, GivenPart]]:
+    def _parts(self, found: Any) -> Iterator[tuple[str, ArraysPart]]:
         if not isinstance(found, Mapping):
             yield "train", self._part(found, ("x", "y", "clients"))
             return
@@ -54,18 +53,18 @@ class OwnData(PluginSection, GivenArrays):
             if name in found:
                 yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))
 
-    def _part(self, found: Any, names: tuple[str, str, str]) -> GivenPart:
+    def _part(self, found: Any, names: tuple[str, str, str]) -> ArraysPart:
         if isinstance(found, tuple):
             if len(found) not in (2, 3):
                 raise self._refuse(f"a tuple of {len(found)}; must be {_FORM}")
-            return GivenPart.of(found, names)
+            return ArraysPart.of(found, names)
         is_dataset = hasattr(found, "__getitem__") and hasattr(found, "__len__")
         if isinstance(found, str | bytes | np.ndarray) or not (is_dataset or isinstance(found, Iterable)):
             raise self._refuse(f"{type(found).__name__}; must be {_FORM}")
         samples = (found[index] for index in range(len(found))) if is_dataset else iter(found)
         return self._read(samples, names)
 
-    def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> GivenPart:
+    def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
         """The samples of an iterator, side by side."""
         rows: list[tuple[Any, ...]] = []
         numbers, shape = 0, None
@@ -96,7 +95,7 @@ class OwnData(PluginSection, GivenArrays):
             if isinstance(inputs[0], tuple)
             else np.stack(inputs)
         )
-        return GivenPart.of([x, *map(np.stack, others)], names)
+        return ArraysPart.of([x, *map(np.stack, others)], names)
 
 
 def _plain(value: Any) -> np.ndarray:

@@ -12,8 +12,7 @@ from actors.settings.base import SettingError
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import CLASSES_MAX, GivenPart, Wanted, dataset_of
-from sim.learning.data.given_section import GivenData
+from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, UserData, Wanted, dataset_of
 
 if TYPE_CHECKING:
     from sim.learning.data.columns import TablePart
@@ -22,7 +21,7 @@ _Names = tuple[str, ...]
 _OTHERS = "*"
 
 
-class TableData(GivenData):
+class TableData(UserData):
     """A table, .csv (or other text) or .parquet: a row for each sample, a column for its label.
 
     Columns of numbers are features as they are, columns of texts one number for each category: 1 for the
@@ -104,7 +103,7 @@ class TableData(GivenData):
             kept, whose = owners.of(table)
             x, missing = encoded(table, columns)
             names_of = ("x", "y", "client")
-            parts[name] = GivenPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
+            parts[name] = ArraysPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
         scaled = np.concatenate(
             [np.full(column.width, self.standardise and column.categories is None) for column in columns]
         )

@@ -1,15 +1,19 @@
-"""Samples that a person gives: checked before anything is computed with them, split, and made tensors."""
+"""Samples that the user gives as arrays: checked before anything is computed, split, and made tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count
 from sim.errors import UserError
-from sim.learning.data.dataset import Dataset
+from sim.learning.data.dataset import Dataset, LabelledData, Rows
+from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import Owners, rows_by_class
 
 NUMBERS_MAX = 10**9
@@ -23,7 +27,7 @@ Refuse = Callable[[str], UserError]
 
 
 @dataclass(frozen=True)
-class GivenPart:
+class ArraysPart:
     """Inputs, labels and clients as they were given, and what their owner calls them.
 
     x may be a tuple: several inputs of each sample. missing: which numbers of x become the mean of the known
@@ -37,10 +41,10 @@ class GivenPart:
     missing: np.ndarray | None = None
 
     @staticmethod
-    def of(values: Sequence[Any], names: tuple[str, str, str]) -> GivenPart:
+    def of(values: Sequence[Any], names: tuple[str, str, str]) -> ArraysPart:
         """Of inputs and labels, and perhaps clients."""
         x, y, *clients = values
-        return GivenPart(x, y, clients[0] if clients else None, names)
+        return ArraysPart(x, y, clients[0] if clients else None, names)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class _Checked:
         return replace(self, x=self.x[rows], y=self.y[rows], clients=clients, missing=missing)
 
 
-def dataset_of(given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse) -> Dataset:
+def dataset_of(given: Mapping[str, ArraysPart], wanted: Wanted, refuse: Refuse) -> Dataset:
     """The data set of the parts "train" and, where they are there, "validation" and "test".
 
     Without a test part, a share of each client's training samples, or of each class's, is taken for it: the
@@ -96,7 +100,7 @@ def dataset_of(given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse) -
 # --- what is checked ------------------------------------------------------------------------------------
 
 
-def _checked(part: GivenPart, wanted: Wanted, refuse: Refuse) -> _Checked:
+def _checked(part: ArraysPart, wanted: Wanted, refuse: Refuse) -> _Checked:
     of_x, of_y, of_clients = part.names
     x, shapes = _all_inputs(part.x, of_x, refuse)
     y = _array(part.y, of_y, refuse)
@@ -196,7 +200,7 @@ def _clients(clients: Any, name: str, samples: int, refuse: Refuse) -> np.ndarra
     return found
 
 
-def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], refuse: Refuse) -> None:
+def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse) -> None:
     """All parts have inputs of one shape and as many numbers to predict."""
     first = parts["train"]
     for name, part in parts.items():
@@ -210,7 +214,7 @@ def _require_alike(parts: Mapping[str, _Checked], given: Mapping[str, GivenPart]
 
 
 def _outputs(
-    parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], wanted: Wanted, refuse: Refuse
+    parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], wanted: Wanted, refuse: Refuse
 ) -> int:
     """How many classes there are, or numbers to predict."""
     if wanted.regression:
@@ -229,7 +233,7 @@ def _outputs(
 
 
 def _owners(
-    parts: Mapping[str, _Checked], given: Mapping[str, GivenPart], refuse: Refuse
+    parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse
 ) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
     """The clients' names in order, and the place in it of each sample's; nothing where nobody says so."""
     named = {name: part.clients for name, part in parts.items() if part.clients is not None}
@@ -312,3 +316,52 @@ def _dataset(
         else None,
         inputs=parts["train"].shapes,
     )
+
+
+# --- the section of a scenario ------------------------------------------------------------------------------
+
+_BetweenNoneAndAll = Annotated[float, Field(gt=0, lt=1)]
+
+
+class UserData(LabelledData):
+    """Samples that the user gives."""
+
+    tasks = ("classification", "regression")
+    classes = None
+    input_shape = None
+
+    purpose: Literal["classification", "regression"] = Field("classification", alias="task")
+    """What is learned: classes, or numbers, by the mean squared error."""
+    test_share: _BetweenNoneAndAll = 0.2
+    """Share of the samples to test on, where the data have no test part: of each client's, or else of each
+    class's, one at least. They are the same for all seeds."""
+
+    @property
+    def task(self) -> str:
+        return self.purpose
+
+    def misfits(self, clients: int) -> Iterator[SettingError]:
+        if self.purpose == "regression" and self.partition.needs_classes:
+            kind = self.partition.model_dump()["kind"]
+            problem = 'shares out samples by class, and data.task = "regression" has none'
+            yield SettingError("data.partition.kind", kind, problem)
+
+    def share_out(self, dataset: Dataset, clients: int, seed: int) -> tuple[Partition, Rows]:
+        for misfit in self.partition.misfits(clients, dataset.outputs, self.name):
+            raise UserError(f"{misfit.key} = {misfit.value}: {misfit.problem}")
+        return super().share_out(dataset, clients, seed)
+
+
+class UserArrays(UserData):
+    """Samples that are arrays already."""
+
+    number_of_classes: Count | None = Field(None, alias="classes")
+    """Number of classes; by default one more than the largest label."""
+    standardise: bool = False
+    """Whether each number of a sample is shifted and scaled: mean 0, standard deviation 1 in training."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is to be made of the samples."""
+        regression = self.purpose == "regression"
+        return Wanted(regression, self.number_of_classes, self.test_share, self.standardise)
