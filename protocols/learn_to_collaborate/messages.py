@@ -1,4 +1,4 @@
-"""What the broker and the others tell each other."""
+"""What the coordinator and the others tell each other."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from protocols.framework.vectors import Scalar, Vector
 
 
 @dataclass(frozen=True)
-class FromBroker:
-    """Base of what only a broker sends, in its term of office: one that follows another has a higher one."""
+class FromLeader:
+    """Base of what only the coordinator sends, in its `term`; terms go up from leader to leader."""
 
     term: int
 
 
 @dataclass(frozen=True)
-class GradientWanted(FromBroker):
+class GradientWanted(FromLeader):
     """Asks for the gradient at these parameters [P], on a training batch or on all validation samples."""
 
     params: Vector
@@ -42,7 +42,7 @@ class GradientFound:
 
 
 @dataclass(frozen=True)
-class Settled(FromBroker):
+class Settled(FromLeader):
     """Asks the receiver to train with these `members`, sorted, itself among them, from now on.
 
     version: the how many-th of the term. benefits: the weight of each of its optimal collaborators, itself
@@ -60,8 +60,8 @@ class Settled(FromBroker):
 
 
 @dataclass(frozen=True)
-class StillThere(FromBroker):
-    """The broker is at work; the answer to it says that the client is there, too."""
+class StillThere(FromLeader):
+    """The coordinator is at work; the answer to it says that the client is there, too."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Here:
 
 @dataclass(frozen=True)
 class Superseded:
-    """The sender has another broker, in this term."""
+    """The sender has another leader, in this term."""
 
     term: int
     broker: str

@@ -5,35 +5,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
-from protocols.framework.compute import Compute
-from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector, mix
-from protocols.learn_to_collaborate.broker import Broker
-from protocols.learn_to_collaborate.messages import FromBroker, Here, PartnerModel, Settled
+from protocols.learn_to_collaborate.coordinator import Coordinator
+from protocols.learn_to_collaborate.local_gradients import LocalGradients
+from protocols.learn_to_collaborate.messages import (
+    FromLeader,
+    GradientWanted,
+    Here,
+    PartnerModel,
+    Settled,
+    StillThere,
+    Superseded,
+)
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
-class LearnToCollaborate(Broker):
-    """Learning to Collaborate, with a broker that waits for all, or for nobody."""
+class LearnToCollaborate(Client):
+    """Learning to Collaborate, with a coordinator that waits for all, or for nobody."""
 
     Settings = LearnToCollaborateSettings
+    settings: LearnToCollaborateSettings
 
-    def __init__(
-        self,
-        name: str,
-        context: ClientContext,
-        compute: Compute,
-        settings: ProtocolSettings,
-    ) -> None:
-        super().__init__(name, context, compute, settings)
+    def begin(self) -> None:
+        self.wait_at_first(self.settings.patience)
+        self.gradients = LocalGradients(self, self.settings)
+        self.coordinator = Coordinator(self, self.settings, self.gradients, self.join)
         self.place: Settled | None = None
-        self.of_front: dict[str, Vector] = {}  # what the broker has found for it, as models of its own
+        self.of_front: dict[str, Vector] = {}  # what the coordinator has found for it, as models of its own
         self.placed = asyncio.Event()
         self.since_s = 0.0
         self.age = 0  # training steps in the longest line of the model's ancestors
-        self.wait_at_first(self.settings.patience)
+
+    async def on_start(self) -> None:
+        election = self.coordinator.election
+        election.reset()
+        await super().on_start()
+        if not self.context.alone:
+            election.start()
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -72,7 +83,7 @@ class LearnToCollaborate(Broker):
         partners = [member for member in self.partners if self.is_peer(member)]
         if partners:
             chosen = partners[int(self.rng.integers(len(partners)))]
-            self.tell(chosen, PartnerModel(self.common(self.params), self.age, self.now))
+            self.tell(chosen, PartnerModel(self.gradients.common(self.params), self.age, self.now))
 
     @property
     def partners(self) -> list[str]:
@@ -89,31 +100,43 @@ class LearnToCollaborate(Broker):
         before, self.place = self.place, settled
         if before is None or before.members != settled.members:
             self.since_s = self.now
-        self.of_front = {"pareto": self.whole(settled.pareto)}
+        self.of_front = {"pareto": self.gradients.whole(settled.pareto)}
         if settled.full is not None:
-            self.of_front["full"] = self.whole(settled.full)
+            self.of_front["full"] = self.gradients.whole(settled.full)
         if before is None or self.is_content:
             self.params = self.of_front["pareto"]
         self.placed.set()
 
-    def work_for(self, message: FromBroker) -> object:
-        if not isinstance(message, Settled):
-            return super().work_for(message)
-        if self.place is None or (message.term, message.version) > (self.place.term, self.place.version):
-            self.join(message)
-        return Here()
-
     async def on_message(self, message: object, sender: str) -> object:
-        if not isinstance(message, PartnerModel):
-            return await super().on_message(message, sender)
+        if isinstance(message, PartnerModel):
+            self.merge(message, sender)
+            return None
+        if not isinstance(message, FromLeader):
+            return None
+        election = self.coordinator.election
+        if not election.recognises((message.term, sender)):
+            return Superseded(*election.term)
+        match message:
+            case StillThere():
+                return Here()
+            case GradientWanted():
+                return self.spawn(self.gradients.at(message))  # it holds up no other message
+            case Settled():
+                newest = (-1, -1) if self.place is None else (self.place.term, self.place.version)
+                if (message.term, message.version) > newest:
+                    self.join(message)
+                return Here()
+        return None
+
+    def merge(self, message: PartnerModel, sender: str) -> None:
+        """Mix a partner's model in, by its age."""
         if sender in self.partners and not self.is_content:
             self.observe("staleness", self.now - message.time)
             share = message.age / (self.age + message.age) if message.age else 0.0
-            mixed = mix([(1 - share, self.common(self.params)), (share, message.params)])
-            own = self.head is not None
+            mixed = mix([(1 - share, self.gradients.common(self.params)), (share, message.params)])
+            own = self.gradients.head is not None
             self.params = self.with_part(self.params, "backbone", mixed) if own else mixed
             self.age = max(self.age, message.age)
-        return None
 
     # --- for the observer -----------------------------------------------------------------------------------
 

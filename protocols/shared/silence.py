@@ -27,7 +27,6 @@ class Silence(Component):
         self._client = client
         self._began_s = 0.0
         self._heard_s: dict[str, float] = {}
-        client.wait_at_first(patience)
 
     def life_began(self) -> None:
         self._began_s = self._client.now

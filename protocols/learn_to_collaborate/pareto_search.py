@@ -1,4 +1,4 @@
-"""Specific Pareto optimization (SPO): the broker learns the Pareto front, and searches it for each client."""
+"""Specific Pareto optimization (SPO): the coordinator learns the Pareto front, and searches it for each."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.framework.compute import Compute
-from protocols.framework.context import ClientContext
-from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.client import Client
 from protocols.framework.vectors import Vector, mix
-from protocols.learn_to_collaborate.front import ParetoFront
-from protocols.learn_to_collaborate.messages import (
-    FromBroker,
-    GradientFound,
-    GradientWanted,
-    HeadStepWanted,
-)
-from protocols.learn_to_collaborate.office import Office
-from protocols.learn_to_collaborate.weighing import moved, necessary
+from protocols.learn_to_collaborate.benefit_weights import moved, necessary
+from protocols.learn_to_collaborate.leader_election import LeaderElection
+from protocols.learn_to_collaborate.local_gradients import LocalGradients
+from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
+from protocols.learn_to_collaborate.pareto_front import ParetoFront
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 NEGLIGIBLE = 1e-3
 """A client of less weight in a round is not asked: its gradient would hardly count."""
@@ -37,73 +32,49 @@ class Optimum:
     loss: float
 
 
-class Searcher(Office):
-    """A client that can learn the front, and answers whoever does."""
+class ParetoSearch:
+    """The front of one coordinator, which it learns from all clients' gradients, and searches."""
 
     front: ParetoFront
 
     def __init__(
         self,
-        name: str,
-        context: ClientContext,
-        compute: Compute,
-        settings: ProtocolSettings,
+        client: Client,
+        settings: LearnToCollaborateSettings,
+        election: LeaderElection,
+        gradients: LocalGradients,
     ) -> None:
-        super().__init__(name, context, compute, settings)
+        self.client = client
+        self.settings = settings
+        self.election = election
+        self.gradients = gradients
         self.arrived: list[tuple[str, Shares, Vector]] = []  # gradients that have yet to count
         self.at_work: dict[str, asyncio.Task[None]] = {}  # who computes one, or did last
-        self.head: Vector | None = None  # with which it sees the front's models; None where they have theirs
-        if self.settings.heads == "own":
-            self.head = self.part(compute.initial(), "head")
 
-    def common(self, model: Vector) -> Vector:
-        """What of a model, or of a gradient by one, is the front's: all of it, or the backbone."""
-        return model if self.head is None else self.part(model, "backbone")
-
-    def whole(self, common: Vector) -> Vector:
-        """The model that this client makes of what is the front's."""
-        if self.head is None:
-            return common
-        return self.with_part(self.with_part(self.compute.initial(), "backbone", common), "head", self.head)
+    def begin(self) -> None:
+        """Begin a front of its own, with those that are up."""
+        self.arrived.clear()  # of an earlier front of its own
+        start = self.gradients.common(self.client.compute.initial())
+        self.front = ParetoFront(self.client, self.settings, self.election.up(), start)
 
     # --- gradients ------------------------------------------------------------------------------------------
 
-    def work_for(self, message: FromBroker) -> object:
-        if isinstance(message, GradientWanted):
-            return self.spawn(self.gradient_for(message))  # it holds up no other message
-        return super().work_for(message)
-
-    async def gradient_for(self, wanted: GradientWanted) -> GradientFound:
-        """This client's own gradient, and its validation loss."""
-        at = self.whole(wanted.params)
-        if wanted.on == "batch":
-            gradient = await self.gradient(at)
-            if self.head is not None and isinstance(wanted, HeadStepWanted):
-                rate = self.settings.head_learning_rate * wanted.share
-                self.head = self.head - rate * self.part(gradient, "head")
-            return GradientFound(self.common(gradient))
-        # Both at once, so that no training comes between them on the device.
-        gradient, loss = await asyncio.gather(
-            self.gradient(at, on="validation"), self.loss(at, on="validation")
-        )
-        return GradientFound(self.common(gradient), loss)
-
     async def training_gradient(self, client: str, shares: Shares, model: Vector) -> GradientFound | None:
         """A client's gradient in a round of training, in which its own head takes a step; None if gone."""
-        term = self.mandate[0]
-        if self.head is None:
+        term = self.election.term[0]
+        if self.gradients.head is None:
             return await self.gradient_of(client, GradientWanted(term, model, "batch"))
         return await self.gradient_of(client, HeadStepWanted(term, model, "batch", shares[client]))
 
     async def validation_gradient(self, client: str, model: Vector) -> GradientFound | None:
         """A client's gradient and loss on what it holds back; None if it is gone."""
-        return await self.gradient_of(client, GradientWanted(self.mandate[0], model, "validation"))
+        return await self.gradient_of(client, GradientWanted(self.election.term[0], model, "validation"))
 
     async def gradient_of(self, client: str, wanted: GradientWanted) -> GradientFound | None:
         """A client's answer, perhaps this one's; None if it is gone."""
-        if client == self.name:
-            return await self.gradient_for(wanted)
-        answer = await self.asked(client, wanted)
+        if client == self.client.name:
+            return await self.gradients.at(wanted)
+        answer = await self.election.asked(client, wanted)
         return answer if isinstance(answer, GradientFound) else None
 
     # --- learning the front ---------------------------------------------------------------------------------
@@ -111,22 +82,22 @@ class Searcher(Office):
     async def learn_front(self, rounds: int) -> None:
         """Train the hypernetwork with everybody who is up; who comes meanwhile takes part."""
         for _ in range(rounds):
-            for client in self.up():
+            for client in self.election.up():
                 if client not in self.front.clients:
                     self.front.admit(client)
             await self.take_round()
 
     async def take_round(self) -> None:
         """Send HN(d) for random d, and learn from what comes back."""
-        up = self.up()
+        up = self.election.up()
         there = [client for client in self.front.clients if client in up]
         concentration = self.settings.concentration or 1 / len(there)
-        drawn = self.rng.dirichlet(np.full(len(there), concentration)).tolist()
+        drawn = self.client.rng.dirichlet(np.full(len(there), concentration)).tolist()
         shares = {client: share for client, share in zip(there, drawn, strict=True) if share >= NEGLIGIBLE}
         model = await self.front.model(shares)
         for client in shares:
             if client not in self.at_work or self.at_work[client].done():
-                self.at_work[client] = self.spawn(self.contribute(client, shares, model))
+                self.at_work[client] = self.client.spawn(self.contribute(client, shares, model))
         await self.wait_for_gradients()
         arrived, self.arrived = self.arrived, []
         if arrived:
@@ -145,10 +116,10 @@ class Searcher(Office):
         if answer is not None:
             self.arrived.append((client, shares, answer.gradient))
 
-    def resign(self) -> None:
+    def cancel(self) -> None:
+        """Ask nobody for gradients any more."""
         for task in self.at_work.values():
             task.cancel()
-        super().resign()
 
     # --- searching it ---------------------------------------------------------------------------------------
 
@@ -179,7 +150,7 @@ class Searcher(Office):
         self, targets: Iterable[str], clients: Sequence[str], limit_s: float | None = None
     ) -> tuple[dict[str, Optimum], list[str]]:
         """The optima of those that are not gone, all searched for at once, and who needs longer than that."""
-        searches = {target: self.spawn(self.search(target, clients)) for target in targets}
+        searches = {target: self.client.spawn(self.search(target, clients)) for target in targets}
         try:
             await asyncio.wait(list(searches.values()), timeout=limit_s)
             late = [target for target, task in searches.items() if not task.done()]

@@ -1,4 +1,4 @@
-"""The Pareto front that a broker learns: the hypernetwork HN(d), and who has which of its inputs.
+"""The Pareto front that a coordinator learns: the hypernetwork HN(d), and who has which of its inputs.
 
 "Learning to collaborate", section 4.2 and appendix B.1, after Navon et al., "Learning the Pareto front with
 hypernetworks" (2020). From weights d of the clients' losses HN makes the parameters of one model for them;

@@ -1,14 +1,13 @@
-"""The broker: from the clients' optima to coalitions, and again for those whom a change affects."""
+"""The coordinator: from the clients' optima to coalitions, and again for those whom a change affects."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from protocols.framework.compute import Compute
-from protocols.framework.context import ClientContext
-from protocols.framework.requirements import ProtocolSettings
+from protocols.framework.client import Client
+from protocols.framework.component import Component
 from protocols.learn_to_collaborate.equilibrium import (
     KnownCollaborators,
     equilibrium_at_once,
@@ -17,16 +16,18 @@ from protocols.learn_to_collaborate.equilibrium import (
     reached_by,
     stable_coalitions,
 )
-from protocols.learn_to_collaborate.front import ParetoFront
+from protocols.learn_to_collaborate.leader_election import LeaderElection
+from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import Settled
-from protocols.learn_to_collaborate.search import Optimum, Searcher, Shares
+from protocols.learn_to_collaborate.pareto_search import Optimum, ParetoSearch, Shares
+from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 Stage = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the broker has found for a client, as in `Settled`.
+    """What the coordinator has found for a client, as in `Settled`.
 
     `shares` suit it best in its coalition, `full` among all; None where that is not known.
     """
@@ -38,34 +39,41 @@ class Place:
     full: Shares | None
 
 
-class Broker(Searcher):
-    """A client that settles who joins whom while it is in office."""
+class Coordinator(Component):
+    """Settles who joins whom, while its client leads. join(settled): belong to a coalition oneself."""
 
     def __init__(
         self,
-        name: str,
-        context: ClientContext,
-        compute: Compute,
-        settings: ProtocolSettings,
+        client: Client,
+        settings: LearnToCollaborateSettings,
+        gradients: LocalGradients,
+        join: Callable[[Settled], None],
     ) -> None:
-        super().__init__(name, context, compute, settings)
+        super().__init__(client)
+        self.client = client
+        self.settings = settings
+        self.election = LeaderElection(
+            client, settings.broker, settings.patience, self.lead, lambda: self.search.cancel()
+        )
+        self.search = ParetoSearch(client, settings, self.election, gradients)
         self.version = 0
         self.changes: asyncio.Queue[str] = asyncio.Queue()  # who has come or gone
-
-    async def preside(self) -> None:
-        """Learn the front, settle everybody, and then whom an arrival or a departure affects."""
-        self.arrived.clear()  # of an earlier front of its own
         self.stages: list[Stage] = []
         self.places: dict[str, Place] = {}
         self.told: dict[str, Place] = {}
-        self.front = ParetoFront(self, self.settings, self.up(), self.common(self.compute.initial()))
-        await self.learn_front(self.settings.rounds)
-        everybody = [client for client in self.up() if client in self.front.clients]
+        self._join = join
+
+    async def lead(self) -> None:
+        """Learn the front, settle everybody, and then whom an arrival or a departure affects."""
+        self.stages, self.places, self.told = [], {}, {}
+        self.search.begin()
+        await self.search.learn_front(self.settings.rounds)
+        everybody = [client for client in self.election.up() if client in self.search.front.clients]
         for late in await self.settle(everybody, self.settings.search_limit):
             self.changes.put_nowait(late)
         while True:
             client = await self.changes.get()
-            is_up = client in self.up()
+            is_up = client in self.election.up()
             is_settled = any(client in coalition for stage in self.stages for coalition in stage)
             if is_up and not is_settled:
                 await self.let_in(client)
@@ -75,8 +83,7 @@ class Broker(Searcher):
                 await self.tell_all()
 
     def peer_changed(self, peer: str, up: bool) -> None:
-        super().peer_changed(peer, up)
-        if self.presides:
+        if self.election.leads:
             self.changes.put_nowait(peer)
 
     async def settle(
@@ -92,11 +99,11 @@ class Broker(Searcher):
         if not rest:
             return left_out
         among = sorted([*rest, *beside])
-        optima, late = await self.searched(rest, among, limit_s)
+        optima, late = await self.search.searched(rest, among, limit_s)
         if late:  # who is left out can be nobody's collaborator yet
             left_out, rest = late, sorted(optima)
             among = sorted([*rest, *beside])
-            optima = (await self.searched(rest, among))[0] if rest else {}
+            optima = (await self.search.searched(rest, among))[0] if rest else {}
         full = {} if self.stages or left_out else optima  # else these are not all clients
         while optima:
             rest = sorted(optima)
@@ -109,7 +116,7 @@ class Broker(Searcher):
             settled = frozenset([client for coalition in stage for client in coalition])
             among = rest = [client for client in rest if client not in settled]
             beside = ()
-            optima = (await self.searched(rest, rest))[0] if rest else {}
+            optima = (await self.search.searched(rest, rest))[0] if rest else {}
         await self.tell_all()
         return left_out
 
@@ -134,8 +141,8 @@ class Broker(Searcher):
         async def place(client: str, coalition: tuple[str, ...]) -> None:
             optimum = optima[client]
             is_found = len(coalition) == len(among)
-            inside = optimum if is_found else await self.search(client, coalition)
-            alone = await self.search(client, [client])
+            inside = optimum if is_found else await self.search.search(client, coalition)
+            alone = await self.search.search(client, [client])
             if inside is None or alone is None:
                 return  # it is gone, which will be dealt with
             benefits = [(c, optimum.shares[c]) for c in sorted(optimum.collaborators) if c != client]
@@ -152,7 +159,7 @@ class Broker(Searcher):
         beside = self.beside([client])
         self.stages = kept(self.stages, [client, *pool])
         self.told.pop(client, None)
-        await self.settle([other for other in pool if other in self.up()], beside=beside)
+        await self.settle([other for other in pool if other in self.election.up()], beside=beside)
 
     def beside(self, affected: Sequence[str]) -> list[str]:
         """Whose coalitions stay of the first stage in which there are some of these clients."""
@@ -164,20 +171,20 @@ class Broker(Searcher):
 
     async def let_in(self, client: str) -> None:
         """After an arrival: find out who would have the newcomer for a collaborator, and settle those."""
-        if client not in self.front.clients:
-            await self.learn_front(self.settings.newcomer_rounds)
+        if client not in self.search.front.clients:
+            await self.search.learn_front(self.settings.newcomer_rounds)
         rest = sorted([client, *[other for stage in self.stages for one in stage for other in one]])
         pool: list[str] = []
         for stage in self.stages:
             members = [other for coalition in stage for other in coalition]
-            optima, _ = await self.searched(members, rest)
+            optima, _ = await self.search.searched(members, rest)
             pool = reached_by(self.stages, [c for c, each in optima.items() if client in each.collaborators])
             if pool:
                 break
             rest = [other for other in rest if other not in members]
         beside = self.beside(pool)
         self.stages = kept(self.stages, pool)
-        await self.settle([other for other in [client, *pool] if other in self.up()], beside=beside)
+        await self.settle([other for other in [client, *pool] if other in self.election.up()], beside=beside)
 
     async def tell_all(self) -> None:
         """Tell each client where it belongs, unless it knows."""
@@ -188,17 +195,13 @@ class Broker(Searcher):
 
     async def tell_place(self, client: str, place: Place) -> None:
         """Until it has heard it."""
-        pareto = await self.front.model(place.shares)
-        full = None if place.full is None else await self.front.model(place.full)
+        pareto = await self.search.front.model(place.shares)
+        full = None if place.full is None else await self.search.front.model(place.full)
         settled = Settled(
-            self.mandate[0], self.version, place.members, place.benefits, place.losses, pareto, full
+            self.election.term[0], self.version, place.members, place.benefits, place.losses, pareto, full
         )
-        if client == self.name:
-            self.join(settled)
-        elif await self.asked(client, settled) is None:
+        if client == self.client.name:
+            self._join(settled)
+        elif await self.election.asked(client, settled) is None:
             return
         self.told[client] = place
-
-    def join(self, settled: Settled) -> None:
-        """Belong to a coalition from now on."""
-        raise NotImplementedError
