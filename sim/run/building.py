@@ -39,12 +39,12 @@ from sim.scenario.sections.change import (
 )
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
-from sim.world.devices import Device
+from sim.world.devices.device import Device
 from sim.world.membership import Bootstrap
 from sim.world.membership.kinds import MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
-from sim.world.topology import Numbers
+from sim.world.topology.kinds import Numbers
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:

@@ -18,8 +18,8 @@ from sim.plugins.section import FAILURES
 from sim.run.budget import Work
 from sim.run.compute import DeviceCompute
 from sim.scenario.protocol_checks import defined
-from sim.world.churn import State
-from sim.world.devices import Device
+from sim.world.churn.schedule import State
+from sim.world.devices.device import Device
 
 
 @dataclass

@@ -15,8 +15,8 @@ from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
 from sim.scenario.protocol_checks import defined, requirements_of
 from sim.scenario.sections import Sections
-from sim.world.churn import ChurnEvent, ImpossibleEvent, validate_schedule
-from sim.world.churn_processes import PoissonChurn
+from sim.world.churn.processes import PoissonChurn
+from sim.world.churn.schedule import ChurnEvent, ImpossibleEvent, validate_schedule
 from sim.world.distributions import RandomQuantity
 from sim.world.loss import BurstyLoss
 from sim.world.membership import Bootstrap

@@ -46,7 +46,7 @@ from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
-from sim.world.churn_processes import ChurnProcess
+from sim.world.churn.processes import ChurnProcess
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client

@@ -222,7 +222,7 @@ def test_a_fault_is_kept_with_no_more_changes_than_it_needs(
         "coterie 'check' 'numbers.txt'",
         "exit codes (1,)",
     ]
-    assert written[4] == "traceback UnicodeDecodeError sim/world/speeds.py:_scores"
+    assert written[4] == "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"
 
 
 def test_unspoiled_input_that_is_refused_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_unspoiled_input_that_is_refused_is_a_fault(tmp_path: Path, monkeypatch:
 TRACEBACK = f"""\
 Traceback (most recent call last):
   File "{worlds.SCENARIOS.parent}/sim/cli.py", line 1, in main
-  File "{worlds.SCENARIOS.parent}/sim/world/speeds.py", line 7, in _scores
+  File "{worlds.SCENARIOS.parent}/sim/world/devices/speeds.py", line 7, in _scores
   File "/usr/lib/python3/csv.py", line 97, in fieldnames
 package.errors.UnicodeDecodeError: 'utf-8' codec can't decode
 """
@@ -251,8 +251,8 @@ package.errors.UnicodeDecodeError: 'utf-8' codec can't decode
         (0, "fine", "", None),
         (2, "", "x.toml: run.seed = -1: must be 0 or more", None),
         (1, "", "the run failed: nobody is left", None),
-        (1, "", TRACEBACK, "traceback UnicodeDecodeError sim/world/speeds.py:_scores"),
-        (0, "", f"failed\n{TRACEBACK}", "traceback UnicodeDecodeError sim/world/speeds.py:_scores"),
+        (1, "", TRACEBACK, "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"),
+        (0, "", f"failed\n{TRACEBACK}", "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"),
         (2, "said on the wrong stream", "", "exit 2 of check without a message"),
         (130, "", "interrupted", "exit 130 of check"),
         (-11, "", "Segmentation fault", "signal 11 check outside our code"),

@@ -21,7 +21,7 @@ from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
 from sim.world.distributions import Constant, LogNormal
-from sim.world.topology import Complete
+from sim.world.topology.kinds import Complete
 from tests.world.quantities import constant
 
 

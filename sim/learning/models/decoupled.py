@@ -71,8 +71,8 @@ class Decoupled(ModelSection):
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise UserError(f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
-        from sim.learning.models.backbone_modules import backbone_module
-        from sim.learning.models.decoupled_module import DecoupledModule
+        from sim.learning.models.modules.backbones import backbone_module
+        from sim.learning.models.modules.decoupled import DecoupledModule
 
         body = backbone_module(backbone or self.backbones[0], input_shape, self.features)
         return DecoupledModule(body, classes, self.features, self.projection_hidden, parts)

@@ -32,9 +32,9 @@ class OwnModel(PluginSection, ModelSection):
         """
         from torch import nn
 
-        from sim.learning.models.batch_norm import replace_batch_norms
-        from sim.learning.models.dropout import replace_dropouts
-        from sim.learning.models.several_inputs import SeveralInputs
+        from sim.learning.models.modules.batch_norm import replace_batch_norms
+        from sim.learning.models.modules.dropout import replace_dropouts
+        from sim.learning.models.modules.several_inputs import SeveralInputs
 
         try:
             made = self.call(input_shape=inputs or input_shape, classes=classes)

@@ -32,6 +32,6 @@ class ResNet9(ModelSection):
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        from sim.learning.models.residual_network import ResidualNetwork
+        from sim.learning.models.modules.residual_network import ResidualNetwork
 
         return ResidualNetwork(input_shape[0], classes, self.width, self.groups)

@@ -22,7 +22,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
-from sim.world.churn_processes import ChurnProcess
+from sim.world.churn.processes import ChurnProcess
 
 
 class Sections(Settings):

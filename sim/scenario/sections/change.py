@@ -11,7 +11,7 @@ from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth
-from sim.world.churn import ChurnEvent, kept_up
+from sim.world.churn.schedule import ChurnEvent, kept_up
 from sim.world.latency import Latency
 from sim.world.links import NetworkModel
 from sim.world.loss import Loss

@@ -12,8 +12,8 @@ from actors.settings.base import SettingError, Settings, default, exactly_one
 from actors.settings.quantities import ClientList, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
-from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
-from sim.world.churn_processes import ChurnProcess, Deal
+from sim.world.churn.processes import ChurnProcess, Deal
+from sim.world.churn.schedule import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
 from sim.world.participants import Participants
 
 

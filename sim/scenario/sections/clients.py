@@ -8,8 +8,8 @@ from actors.settings.base import Settings, default
 from actors.settings.quantities import Count, PositiveDuration, Within
 from actors.settings.tables import kind_alone
 from sim.plugins.point import PluginPoint
-from sim.world.own_topology import OwnTopology
-from sim.world.topology import Topology
+from sim.world.topology.kinds import Topology
+from sim.world.topology.own import OwnTopology
 
 
 class FreshStart(Settings):

@@ -23,10 +23,9 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
-from sim.world.devices import CostModel
-from sim.world.own_slow_times import OwnSlowTimes
-from sim.world.plugins import QuantityPlugin
-from sim.world.slowness import (
+from sim.world.devices.device import CostModel
+from sim.world.devices.own_slow_times import OwnSlowTimes
+from sim.world.devices.slowness import (
     MeasuredSlowTimes,
     PeriodicSlowTimes,
     Piece,
@@ -36,7 +35,8 @@ from sim.world.slowness import (
     TransientStragglers,
     slow_times,
 )
-from sim.world.speeds import Speed, StepTime
+from sim.world.devices.speeds import Speed, StepTime
+from sim.world.plugins import QuantityPlugin
 
 _DIGITS_MAX = 100  # of the product of slow times that overlap
 _TRIED = 3  # clients

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import Compute, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
-from sim.world.devices import CostModel
+from sim.world.devices.device import CostModel
 
 
 class ServerCrash(Settings):

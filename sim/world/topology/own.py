@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sim.kernel.random import stream
 from sim.world.plugins import WorldPlugin
-from sim.world.topology import Adjacency, TopologyKind
+from sim.world.topology.kinds import Adjacency, TopologyKind
 
 _MORE_THAN_ALL = 1e-6  # by so much rounding may have a client's weights add up to more than 1
 _LINK = "a link (sender, receiver), or (sender, receiver, weight)"

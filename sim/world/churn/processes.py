@@ -22,10 +22,10 @@ from actors.settings.quantities import ClientList, PositiveDuration, Share, With
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream, stream
 from sim.plugins.point import PluginPoint
-from sim.world.churn import ChurnEvent, State
+from sim.world.churn.schedule import ChurnEvent, State
+from sim.world.churn.sessions import Session, SessionLength, spot_sessions
 from sim.world.participants import Participants
 from sim.world.plugins import WorldPlugin
-from sim.world.sessions import Session, SessionLength, spot_sessions
 
 _SESSIONS_MAX = 100_000  # of one client
 

@@ -11,8 +11,8 @@ from pydantic import model_validator
 from actors.settings.base import at_most_one
 from actors.settings.quantities import FACTOR_MAX, FACTOR_MIN, ClientList, Probability
 from sim.kernel.random import stream
+from sim.world.devices.slowness import Piece
 from sim.world.plugins import WorldPlugin
-from sim.world.slowness import Piece
 
 _PIECES_TRIED = 100
 

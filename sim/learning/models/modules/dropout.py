@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sim.learning.models.replacing import replaced
+from sim.learning.models.modules.replacing import replaced
 
 _MASK = 0xFFFFFFFF
 

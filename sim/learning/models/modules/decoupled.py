@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from protocols.framework.objectives import Embedding
-from sim.learning.models.batch_norm import BatchNorm
+from sim.learning.models.modules.batch_norm import BatchNorm
 
 _ORDER = ("backbone", "projection", "head", "head_anchor", "class_means", "prototypes")
 

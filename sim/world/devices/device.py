@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sim.errors import UserError
 from sim.kernel.task import NEVER, Signal
-from sim.world.slowness import Slowness, require_positive
+from sim.world.devices.slowness import Slowness, require_positive
 from sim.world.timeline import State, Timeline
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ _ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 millio
 
 def _graphs() -> ModuleType:
     """What makes graphs: imported when the first is made, since networkx takes long to import."""
-    from sim.world import graphs
+    from sim.world.topology import graphs
 
     return graphs
 

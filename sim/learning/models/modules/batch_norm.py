@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sim.errors import UserError
-from sim.learning.models.replacing import replaced
+from sim.learning.models.modules.replacing import replaced
 
 
 class BatchNorm(nn.Module):
