@@ -1,4 +1,4 @@
-"""Where in its author's own code an actor is, or was when it failed: "mine.py:12"."""
+"""Places in source code, for error messages: the line of an actor's own file where it failed or waits."""
 
 import inspect
 import os
@@ -12,7 +12,7 @@ Frame = tuple[str, int]
 
 
 def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
-    """The innermost of `frames` that is in the package of an actor's class, or else of one of its bases.
+    """The innermost of `frames` that lies in a file of an actor's class, or else of one of its base classes.
 
     `frames` go from the outermost to the innermost. Only the files of its classes count, and not those of
     classes whose own `machinery` is True: their users did not write them. None if no
@@ -37,7 +37,7 @@ def written(file: str, line: int) -> str:
 
 
 def of_definition(what: Any) -> str | None:
-    """Where a class, function or method is written, decorators included; None if that cannot be known."""
+    """The "file:line" at which a class, function or method begins; None if its source is not known."""
     try:
         what = inspect.unwrap(getattr(what, "__func__", what))
         return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
@@ -46,7 +46,7 @@ def of_definition(what: Any) -> str | None:
 
 
 def of_coroutine(coroutine: Any) -> list[Frame]:
-    """Where a suspended coroutine waits."""
+    """The frames of a suspended coroutine, from its own to the innermost that it waits for."""
     frames, inner = [], coroutine
     while inner is not None:
         frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
@@ -58,7 +58,7 @@ def of_coroutine(coroutine: Any) -> list[Frame]:
 
 
 def of_error(error: BaseException) -> list[Frame]:
-    """Where an error was raised."""
+    """The frames that an error passed through, from the outermost to the one that raised it."""
     frames: list[Frame] = []
     step: TracebackType | None = error.__traceback__
     while step is not None:

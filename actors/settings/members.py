@@ -1,4 +1,4 @@
-"""Which clients and servers are meant: lists and groups of them, and clusters that hold all clients."""
+"""Lists and groups of clients and servers, as scenario files state them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -64,14 +64,14 @@ Groups = Annotated[
 
 
 def client_numbers(members: Members) -> tuple[int, ...]:
-    """The clients among them."""
+    """The numbers of the clients in such a list."""
     return tuple([member for member in members if member != "servers"])
 
 
 def cluster_misfits(
     key: str, count: int | None, sizes: Sequence[int] | None, clients: int
 ) -> Iterator[SettingError]:
-    """Clusters, given by `count` (named `key`) or by `sizes` beside it, must hold the clients."""
+    """What is wrong with a number of clusters (at `key`), or with their sizes, for so many clients."""
     if count is not None and count > clients:
         problem = f"more clusters than clients; must be at most clients.count = {clients}"
         yield SettingError(key, count, problem)

@@ -1,4 +1,4 @@
-"""Stretches of a run: so much virtual time, or so many of something that is counted, such as iterations."""
+"""Stretches of a run: an amount of virtual time, or a number of something counted, such as iterations."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from actors.settings.units import DURATION
 
 @dataclass(frozen=True)
 class Span:
-    """So many virtual seconds, or `count` of a unit; the other one is None."""
+    """Either `seconds` of virtual time or `count` of `unit`; the other one is None."""
 
     unit: str
     seconds: float | None = None
@@ -30,7 +30,7 @@ class Span:
 
 
 def parse_span(value: Any, unit: str) -> Span:
-    """From ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError else, and for 0."""
+    """Parses ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError else, and for 0."""
     if isinstance(value, Span):
         return value
     example = f'{unit}s, such as "100 {unit}s"'

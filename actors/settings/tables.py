@@ -34,7 +34,7 @@ def kind_alone(*kinds: str) -> Shorthand:
 
 
 def constant(quantity: Any) -> Shorthand:
-    """A quantity where a distribution may stand is the constant distribution."""
+    """A plain quantity stands for the constant distribution of that value."""
 
     def expand(value: Any) -> Any:
         return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}

@@ -24,7 +24,7 @@ class DataFolder:
 
     @cached_property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         variable = os.environ.get(FOLDER_VARIABLE)
         if self.named is None and variable is None:
             return Path("data")
@@ -37,7 +37,7 @@ class DataFolder:
 
     @property
     def chosen_by(self) -> str:
-        """Who says so, for messages."""
+        """Which setting named it, for messages."""
         if self.named is not None:
             return "from --data-dir"
         if FOLDER_VARIABLE in os.environ:

@@ -1,4 +1,4 @@
-"""The one way in for files from outside: data sets, measured traces, matrices, graphs.
+"""Reading the files that a scenario names: data sets, measured traces, matrices, graphs.
 
 Whatever is wrong with one ends as one UserError that names what asked for the file, the file, the place in
 it, what is there and what is allowed: a file that is missing, empty, cut off, of another kind, without
@@ -81,7 +81,7 @@ class InputFile:
         return self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{when}; must have less")
 
     def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
-        """What `parse` makes of the content; whatever it raises means that the file is not `what`."""
+        """The content, parsed. Whatever `parse` raises is refused: the file is not `what`, or damaged."""
         content = self.content()
         try:
             return parse(content)
@@ -227,7 +227,7 @@ class Row:
 
 
 def shown(value: object) -> str:
-    """What stands in a file, shortened for a message: it may be junk of any length."""
+    """A value from a file, shortened to one line for a message."""
     text = ", ".join(map(str, value[:9])) if isinstance(value, list) else repr(value)
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

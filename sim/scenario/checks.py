@@ -43,7 +43,7 @@ _BEGINS = re.compile(
 
 
 def misfits(sections: Sections) -> Iterator[SettingError]:
-    """Everything in one section that contradicts another."""
+    """All contradictions between sections."""
     yield from _topology(sections)
     yield from sections.data.misfits(sections.clients.count)
     yield from _augmentation(sections)
@@ -55,7 +55,10 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
 
 
 def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
-    """What a protocol needs of the other sections and does not get. Raises UserError for its own mistakes."""
+    """The requirements of a protocol that the other sections do not meet.
+
+    Raises UserError for mistakes in the requirements themselves.
+    """
     where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
     for need in requirements_of(learner, settings):
         try:
@@ -122,7 +125,7 @@ def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _places(sections: Sections) -> Iterator[SettingError]:
-    """Where the clients are must be said for each or for none."""
+    """Latency by position needs a place for each client, or none at all."""
     clients = sections.clients.count
     for key, latency in sections.network.positions():
         if latency.places is not None and len(latency.places) != clients:
@@ -132,7 +135,7 @@ def _places(sections: Sections) -> Iterator[SettingError]:
 
 
 def _starts(sections: Sections) -> Iterator[SettingError]:
-    """What is to happen in a run must begin before its end."""
+    """Events must begin before the end of the run."""
     duration_s = sections.run.duration
     for key, start_s in _stated(sections):
         if duration_s is not None and _BEGINS.fullmatch(key) and start_s >= duration_s:
@@ -168,7 +171,7 @@ def _churn(sections: Sections) -> Iterator[SettingError]:
 
 
 def limits(sections: Sections, protocol: Settings) -> Iterator[SettingError]:
-    """What would come to too much, with these settings of the protocol."""
+    """What would happen more often in the run than can be simulated, with these settings of the protocol."""
     # The first that is too much of a key is told.
     told = set()
     for key, every_s, count, what, most in _repetitions(sections, protocol):
@@ -222,7 +225,7 @@ def _run_s(sections: Sections, step_s: float | None) -> float | None:
 
 
 def _periods(sections: Sections) -> Iterator[tuple[str, float, str]]:
-    """What each client does, or meets with, again and again: the key, the time between, and what it is."""
+    """What happens to each client periodically: the key, the seconds between, and what it is called."""
     devices, membership = sections.devices, sections.network.membership
     if devices.transient is not None:
         cycle_s = devices.transient.every + devices.transient.length

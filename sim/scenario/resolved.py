@@ -1,4 +1,4 @@
-"""A scenario written again with everything resolved, and what tells two apart."""
+"""Writing a scenario with every setting stated, and the digest that tells two scenarios apart."""
 
 import hashlib
 import os
@@ -58,7 +58,7 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _content(path: Path) -> str:
-    """A file's name and what is in it, of which results are; its path where it cannot be read."""
+    """A file's name and the hash of its content; its path if it cannot be read."""
     if not os.path.isfile(path):
         return str(path)
     try:

@@ -80,7 +80,7 @@ class Protocol:
 
     @property
     def alone(self) -> bool:
-        """Whether it is run as its own control, by clients that know of nobody."""
+        """Whether each client runs without peers, as a local baseline."""
         return self.settings.alone
 
 
@@ -113,7 +113,7 @@ class Scenario:
     sweep: Sweep | None = field(default=None, compare=False)
     """What `coterie sweep` runs of this file; no part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
-    """What was done to the file that nobody asked for in so many words; a sentence each."""
+    """Changes to the file that were not asked for explicitly; a sentence each."""
 
     @property
     def name(self) -> str:
@@ -185,7 +185,7 @@ def _parts(
     seed: int | None,
     code: bool,
 ) -> dict[str, Any]:
-    """The fields of a scenario, of a file's contents."""
+    """The fields of a `Scenario`, made of the contents of its file."""
     if "scenario" in _table(raw, "sweep"):
         other = show(_table(raw, "sweep")["scenario"])
         raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it")
@@ -260,7 +260,7 @@ def _sweep(raw: dict[str, Any], stated: Mapping[str, str]) -> Sweep | None:
 
 
 def _find_files(raw: dict[str, Any], folder: Path) -> None:
-    """Have all files by absolute paths, so that they mean the same wherever the scenario is read again."""
+    """Make the paths of files absolute, so that the resolved scenario can be read from anywhere."""
     if isinstance(name := value_at(raw, "protocol.name"), str):
         put(raw, "protocol.name", absolute_name(name, folder))
     for pattern in (*_FILES, *_SAMPLES):
@@ -272,7 +272,7 @@ def _find_files(raw: dict[str, Any], folder: Path) -> None:
 
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:
-    """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
+    """Why keys were left out for a protocol: it has no such settings, or no servers."""
     settings = [key for key in gone if key.startswith("protocol.")]
     about_servers = [key for key in gone if key not in settings]
     reasons = [("no such keys", settings), ("no servers", about_servers)]

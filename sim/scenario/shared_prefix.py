@@ -1,4 +1,4 @@
-"""What a scenario says of the time up to a moment: two with the same past can share it."""
+"""Which prefix two scenarios share: up to a moment they say the same, so it is simulated only once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tup
 )
 
 
-def past_of(scenario: Scenario, time_s: float) -> str:
-    """A digest of all that a scenario says but what begins after `time_s`, and when it ends."""
+def prefix_digest(scenario: Scenario, time_s: float) -> str:
+    """A digest of a scenario without the entries that begin after `time_s` and without its duration."""
     return digest(_up_to(scenario, time_s))
 
 
-def require_same_past(scenario: Scenario, parent: Scenario, time_s: float) -> None:
+def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> None:
     """UserError, with the key, unless a scenario differs from its parent only in what is after `time_s`."""
     ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
     for key in dict.fromkeys([*ours, *theirs]):
@@ -48,19 +48,19 @@ def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
 
     It is the one right before the first entry that only one of them has.
     """
-    if past_of(scenario, -math.inf) != past_of(parent, -math.inf):
+    if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
         return None
     durations_s = [each.run.duration for each in (scenario, parent) if each.run.duration is not None]
     moments_s = {moment_s for each in (scenario, parent) for moment_s in _before_entries(each)}
     for moment_s in sorted(moments_s, reverse=True):
         is_within = 0 < moment_s < min(durations_s, default=math.inf)
-        if is_within and past_of(scenario, moment_s) == past_of(parent, moment_s):
+        if is_within and prefix_digest(scenario, moment_s) == prefix_digest(parent, moment_s):
             return moment_s
     return None
 
 
 def _before_entries(scenario: Scenario) -> Iterator[float]:
-    """The moments right before each entry that begins later than a run."""
+    """The last moment (seconds) before each entry that does not begin with the run."""
     yield from [change.at for change in scenario.change]  # a change comes after all of its moment
     server = scenario.server
     starts_s = [entry.at for entry in scenario.churn] + [cut.start for cut in scenario.network.partition]
@@ -72,7 +72,7 @@ def _before_entries(scenario: Scenario) -> Iterator[float]:
 def timed_changes(
     overrides: Sequence[str], time_s: float, of_protocol: Sequence[str]
 ) -> tuple[list[str], dict[str, Any]]:
-    """Overrides as after `--set`: those that cannot be a change at that time, and the others as such.
+    """Splits overrides into those that must hold from the start and a `[[change]]` at `time_s` of the others.
 
     of_protocol: which of its settings can change.
     """
@@ -89,7 +89,7 @@ def timed_changes(
 
 
 def changing_of(scenario: Scenario) -> tuple[str, ...]:
-    """The keys of all that can become another one while a scenario runs."""
+    """The keys that a `[[change]]` can change while this scenario runs."""
     return _changing(scenario.protocol.learner.Settings.changing)
 
 

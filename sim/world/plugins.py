@@ -1,4 +1,4 @@
-"""The user's own functions that make the world: how they are called, and what they may return."""
+"""The user's functions for parts of the world: how they are called, and checks of what they return."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class WorldPlugin(PluginSection):
     """The function: `my_file.py:function`, or `package.module:function`."""
 
     def asked(self, about: Callable[[], str], **provided: Any) -> Any:
-        """What the function returns; `about` says of whom, for the refusal if it fails. UserError."""
+        """Call the function. `about` says for which client or message, in the UserError if it fails."""
         try:
             return self.call(**provided)
         except FAILURES as error:
             raise self.refusal(f"failed {about()}: {in_short(error)}", error) from error
 
     def items(self, found: Any, about: Callable[[], str]) -> Iterator[Any]:
-        """What the function gives one after the other: `found` is a list, or a generator. UserError."""
+        """The items of the list or generator that the function returned. UserError."""
         try:
             yield from found
         except FAILURES as error:
@@ -70,7 +70,7 @@ class WorldPlugin(PluginSection):
         raise self.refusal(f"gave {shown} {about()}; must be {unit} {allowed}")
 
     def same_again(self, find: Callable[[], Found], about: Callable[[], str]) -> Found:
-        """What `find` makes of the function's results, if that is the same a second time. UserError."""
+        """Call `find` twice and return its result. UserError if the two differ."""
         first, second = find(), find()
         if first != second:
             raise self.refusal(
@@ -90,7 +90,7 @@ class QuantityPlugin(WorldPlugin):
     unit: ClassVar[str]
 
     def of(self, who: Who, clients: int, seed: int, purpose: str) -> float:
-        """The value of a client, or a server, by numbers of its own for this purpose. UserError."""
+        """The value for a client or server, with random numbers of its own for this purpose. UserError."""
 
         def about() -> str:
             return f"for client = {who!r}"
@@ -102,11 +102,11 @@ class QuantityPlugin(WorldPlugin):
         return self.same_again(find, about)
 
     def checked(self, value: Any, about: Callable[[], str]) -> float:
-        """`value` if it is one of the quantity. UserError."""
+        """`value`, checked to be one of the quantity. UserError."""
         return self.number(value, self.least, self.most, self.unit, about)
 
 
 def numbers_of(participants: Participants) -> dict[str, Who]:
-    """What everybody is called in the user's functions."""
+    """The number of each client, and the name of each server, by which the user's functions know them."""
     numbers: dict[str, Who] = {name: number for number, name in enumerate(participants.clients)}
     return numbers | {name: name for name in participants.servers}

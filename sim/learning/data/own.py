@@ -27,7 +27,7 @@ class OwnData(PluginSection, UserArrays):
     provided = ("rng", "clients", "folder")
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        """The samples, given a generator of the seed's, the number of clients and the data folder."""
+        """Calls the function with a generator of the seed, the number of clients and the data folder."""
         path = folder.path if "folder" in self.takes else None
         try:
             found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=path)
@@ -65,7 +65,7 @@ class OwnData(PluginSection, UserArrays):
         return self._read(samples, names)
 
     def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
-        """The samples of an iterator, side by side."""
+        """Stacks the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
         numbers, shape = 0, None
         for place, sample in enumerate(samples):

@@ -28,7 +28,7 @@ Refuse = Callable[[str], UserError]
 
 @dataclass(frozen=True)
 class ArraysPart:
-    """Inputs, labels and clients as they were given, and what their owner calls them.
+    """Inputs, labels and clients as the user gave them, with the names by which messages call them.
 
     x may be a tuple: several inputs of each sample. missing: which numbers of x become the mean of the known
     ones in training.
@@ -49,7 +49,7 @@ class ArraysPart:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to become of the samples: keys of the section."""
+    """How the samples are to be prepared: keys of the section."""
 
     regression: bool
     classes: int | None
@@ -109,7 +109,7 @@ def _checked(part: ArraysPart, wanted: Wanted, refuse: Refuse) -> _Checked:
 
 
 def _all_inputs(x: Any, name: str, refuse: Refuse) -> tuple[np.ndarray, tuple[tuple[int, ...], ...] | None]:
-    """The input, or several side by side, and then their shapes."""
+    """The input; of several, all side by side, and their shapes."""
     if not isinstance(x, tuple):
         return _inputs(_array(x, name, refuse), name, refuse), None
     if not x:
@@ -151,7 +151,7 @@ def _inputs(x: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
 
 
 def _finite(values: np.ndarray, name: str, refuse: Refuse) -> np.ndarray:
-    """A copy as float32, which all must fit."""
+    """A copy as float32. Refuses numbers that are not finite in it."""
     with np.errstate(over="ignore", invalid="ignore"):
         found = np.array(values, dtype=np.float32, order="C")
     if not np.isfinite(found).all():
@@ -235,7 +235,7 @@ def _outputs(
 def _owners(
     parts: Mapping[str, _Checked], given: Mapping[str, ArraysPart], refuse: Refuse
 ) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """The clients' names in order, and the place in it of each sample's; nothing where nobody says so."""
+    """The clients' names in order and, by part, the index of each sample's client; empty without clients."""
     named = {name: part.clients for name, part in parts.items() if part.clients is not None}
     if not named:
         return (), {}
@@ -255,7 +255,7 @@ def _owners(
 
 
 def _split(part: _Checked, places: np.ndarray | None, wanted: Wanted) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to test on: of each client, else of each class, else of all, a share."""
+    """Rows to train and to test on: a share of each client's samples, else of each class's, else of all."""
     groups = (
         places if places is not None else np.zeros(len(part.x), np.int64) if wanted.regression else part.y
     )
@@ -268,7 +268,7 @@ def _split(part: _Checked, places: np.ndarray | None, wanted: Wanted) -> tuple[n
 
 
 def _filled(parts: Mapping[str, _Checked]) -> Mapping[str, _Checked]:
-    """Instead of missing numbers the mean of the known ones in training; 0 where none is known there."""
+    """The parts with each missing number replaced by the mean of the known training values, 0 without any."""
     train = parts["train"]
     if all(part.missing is None or not part.missing.any() for part in parts.values()):
         return parts

@@ -22,7 +22,7 @@ class OwnPartition(PluginSection, PartitionSection):
     """Whether a training sample may belong to several clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """What the function says, given a generator of the seed's, labels and the number of clients."""
+        """Calls the function with a generator of the seed, the labels and the number of clients."""
         try:
             found = self.call(
                 rng=stream(seed, "partition", "own"),

@@ -135,7 +135,7 @@ class Devices(Settings):
         return self
 
     def _require_bounded_slowdowns(self) -> None:
-        """Each is bounded, but those of one client multiply."""
+        """The product of the slowdowns of one client must be bounded, too."""
         of_client: dict[int, float] = {}
         for index, override in enumerate(self.override):
             for client in set(override.clients) if override.slowdown is not None else ():
@@ -156,7 +156,7 @@ class Devices(Settings):
                 raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
 
     def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
-        """What describes the device of each of so many clients. UserError."""
+        """The devices of so many clients. UserError."""
         devices = DevicesOfClients(self, seed, folder, clients)
         devices.try_out()
         return devices
@@ -206,7 +206,7 @@ class DevicesOfClients:
                 yield own.pieces(number, seed, client, self._clients)
 
     def try_out(self) -> None:
-        """UserError for slow times of the user's own that fail at once, as far as a few clients show."""
+        """Call the user's functions of slow times for a few clients. UserError if one fails."""
         for number, own in enumerate(self._settings.slow_times):
             listed = own.clients if own.clients is not None else range(self._clients)
             for client in listed[:_TRIED]:

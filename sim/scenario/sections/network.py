@@ -154,7 +154,7 @@ class Network(Settings):
                 yield key, latency
 
     def about_servers(self) -> Iterator[SettingError]:
-        """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
+        """The keys that mean nothing in a network without servers.
 
         Lists that hold clients as well may stay, so that methods with and without servers share a world.
         Whether there are servers is known when the world is built.
@@ -233,7 +233,7 @@ def _check_datagrams(network: Network, place: int | None) -> None:
 
 
 def _check_delays(network: Network) -> None:
-    """A delay that is stated must be that of some connection."""
+    """A stated delay must apply to some connection."""
     places = (None, *range(len(network.classes)))
     repeating = {place for place in places if network.of_class(place, "link") == "reliable"}
     holding_up = {place for place in places if place not in repeating and network.of_class(place, "reorder")}

@@ -1,4 +1,4 @@
-"""Slow times of devices as functions of the user's own say."""
+"""Slow times of devices from functions of the user's own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OwnSlowTimes(WorldPlugin):
         return self
 
     def try_out(self, number: int, seed: int, client: int, clients: int) -> None:
-        """UserError unless the first pieces of a client are some, and the same twice."""
+        """Call the function twice for a client. UserError if it fails or gives different pieces."""
 
         def find() -> list[Piece]:
             return [*islice(self.pieces(number, seed, client, clients), _PIECES_TRIED)]
@@ -47,7 +47,7 @@ class OwnSlowTimes(WorldPlugin):
         self.same_again(find, lambda: f"for client = {client}")
 
     def pieces(self, number: int, seed: int, client: int, clients: int) -> Iterator[Piece]:
-        """A client's slow times, those of entry `number` of the scenario. UserError."""
+        """The slow times of a client by entry `number` of the scenario. UserError."""
 
         def about() -> str:
             return f"for client = {client}"

@@ -1,4 +1,4 @@
-"""Latency as a function of the user's own says."""
+"""Latency from a function of the user's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OwnLatency(WorldPlugin, LatencyByNode):
     provided = ("rng", "sender", "receiver", "time", "clients")
 
     def build(self, key: str, participants: Participants) -> OwnLatencies:
-        """The latencies of everybody, tried for the first message of some pairs. UserError."""
+        """The latencies of all pairs. The function is tried for the first message of some. UserError."""
         made, names = OwnLatencies(self, participants), participants.names
         some = dict.fromkeys([*names[:2], *names[-1:]])
         for pair in permutations(some, 2):

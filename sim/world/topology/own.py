@@ -1,4 +1,4 @@
-"""Topology as a function of the user's own says: directed and weighted, if it likes."""
+"""A topology from a function of the user's own, perhaps directed and weighted."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
             links[j, i] = weight  # row i is of what client i hears
 
     def _require_whole_row(self, array: NDArray[Any], row: int) -> None:
-        """What the diagonal gives to a client's own model must be what is left for it."""
+        """A row with its diagonal must add up to 1."""
         total = float(array[row].sum())
         if array.dtype.kind != "b" and not abs(total - 1) <= _MORE_THAN_ALL:
             raise self.refusal(
@@ -107,7 +107,7 @@ class OwnTopology(WorldPlugin, TopologyKind):
         return int(value)
 
     def _require_weights(self, n: int, links: Links) -> None:
-        """All links have a weight or none has, and nobody gives away more than there is."""
+        """All links have a weight or none has, and the weights of a receiver add up to at most 1."""
         if not links and n > 1:
             raise self.refusal("gave no link, so that all clients would be alone")
         given = [0.0] * n
