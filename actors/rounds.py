@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 from actors.message import Envelope, RepeatRequest, RoundMark
 from actors.reminders import Reminders
@@ -45,13 +46,9 @@ class RoundMessages:
         self.number = 0
         self.awaited: Container[str] = ()
         self.delayed_s = 0.0
-        self.on_message: Callable[[str, type, RoundMark], None] = lambda peer, kind, mark: None
-        """Called with sender, class and mark of whatever arrives for a round, before it is kept."""
-        self.on_request: Callable[[str, RepeatRequest], bool] = lambda peer, request: False
-        """Called with each request; True: it is dealt with."""
         self.closed = False
         """Whether this actor takes part in no round any more: what comes for one is only heard."""
-        self._actor = actor
+        self._actor: Actor = proxy(actor)  # an actor that is gone for good must leave nothing behind
         self._delayed_in: int | None = None  # the round that `delayed_s` is of
         self._to_all: dict[str, list[Kept]] = {}  # by class
         self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
@@ -147,11 +144,10 @@ class RoundMessages:
         """Deal with a request, or with what was told for a round: it waits for `collect` or `on_message`."""
         message, sender, mailbox = envelope.message, envelope.sender, self._actor._mailbox
         if isinstance(message, RepeatRequest):
-            if not self.on_request(sender, message):
-                self._requested(sender, message)
+            self.requested(sender, message)
             return
         mark, kind = mark_of(envelope), type(message)
-        self.on_message(sender, kind, mark)
+        self.heard_of_round(sender, kind, mark)
         if kind in self._actor.collected:
             if not self.closed:
                 mailbox.put(envelope)
@@ -169,7 +165,7 @@ class RoundMessages:
         mailbox = self._actor._mailbox
         kept = [each for each in mailbox.contents if isinstance(each.request, RoundMark)]
         for envelope in kept:
-            self.on_message(envelope.sender, type(envelope.message), mark_of(envelope))
+            self.heard_of_round(envelope.sender, type(envelope.message), mark_of(envelope))
         for kind in {type(envelope.message) for envelope in kept}:
             mailbox.discard(kind)
 
@@ -180,7 +176,11 @@ class RoundMessages:
         self._handled = {key: number for key, number in self._handled.items() if key[1] != peer}
         self._handled_late.pop(peer, None)
 
-    def _requested(self, sender: str, request: RepeatRequest) -> None:
+    def heard_of_round(self, sender: str, kind: type, mark: RoundMark) -> None:
+        """Called with sender, class and mark of whatever arrives for a round, before it is kept."""
+
+    def requested(self, sender: str, request: RepeatRequest) -> None:
+        """A peer asks for a message that is overdue there."""
         known = self._handled.get((request.after or "", sender), -1)
         if self.tell_again(sender, request.kind, request.number, request.attempt):
             self._actor.round_trips.lossy = True

@@ -124,10 +124,9 @@ class CoBoAsynchronous(Client):
 
     async def update_pair(self, name: str, peer: PairState) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
-        asked_s, sent, patience = self.now, self.params, self.settings.patience
-        request = PairRequest(sent, self.now, self.iterations, self.account(name))
+        asked_s, patience = self.now, self.settings.patience
         try:
-            answer = await self.ask(name, request, timeout=patience, attempts=ATTEMPTS)
+            sent, answer = await self.asked(name)
             if isinstance(answer, PairAnswer):
                 peer.owed -= 1
                 gradient = await self.gradient((sent + answer.params) / 2)
@@ -148,6 +147,12 @@ class CoBoAsynchronous(Client):
             self.suspect(name)
         finally:
             peer.asking = False
+
+    async def asked(self, name: str) -> tuple[Vector, PairAnswer | PairDeclined]:
+        """Our model, and what a peer answers to it. PeerUnavailable, RemoteError."""
+        sent = self.params
+        request = PairRequest(sent, self.now, self.iterations, self.account(name))
+        return sent, await self.ask(name, request, timeout=self.settings.patience, attempts=ATTEMPTS)
 
     def account(self, name: str) -> Account:
         """What this end has of a pair's weight."""

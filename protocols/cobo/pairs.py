@@ -28,7 +28,6 @@ class PairWeights(Component):
     def __init__(self, client: Client, simplex: bool) -> None:
         super().__init__(client)
         self.simplex = simplex
-        self._client = client
         initial = 1.0 / max(1, len(client.peers)) if simplex else 1.0
         self._of = {peer: PairWeight(initial) for peer in client.peers}
 
@@ -44,7 +43,7 @@ class PairWeights(Component):
 
     def known(self) -> dict[str, float | Scalar]:
         """The weights that there are, by peer; on the simplex those of present peers."""
-        names = self._client.peers if self.simplex else self._of
+        names = self.client.peers if self.simplex else self._of
         return {peer: self._of[peer].value for peer in names if peer in self._of}
 
     def ascend(self, peer: str, step: Scalar) -> None:
@@ -57,7 +56,7 @@ class PairWeights(Component):
         assert not isinstance(moved, float)
         if not self.simplex:
             pair.value = moved.clip(0.0, 1.0)
-        elif self._client.is_peer(peer):
+        elif self.client.is_peer(peer):
             self._share_out(self._row() | {peer: float(moved)})
 
     def replace(self, peer: str, weight: float | Scalar, version: int | None = None) -> None:
@@ -78,7 +77,7 @@ class PairWeights(Component):
         """
         if not self.simplex:
             return
-        peers = set(self._client.peers)
+        peers = set(self.client.peers)
         strangers = [pair for name, pair in self._of.items() if name not in peers]
         if any(pair.value != 0 for pair in strangers):
             for pair in strangers:
@@ -86,7 +85,7 @@ class PairWeights(Component):
             self._share_out(self._row())
 
     def _row(self) -> dict[str, float]:
-        return {name: float(self.weight(name)) for name in self._client.peers}
+        return {name: float(self.weight(name)) for name in self.client.peers}
 
     def _share_out(self, row: Mapping[str, float]) -> None:
         """Give the peers the shares of 1 that are nearest to the numbers in `row`."""

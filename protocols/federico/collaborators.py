@@ -20,7 +20,6 @@ class Collaborators(Component):
 
     def __init__(self, client: Client, settings: FedericoSettings) -> None:
         super().__init__(client)
-        self.client = client
         self.settings = settings
         self.table = LossTable(self.candidates, settings.momentum if settings.tracking == "average" else None)
         self.held: dict[str, Vector] = {}  # the last models of the peers of the largest weights

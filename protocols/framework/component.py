@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakMethod, proxy
 
 if TYPE_CHECKING:
-    from protocols.framework.node import Node
+    from protocols.framework.client import Client
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Component:
     """Base of the objects that methods are put together from, such as rounds or a table of peers.
 
     A method makes them in `begin()`, as `self.rounds = Rounds(self, ...)`. They are told what happens to
-    their client, in the order in which they were made.
+    their client, in the order in which they were made. `client` does not keep the client alive: nothing of
+    one that has crashed for good must stay, nor be computed.
     """
 
-    def __init__(self, node: Node) -> None:
-        node.add_component(self)
+    def __init__(self, client: Client) -> None:
+        self.client: Client = proxy(client)
+        client.add_component(self)
 
     def life_began(self) -> None:
         """The client is up and about to begin its first iteration, at first or once more."""
@@ -32,3 +38,14 @@ class Component:
 
     def budget_spent(self) -> None:
         """The client begins no iteration any more; it only serves the others."""
+
+
+def weakly(method: C) -> C:
+    """A bound method that does not keep its object alive, for a component to call while it lives."""
+    reference = WeakMethod(method)
+
+    def called(*arguments: Any) -> Any:
+        found = reference()
+        return None if found is None else found(*arguments)
+
+    return called  # type: ignore[return-value]

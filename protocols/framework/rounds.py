@@ -7,14 +7,14 @@ is told again by `actors.rounds`; here is decided who takes part in a round, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from actors.message import RepeatRequest, RoundMark
 from actors.rounds import RoundMessages, mark_of
 from protocols.framework.client import Client
-from protocols.framework.component import Component
+from protocols.framework.component import Component, weakly
 from protocols.framework.vectors import Vector
 
 M = TypeVar("M")
@@ -29,8 +29,8 @@ class RoundModel:
     time: float
 
 
-class Rounds(Component):
-    """The rounds of one client: `announce`, `gather`, and perhaps `exchange`; a step that gathers is a round.
+class Rounds(Component, RoundMessages):
+    """One client's rounds: `announce`, `gather`, perhaps `tell` and `replies`; a step that gathers is one.
 
     A round is among those who were peers when it began: who leaves meanwhile is not waited for, and a
     newcomer takes part in the next one. Who stays silent for `patience` seconds is suspected. Who missed
@@ -51,54 +51,47 @@ class Rounds(Component):
         announced: Callable[[], object] | None = None,
         neighbours: Callable[[], Collection[str]] | None = None,
         missed: Callable[[str], None] | None = None,
-        refuses: Callable[[str], bool] = lambda peer: False,
+        refuses: Callable[[str], bool] | None = None,
     ) -> None:
-        super().__init__(client)
-        self.client = client
+        Component.__init__(self, client)
+        RoundMessages.__init__(self, client)
         self.patience = patience
         self.partners: tuple[str, ...] = ()
         """Who takes part in the present round beside this client."""
         self.degree = 0
         """How many partners the present round began with."""
-        self._messages = RoundMessages(client)
-        self._messages.on_message, self._messages.on_request = self._heard, self._requested
-        self._announced = announced or (lambda: RoundModel(client.params, len(client.peers), client.now))
-        self._neighbours = neighbours or (lambda: client.peers)
-        self._missed = missed or client.suspect
-        self._refuses = refuses
+        self._announced = weakly(announced or self._own_model)
+        self._neighbours = weakly(neighbours) if neighbours else None
+        self._missed = weakly(missed or client.suspect)
+        self._refuses = weakly(refuses) if refuses else None
         self._told: frozenset[str] | None = None  # who was told of the present round; None before the first
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
-        client._rounds = self._messages
+        client._rounds = self
         client.wait_at_first(patience)
-
-    @property
-    def number(self) -> int:
-        """Of the present round, from 0 on; of neighbours' at most 1 apart."""
-        return self._messages.number
 
     def announce(self) -> None:
         """Tell all neighbours this client's model for the present round."""
-        self.partners = tuple(self._neighbours())
+        self.partners = tuple(self._neighbours() if self._neighbours else self.client.peers)
         self.degree = len(self.partners)
         self._told = frozenset(self.partners)
-        self._messages.awaited = self._told
+        self.awaited = self._told
         message = self._announced()
         self._kind = type(message)
-        self._messages.tell_all(self.partners, message)
+        self.tell_all(self.partners, message)
 
     async def gather(self) -> dict[str, Any]:
         """The partners' announcements of the present round, by name, once all have come or are given up.
 
         Who did not come is missing; `models[peer].params` are the parameters of a `RoundModel`.
         """
-        kind, messages = self._kind, self._messages
+        kind = self._kind
         assert kind is not None, "gather() needs an announce() before it"
         found: dict[str, Any] = {}
         while True:
             missing = [peer for peer in self.partners if peer not in found]
-            found |= await messages.collect(kind, missing, self.patience, where=self._is_wanted)
+            found |= await self.collect(kind, missing, self.patience, where=self._is_wanted)
             for peer in self.partners:  # those that left meanwhile are no partners any more
                 if peer not in found:
                     self._missed(peer)
@@ -107,11 +100,11 @@ class Rounds(Component):
                 break
             # A neighbour tells round r + 1 only after round r. That its first message to us is of a later
             # round means that it went on without us.
-            messages.number = latest
+            self.number = latest
             self.announce()
             found = {peer: each for peer, each in found.items() if mark_of(each).number == latest}
-        messages.forget_before(kind)
-        messages.discard(kind)
+        self.forget_before(kind)
+        self.discard(kind)
         self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
         self._gathered = True
         models = {peer: envelope.message for peer, envelope in found.items()}
@@ -124,40 +117,26 @@ class Rounds(Component):
         """Whether `peer`, whose model was gathered, waits for this client in the present round as well."""
         return peer not in self._not_waiting
 
-    async def exchange(self, letters: Mapping[str, M]) -> dict[str, M]:
-        """Tell each partner its own message of this round, and wait for theirs of the same class.
-
-        Who stays silent is missing. Call it with messages of one class, which is in the client's `collected`.
-        """
-        for peer, letter in letters.items():
-            self.tell(peer, letter)
-        kinds = {type(letter) for letter in letters.values()}
-        return await self.replies(kinds.pop(), letters) if kinds else {}
-
-    def tell(self, peer: str, letter: object) -> None:
-        """Tell a partner its own message of this round."""
-        self._messages.tell(peer, letter)
-
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
         """The messages of class `kind` of this round from these partners, who were told theirs."""
-        found = await self._messages.collect(kind, peers, self.patience)
-        self._messages.discard(kind)
+        found = await self.collect(kind, peers, self.patience)
+        self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def step_ended(self) -> None:
         """The round is over, too, if its models were gathered."""
         if self._gathered:
-            self._messages.number += 1
+            self.number += 1
             self._gathered = False
 
     def budget_spent(self) -> None:
-        self._messages.close()
+        self.close()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if not up:
             self.partners = tuple([partner for partner in self.partners if partner != peer])
-            self._messages.awaited = self.partners
-            self._messages.forget(peer)
+            self.awaited = self.partners
+            self.forget(peer)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
         """Whether a message is of the present round, or shows that its sender went on without this client.
@@ -166,10 +145,10 @@ class Rounds(Component):
         """
         return mark.number == self.number or mark.number > self.number + (mark.awaits and mark.repeat is None)
 
-    def _heard(self, peer: str, kind: type, mark: RoundMark) -> None:
+    def heard_of_round(self, peer: str, kind: type, mark: RoundMark) -> None:
         if self.client.finished:
-            if mark.awaits and not self._refuses(peer) and type(final := self._announced()) is kind:
-                self._messages.tell_for(peer, final, mark.number)
+            if mark.awaits and not self._is_refused(peer) and type(final := self._announced()) is kind:
+                self.tell_for(peer, final, mark.number)
             return
         if self._told is None or self._kind is not kind or mark.repeat is not None:
             return
@@ -177,16 +156,22 @@ class Rounds(Component):
         # and we, perhaps, for it.
         if peer in self._told:
             if mark.number < self.number:
-                self._messages.tell_again(peer, kind.__name__, mark.number)
-        elif mark.awaits and not self._refuses(peer):
+                self.tell_again(peer, kind.__name__, mark.number)
+        elif mark.awaits and not self._is_refused(peer):
             self._told |= {peer}
-            if not self._messages.tell_again(peer, kind.__name__, mark.number):
-                self._messages.tell_for(peer, self._announced(), mark.number)
+            if not self.tell_again(peer, kind.__name__, mark.number):
+                self.tell_for(peer, self._announced(), mark.number)
 
-    def _requested(self, peer: str, request: RepeatRequest) -> bool:
-        if self._refuses(peer):
-            return True
+    def requested(self, peer: str, request: RepeatRequest) -> None:
+        if self._is_refused(peer):
+            return
         if self.client.finished and type(final := self._announced()).__name__ == request.kind:
-            self._messages.tell_for(peer, final, request.number, request.attempt)
-            return True
-        return False
+            self.tell_for(peer, final, request.number, request.attempt)
+        else:
+            super().requested(peer, request)
+
+    def _is_refused(self, peer: str) -> bool:
+        return self._refuses is not None and self._refuses(peer)
+
+    def _own_model(self) -> RoundModel:
+        return RoundModel(self.client.params, len(self.client.peers), self.client.now)

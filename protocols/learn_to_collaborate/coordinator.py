@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from protocols.framework.client import Client
-from protocols.framework.component import Component
+from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.equilibrium import (
     KnownCollaborators,
     equilibrium_at_once,
@@ -50,10 +50,9 @@ class Coordinator(Component):
         join: Callable[[Settled], None],
     ) -> None:
         super().__init__(client)
-        self.client = client
         self.settings = settings
         self.election = LeaderElection(
-            client, settings.broker, settings.patience, self.lead, lambda: self.search.cancel()
+            client, settings.broker, settings.patience, self.lead, self.stepped_down
         )
         self.search = ParetoSearch(client, settings, self.election, gradients)
         self.version = 0
@@ -61,7 +60,11 @@ class Coordinator(Component):
         self.stages: list[Stage] = []
         self.places: dict[str, Place] = {}
         self.told: dict[str, Place] = {}
-        self._join = join
+        self._join = weakly(join)
+
+    def stepped_down(self) -> None:
+        """Somebody else leads."""
+        self.search.cancel()
 
     async def lead(self) -> None:
         """Learn the front, settle everybody, and then whom an arrival or a departure affects."""

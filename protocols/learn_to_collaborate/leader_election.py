@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
-from protocols.framework.component import Component
+from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.messages import FromLeader, StillThere, Superseded
 
 PATIENCES = 3
@@ -45,10 +45,9 @@ class LeaderElection(Component):
         stepped_down: Callable[[], None],
     ) -> None:
         super().__init__(client)
-        self.client = client
         self.patience = patience
         self.term: Term = (0, first)
-        self._lead, self._stepped_down = lead, stepped_down
+        self._lead, self._stepped_down = weakly(lead), weakly(stepped_down)
         self._leading: list[asyncio.Task[None]] = []
         self._heard_s = 0.0  # from the leader
         self._heard_of_s: dict[str, float] = {}  # when each peer was heard from last

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from protocols.framework.client import Client
+from protocols.framework.component import Component
 from protocols.framework.vectors import Vector
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
 
 
-class LocalGradients:
+class LocalGradients(Component):
     """One client's gradients at the models of the Pareto front.
 
     head: with which it sees these models; None where they have theirs.
     """
 
     def __init__(self, client: Client, settings: LearnToCollaborateSettings) -> None:
-        self.client = client
+        super().__init__(client)
         self.settings = settings
         self.head: Vector | None = None
         if settings.heads == "own":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols.framework.client import Client
+from protocols.framework.component import Component
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.benefit_weights import moved, necessary
 from protocols.learn_to_collaborate.leader_election import LeaderElection
@@ -32,7 +33,7 @@ class Optimum:
     loss: float
 
 
-class ParetoSearch:
+class ParetoSearch(Component):
     """The front of one coordinator, which it learns from all clients' gradients, and searches."""
 
     front: ParetoFront
@@ -44,7 +45,7 @@ class ParetoSearch:
         election: LeaderElection,
         gradients: LocalGradients,
     ) -> None:
-        self.client = client
+        super().__init__(client)
         self.settings = settings
         self.election = election
         self.gradients = gradients

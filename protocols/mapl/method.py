@@ -56,8 +56,8 @@ class MAPL(Client):
             self.rounds = Rounds(
                 self,
                 self.settings.patience,
-                announced=lambda: self.knowledge(RoundKnowledge),
-                neighbours=lambda: list(self.neighbours.shares),
+                announced=self.round_knowledge,
+                neighbours=self.neighbours.names,
                 missed=self.neighbours.give_up,
                 refuses=self.neighbours.refuses,
             )
@@ -97,6 +97,10 @@ class MAPL(Client):
         parts = {name: self.part(self.params, name) for name in self.mixed}
         head = self.part(self.params, "head") if self.warm else None
         return kind(parts["prototypes"], head, parts.get("backbone"), self.samples, self.passes, self.now)
+
+    def round_knowledge(self) -> RoundKnowledge:
+        """What the neighbours are told in a round."""
+        return self.knowledge(RoundKnowledge)
 
     def heard(self, message: object, sender: str) -> bool:
         """What peers know counts from its arrival on, whatever this client is doing."""

@@ -19,7 +19,7 @@ class Neighbours(Component):
 
     def __init__(self, client: MAPL) -> None:
         super().__init__(client)
-        self.client = client
+        self.client: MAPL
         self.settings = client.settings
         self.shares: dict[str, float] = {}  # the weights of the neighbours; the own one is what they leave
         self.known: dict[str, Knowledge] = {}  # the latest of every peer that sent some
@@ -30,6 +30,10 @@ class Neighbours(Component):
         self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
         self.begun = False
         client.wait_at_first(client.settings.patience)
+
+    def names(self) -> list[str]:
+        """Those with a weight."""
+        return list(self.shares)
 
     def come_back(self) -> None:
         """The client is back with what it had: the silence was its own."""

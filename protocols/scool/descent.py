@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocols.framework.client import Client
+from protocols.framework.component import Component
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.vectors import Vector, mix
 from protocols.scool.messages import PeerEvaluation
@@ -16,11 +17,11 @@ _STIFFNESS = 1e-3
 """Of the proximal term that stands for a gradient that stays the same."""
 
 
-class Descent:
+class Descent(Component):
     """The M-step that all priors share."""
 
     def __init__(self, client: Client, settings: SCooLSettings, evaluations: PeerEvaluations) -> None:
-        self.client = client
+        super().__init__(client)
         self.settings = settings
         self.evaluations = evaluations
         self.posterior: Posterior = evaluations.posterior

@@ -48,7 +48,6 @@ class PeerEvaluations(Component):
 
     def __init__(self, client: Client, settings: SCooLSettings, posterior: Posterior) -> None:
         super().__init__(client)
-        self.client = client
         self.settings = settings
         self.posterior = posterior
         self.in_rounds = settings.mode == "synchronous"

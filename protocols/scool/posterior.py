@@ -28,7 +28,6 @@ class Posterior(Component):
 
     def __init__(self, client: Client, settings: SCooLSettings) -> None:
         super().__init__(client)
-        self.client = client
         self.settings = settings
         self.known: dict[str, PeerState] = {}
         self.left: dict[str, float] = {}  # peers not kept, with what spoke for them

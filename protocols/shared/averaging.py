@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from actors.message import PeerUnavailable, RemoteError
 from protocols.framework.client import Client
+from protocols.framework.component import Component, weakly
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import Vector, mix
@@ -39,7 +40,7 @@ class Exchange:
     time: float
 
 
-class PairAveraging:
+class PairAveraging(Component):
     """AD-PSGD's exchange: a client and one random neighbour at a time go halfway towards each other's model.
 
     What is added is (x_j - x_i)/2 of the models at the time of sending, so that it needs no lock and keeps
@@ -54,17 +55,15 @@ class PairAveraging:
         self,
         client: Client,
         patience: float,
-        answered: Callable[[Exchange, Exchange], Exchange | Awaitable[Exchange]] = lambda answer, asked: (
-            answer
-        ),
-        met: Callable[[str, Exchange], None] = lambda peer, answer: None,
+        answered: Callable[[Exchange, Exchange], object] | None = None,
+        met: Callable[[str, Exchange], None] | None = None,
     ) -> None:
-        self.client = client
+        super().__init__(client)
         self.patience = patience
         self.asked: str | None = None
         """The peer whose answer is awaited."""
-        self._answered = answered
-        self._met = met
+        self._answered = weakly(answered) if answered else None
+        self._met = weakly(met) if met else None
 
     def begin(self) -> None:
         """Begin an exchange with a random peer, unless one is under way."""
@@ -82,7 +81,8 @@ class PairAveraging:
             if answer is not None:
                 client.observe("staleness", client.now - answer.time)
                 client.params = client.params + (answer.params - sent) / 2
-                self._met(peer, answer)
+                if self._met is not None:
+                    self._met(peer, answer)
         except (PeerUnavailable, RemoteError):
             client.suspect(peer)
         finally:
@@ -96,4 +96,5 @@ class PairAveraging:
         client.observe("staleness", client.now - message.time)
         sent = client.params
         client.params = sent + (message.params - sent) / 2
-        return self._answered(Exchange(sent, client.now), message)
+        answer = Exchange(sent, client.now)
+        return answer if self._answered is None else self._answered(answer, message)

@@ -56,11 +56,10 @@ class HelpBudget(Component):
         self.left = BURST
         self.limit = BURST
         self.paces: dict[str, PeerPace] = {}
-        self._client = client
         self._began_s, self._iterations_before = 0.0, 0
 
     def life_began(self) -> None:
-        self._began_s, self._iterations_before = self._client.now, self._client.iterations
+        self._began_s, self._iterations_before = self.client.now, self.client.iterations
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
         """`peer` had done so many iterations at that time."""
@@ -72,12 +71,12 @@ class HelpBudget(Component):
 
         Since it began, in this life; None as long as none of theirs is known.
         """
-        rates = [self.paces[peer].rate for peer in self._client.peers if peer in self.paces]
+        rates = [self.paces[peer].rate for peer in self.client.peers if peer in self.paces]
         known = [rate for rate in rates if rate > 0]
-        duration_s = self._client.now - self._began_s
+        duration_s = self.client.now - self._began_s
         if not known or not duration_s:
             return None
-        done = self._client.iterations + 1 - self._iterations_before
+        done = self.client.iterations + 1 - self._iterations_before
         return done / duration_s / statistics.median(known)
 
     def earn(self, called_for: float) -> None:

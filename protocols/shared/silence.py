@@ -24,18 +24,17 @@ class Silence(Component):
     def __init__(self, client: Client, patience: float) -> None:
         super().__init__(client)
         self.patience = patience
-        self._client = client
         self._began_s = 0.0
         self._heard_s: dict[str, float] = {}
 
     def life_began(self) -> None:
-        self._began_s = self._client.now
+        self._began_s = self.client.now
 
     def heard(self, message: object | None, sender: str) -> None:
-        self._heard_s[sender] = self._client.now
+        self._heard_s[sender] = self.client.now
 
     def suspect_if_silent(self, peer: str) -> None:
         """`peer` has not answered: suspect it if nothing else was heard of it for all the patience."""
         heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s)
-        if self._client.now - heard_s >= self.patience:
-            self._client.suspect(peer)
+        if self.client.now - heard_s >= self.patience:
+            self.client.suspect(peer)
