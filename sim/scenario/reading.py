@@ -3,7 +3,6 @@
 import difflib
 import os
 import re
-import stat
 import tomllib
 import unicodedata
 from pathlib import Path
@@ -14,7 +13,6 @@ from sim.errors import UserError, errors_about, one_line
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
 _BYTES_MAX = 1_000_000
-_SHOWN_MAX = 10
 
 
 def find_scenario(path: Path | str) -> Path:
@@ -44,25 +42,30 @@ def scenario_files() -> list[Path]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a scenario file: a regular file of at most 1 MB, in UTF-8, with or without a mark of it."""
+    """The text of a scenario file, in UTF-8. UserError."""
+    if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
+        raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
-        status = path.stat()  # first of all: to open a pipe waits for who writes to it
-        if stat.S_ISDIR(status.st_mode):
-            raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError("cannot be read: it is no regular file; write the scenario to one", path)
-        with path.open("rb") as file:
-            content = file.read(_BYTES_MAX + 1)  # of a file of the kernel's the size is not known before
-        if len(content) > _BYTES_MAX:
+        if path.stat().st_size > _BYTES_MAX:
             raise UserError(f"cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more", path)
-        return content.decode("utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"no such scenario file{_instead_of(path)}", path) from None
+        raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", path) from None
     except UnicodeDecodeError as error:
         byte = f"byte {error.start} is {error.object[error.start]:#x}"
         raise UserError(f"cannot be read: must be text in UTF-8, but {byte}", path) from None
+
+
+def _instead_of(path: Path) -> str:
+    """Which scenario may be meant by a path where there is no file."""
+    beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
+    by_name = {known.stem: known for known in (*scenario_files(), *beside)}
+    near = difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6)
+    return (
+        f"did you mean {by_name[near[0]]}?" if near else "`coterie list scenarios` names those that there are"
+    )
 
 
 def default_name(path: Path) -> str:
@@ -111,25 +114,3 @@ def require_whole_numbers(value: Any, key: str = "") -> None:
     if isinstance(value, dict | list):
         for part, item in value.items() if isinstance(value, dict) else enumerate(value):
             require_whole_numbers(item, f"{key}.{part}".removeprefix("."))
-
-
-def _instead_of(path: Path) -> str:
-    """What may be meant by a path where there is no file."""
-    # A link that leads nowhere is no file either, and must not be answered by looking for another.
-    there = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
-    beside = [known for known in there if _has_sections(known)]
-    by_name = {known.stem: known for known in (*scenario_files(), *beside)}
-    if near := difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6):
-        return f"; did you mean {by_name[near[0]]}?"
-    if beside:
-        more = f" and {len(beside) - _SHOWN_MAX} more" if len(beside) > _SHOWN_MAX else ""
-        return f"; there is {', '.join(map(str, beside[:_SHOWN_MAX]))}{more}"
-    return "; `coterie list scenarios` names those that there are"
-
-
-def _has_sections(path: Path) -> bool:
-    """Whether it is a scenario by its looks, and not the TOML of another tool."""
-    try:
-        return re.search(r"^\s*\[\s*run\s*\]", read_text(path), re.MULTILINE) is not None
-    except UserError:
-        return False

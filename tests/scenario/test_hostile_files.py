@@ -1,6 +1,5 @@
 """Scenario files that somebody made to break, or that a machine made: refused in a few lines, or read."""
 
-import os
 import re
 from pathlib import Path
 
@@ -76,14 +75,6 @@ def test_only_the_first_of_very_many_problems_are_told(tmp_path: Path) -> None:
         lines = refusal(path).splitlines()
         assert len(lines) == 21
         assert lines[-1] == f"{path}: and 49,980 more problems"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_what_is_no_regular_file_is_not_even_opened(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe.toml"
-    os.mkfifo(pipe)
-    for path in (pipe, Path("/dev/zero")):
-        assert refusal(path) == f"{path}: cannot be read: it is no regular file; write the scenario to one\n"
 
 
 @pytest.mark.parametrize("folder", ["/", ".", "..", ""])

@@ -99,7 +99,7 @@ def _session(row: Row) -> Session:
 
 def _steps(file: InputFile, unit_s: float) -> Iterable[tuple[float, int]]:
     before_s = 0.0
-    for row in file.table_without_head("time", "size"):
+    for row in file.table("time", "size", head=False):
         time_s = row.number("time", 0, _CENTURY_S / unit_s) * unit_s
         if time_s < before_s:
             raise row.refusal(f"time = {row.values['time']}: must not be less than that of the row before")
