@@ -21,7 +21,8 @@ from actors.message import (
 )
 from actors.round_trips import RoundTrips
 from actors.rounds import RoundMessages
-from actors.tasks import Tasks, handled_message, line_of
+from actors.status import ActorStatus
+from actors.tasks import Tasks
 from actors.transport import Transport
 
 M = TypeVar("M")
@@ -36,7 +37,7 @@ class Actor:
     them; what they see in the actor's fields can only change at an `await`.
     """
 
-    machinery: ClassVar[bool] = True
+    _machinery: ClassVar[bool] = True
     """Whether this very class is part of the framework, so that errors need not point into its file."""
     collected: ClassVar[tuple[type, ...]] = ()
     """Message classes that wait for `collect` instead of going to `on_message`, beside those of its bases."""
@@ -56,7 +57,7 @@ class Actor:
 
     def __init__(self, name: str, transport: Transport, *, mailbox_capacity: int = 10_000) -> None:
         self.name = name
-        self.late_answers = 0
+        self._late_answers = 0
         self._transport = transport
         self._mailbox = Mailbox(mailbox_capacity, self.collected, transport.bell)
         self.round_trips = RoundTrips()
@@ -95,7 +96,7 @@ class Actor:
     async def run(self) -> None:
         """The actor's own behaviour; when it returns, the actor goes on handling messages."""
 
-    def answered_at_once(self, message: Any, sender: str) -> object | None:
+    def _answered_at_once(self, message: Any, sender: str) -> object | None:
         """Called for a question when it arrives, even while a handler is busy.
 
         What is returned is the answer; None leaves the question to `on_message`. It must not wait.
@@ -207,49 +208,14 @@ class Actor:
         now = self._transport.now  # a line of its own: a call by the dot looks in the class first
         return now()
 
-    # --- what others may know -------------------------------------------------------------------------------
-
     @property
-    def overflows(self) -> int:
-        """How many messages a full mailbox has refused."""
-        return self._mailbox.overflows
+    def status(self) -> ActorStatus:
+        """What others may know of it, in words and numbers."""
+        return ActorStatus(self)
 
-    @property
-    def waiting_for(self) -> str | None:
-        """What `run` and spawned coroutines wait for from other actors, in words; None if nothing."""
-        return "; ".join(self._questions.waits() + self._mailbox.waits()) or None
-
-    @property
-    def progress(self) -> str | None:
+    def _progress(self) -> str | None:
         """How far `run` is, in words."""
         return None
-
-    @property
-    def inbox(self) -> list[str]:
-        """What waits in its mailbox, in words."""
-        return [
-            f"{type(envelope.message).__name__} from {envelope.sender}" for envelope in self._mailbox.contents
-        ]
-
-    @property
-    def whereabouts(self) -> str:
-        """Where this actor waits and what for, in words, for whoever finds that it waits for ever."""
-        line = None if self._main is None else line_of(type(self), self._main)
-        where = ", ".join([part for part in (self.progress, line) if part])
-        waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
-        handled = None if self._pump is None else handled_message(self._pump)
-        others = [
-            self._tasks.described(type(self), task, handled if task is self._pump else None)
-            for task in self._tasks
-            if task is not self._main and (task is not self._pump or handled is not None)
-        ]
-        also = [f"{other} waits as well" for other in others]
-        return "; ".join([f"{where}: {waits}" if where else waits, *also])
-
-    @property
-    def main_task(self) -> asyncio.Task[None] | None:
-        """The task of `on_start` and `run`; None unless the actor is up."""
-        return self._main
 
     # --- for the supervisor ---------------------------------------------------------------------------------
 
@@ -371,8 +337,8 @@ class Actor:
             if self._rounds is not None:
                 self._rounds.arrived(envelope)
         elif envelope.answer_to is not None:
-            self.late_answers += not self._questions.answered(envelope)
-        elif request is not None and (answer := self.answered_at_once(message, sender)) is not None:
+            self._late_answers += not self._questions.answered(envelope)
+        elif request is not None and (answer := self._answered_at_once(message, sender)) is not None:
             self._answer(envelope, answer)
         elif request is not None and type(message) in self.collected:
             kind = type(message).__name__

@@ -70,6 +70,13 @@ class RoundTrips:
         self.lossy = False
         self._of: dict[type, dict[str, RoundTrip]] = {}
 
+    def wait_at_first(self, patience_s: float) -> None:
+        """Take nothing for overdue within a quarter of `patience_s`, before anything is known of peers.
+
+        A first model may be on its way for long, and to repeat it would only make it later.
+        """
+        self.initial_s = patience_s / 4
+
     def of(self, peer: str, kind: type) -> RoundTrip:
         """The estimate for `peer` and messages of class `kind`."""
         peers = self._of.setdefault(kind, {})

@@ -15,13 +15,13 @@ def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
     """The innermost of `frames` that lies in a file of an actor's class, or else of one of its base classes.
 
     `frames` go from the outermost to the innermost. Only the files of its classes count, and not those of
-    classes whose own `machinery` is True: their users did not write them. None if no
+    classes whose own `_machinery` is True: their users did not write them. None if no
     other class has a frame there.
     """
     packages: dict[str, set[str]] = {}
     for cls in kind.__mro__:
         module = sys.modules.get(cls.__module__)
-        if (file := getattr(module, "__file__", None)) and not vars(cls).get("machinery", False):
+        if (file := getattr(module, "__file__", None)) and not vars(cls).get("_machinery", False):
             packages.setdefault(getattr(module, "__package__", None) or "", set()).add(file)
     frames = list(frames)
     for files in packages.values():

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
+from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def ascended(weights: Mapping[str, float], losses: Mapping[str, float], rate: fl
     return dict(zip(weights, project_on_simplex(raised).tolist(), strict=True))
 
 
-class AFLServer(FedAvgServer):
+class AFLServer(RoundServer):
     """Averages models by lambda, and moves lambda."""
 
     settings: AFLSettings
@@ -86,7 +87,7 @@ class AFLServer(FedAvgServer):
         self.weights = ascended(weights, losses, self.settings.ascent_rate)
 
 
-class AFL(FedAvg):
+class AFL(RoundClient):
     """A client that says how large its loss is, and takes a step."""
 
     Settings = AFLSettings  # type: ignore[assignment]

@@ -154,7 +154,7 @@ class CGAInPairs(CGA):
 
     def begin(self) -> None:
         super().begin()
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.pairs = PairAveraging(self, self.settings.patience, self.answered, self.met)
 
     async def step(self) -> None:

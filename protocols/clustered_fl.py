@@ -32,9 +32,16 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from actors.settings.quantities import Count, Weight
-from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import (
+    Assignment,
+    Contribution,
+    GlobalModel,
+    RoundClient,
+    RoundServer,
+    RoundTask,
+)
 
 
 class ClusteredFLSettings(FedAvgSettings):
@@ -93,7 +100,7 @@ class Cluster:
         return self.parts[int(np.argmax(nearest))][0]
 
 
-class ClusteredFLServer(FedAvgServer):
+class ClusteredFLServer(RoundServer):
     """Averages each cluster, and parts it."""
 
     settings: ClusteredFLSettings
@@ -156,7 +163,7 @@ class ClusteredFLServer(FedAvgServer):
         return None if cluster.parts else GlobalModel(cluster.params)
 
 
-class ClusteredFL(FedAvg):
+class ClusteredFL(RoundClient):
     """A client of clustered federated learning: it does what one of federated averaging does."""
 
     Settings = ClusteredFLSettings

@@ -156,7 +156,7 @@ class Dada(Client):
         return (common_start("shared"),)
 
     def begin(self) -> None:
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.edges: dict[str, Edge] = {}
         self.models: dict[str, NeighbourModel] = {}

@@ -78,7 +78,7 @@ class DFedAvgMInPairs(Client):
     settings: DFedAvgMSettings
 
     def begin(self) -> None:
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.pairs = PairAveraging(self, self.settings.patience)
 
     async def step(self) -> None:

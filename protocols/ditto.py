@@ -19,8 +19,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, Weight
-from protocols.fedavg import Contribution, FedAvg, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
+from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 
 
 class DittoSettings(FedAvgSettings):
@@ -34,7 +35,7 @@ class DittoSettings(FedAvgSettings):
     """Passes over the own samples in the training of the own model; each drops the last incomplete batch."""
 
 
-class Ditto(FedAvg):
+class Ditto(RoundClient):
     """A client of federated averaging with a model of its own beside."""
 
     Settings = DittoSettings

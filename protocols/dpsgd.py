@@ -81,7 +81,7 @@ class ADPSGD(Client):
     settings: DPSGDSettings
 
     def begin(self) -> None:
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.pairs = PairAveraging(self, self.settings.patience)
 
     async def step(self) -> None:

@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.fedavg import Contribution, FedAvg, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
+from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 
 
-class FedAvgPlus(FedAvg):
+class FedAvgPlus(RoundClient):
     """A client of federated averaging that keeps a model of its own."""
 
+    Settings = FedAvgSettings
     shared: Vector | None = None
     """The last global model that it received."""
 

@@ -17,16 +17,17 @@ begins with one client's initial head; here the first round does the former, and
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from actors.settings.quantities import PositiveWeight, Weight
-from protocols.fedsim import FedSim, FedSimSettings
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector
+from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.local_losses import ContrastiveClassifier
+from protocols.shared.server_rounds import RoundClient
 
 
-class FedClassAvgSettings(FedSimSettings):
+class FedClassAvgSettings(AveragedPartSettings):
     """A server averages the heads of clients that contrast their features."""
 
     rho: Weight = 0.1
@@ -38,17 +39,31 @@ class FedClassAvgSettings(FedSimSettings):
     squares."""
 
 
-class FedClassAvg(FedSim):
+class FedClassAvg(RoundClient):
     """A client that shares its head and is pulled towards the average."""
 
     Settings = FedClassAvgSettings
+    server = AveragedPartServer
     parts = ("head_anchor",)
+    heterogeneous = True
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> ContrastiveClassifier:
         assert isinstance(settings, FedClassAvgSettings)
         return ContrastiveClassifier(rho=settings.rho, temperature=settings.temperature, pull=settings.pull)
 
+    def begin(self) -> None:
+        self.head = SharedPart(self, "head")
+
+    async def work(self, task: Any) -> object:
+        if task.part is not None:
+            self.take(task.part)
+        return await self.head.trained()
+
+    def learn(self, news: Any) -> None:
+        self.take(news.part)
+
     def take(self, part: Vector) -> None:
-        super().take(part)
+        """Go on with the average, and stay near it."""
+        self.head.take(part)
         self.params = self.with_part(self.params, "head_anchor", part)

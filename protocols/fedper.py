@@ -18,22 +18,36 @@ evaluated, is what the client has trained last; with `broadcast = "all"` its hea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
-from protocols.shared.averaged_parts import AveragedPartClient, AveragedPartSettings
+from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
+from protocols.shared.server_rounds import RoundClient
 
 
 class FedPerSettings(AveragedPartSettings):
     """A server averages the backbones of its clients."""
 
 
-class FedPer(AveragedPartClient):
+class FedPer(RoundClient):
     """A client that shares its backbone."""
 
     Settings = FedPerSettings
-    shared = "backbone"
-    heterogeneous = False
+    server = AveragedPartServer
+    parts = ()
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared", "shared-backbone"),)
+
+    def begin(self) -> None:
+        self.backbone = SharedPart(self, "backbone")
+
+    async def _start_from_peers(self) -> None:
+        """Nothing: the server has no whole model to start from."""
+
+    async def work(self, task: Any) -> object:
+        return await self.backbone.work(task)
+
+    def learn(self, news: Any) -> None:
+        self.backbone.take(news.part)

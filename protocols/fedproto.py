@@ -26,7 +26,7 @@ from actors.settings.quantities import Weight
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
-from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,13 @@ class FedProtoServer(RoundServer):
         return GlobalPrototypes(self.prototypes) if self.prototypes else None
 
 
-class FedProto(PartsClient):
+class FedProto(RoundClient):
     """A client that shares its classes' mean features."""
 
     Settings = FedProtoSettings
     server = FedProtoServer
     parts = ("class_means",)
+    heterogeneous = True
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> FeaturePrototypes:

@@ -20,15 +20,29 @@ place of the head in what is evaluated.
 
 from __future__ import annotations
 
-from protocols.shared.averaged_parts import AveragedPartClient, AveragedPartSettings
+from typing import Any
+
+from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
+from protocols.shared.server_rounds import RoundClient
 
 
 class FedSimSettings(AveragedPartSettings):
     """A server averages the heads of its clients."""
 
 
-class FedSim(AveragedPartClient):
+class FedSim(RoundClient):
     """A client that shares its head."""
 
     Settings = FedSimSettings
-    shared = "head"
+    server = AveragedPartServer
+    parts = ()
+    heterogeneous = True
+
+    def begin(self) -> None:
+        self.head = SharedPart(self, "head")
+
+    async def work(self, task: Any) -> object:
+        return await self.head.work(task)
+
+    def learn(self, news: Any) -> None:
+        self.head.take(news.part)

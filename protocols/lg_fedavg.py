@@ -24,16 +24,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import CountOrZero
-from protocols.fedavg import Assignment, Contribution, GlobalModel, averaged
 from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (
-    AveragedPartClient,
     AveragedPartServer,
     AveragedPartSettings,
     PartTask,
+    SharedPart,
 )
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import (
+    Assignment,
+    Contribution,
+    GlobalModel,
+    RoundClient,
+    RoundTask,
+    averaged,
+)
 
 
 @dataclass(frozen=True)
@@ -87,15 +93,19 @@ class LGFedAvgServer(AveragedPartServer):
         return super().news(client)
 
 
-class LGFedAvg(AveragedPartClient):
+class LGFedAvg(RoundClient):
     """A client that shares its head, after a warm-up in which it shares all."""
 
     Settings = LGFedAvgSettings
     settings: LGFedAvgSettings
     server = LGFedAvgServer
-    shared = "head"
+    parts = ()
+    heterogeneous = True
     local = False
     """Whether it has begun a backbone of its own, in this life."""
+
+    def begin(self) -> None:
+        self.head = SharedPart(self, "head")
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -117,10 +127,10 @@ class LGFedAvg(AveragedPartClient):
         if self.settings.warm_up and not self.local:
             self.params = self.params  # until it is sent a model it is judged by the one that it began with
             return NotBegun()
-        return await super().work(task)
+        return await self.head.work(task)
 
     def learn(self, news: Any) -> None:
         if not isinstance(news, GlobalModel):
-            super().learn(news)
+            self.head.take(news.part)
         elif not self.local:  # else it was overtaken on its way
             self.params = news.params

@@ -257,7 +257,7 @@ class MetaL2CAsynchronous(MetaL2C):
 
     def begin_rounds(self) -> None:
         self.arrived: dict[str, LatestUpdate] = {}
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
 
     async def run(self) -> None:
         self.arrived.clear()  # in a life before: it would be mixed in as if it were new

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.fedavg import FedAvg, FedAvgServer
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import ServerPlan
+from protocols.shared.server_rounds import RoundClient, RoundServer
 
 
-class Oracle(FedAvg):
+class Oracle(RoundClient):
     """A client of its own cluster's server."""
+
+    Settings = FedAvgSettings
 
     @classmethod
     def servers(
@@ -28,4 +31,4 @@ class Oracle(FedAvg):
             cluster: tuple(name for name, label in zip(clients, clusters, strict=True) if label == cluster)
             for cluster in sorted(set(clusters))
         }
-        return [ServerPlan(f"server-{cluster}", FedAvgServer, names) for cluster, names in members.items()]
+        return [ServerPlan(f"server-{cluster}", RoundServer, names) for cluster, names in members.items()]

@@ -29,9 +29,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, averaged
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector
+from protocols.shared.server_rounds import RoundClient, RoundServer, averaged
 
 
 class PerFedAvgSettings(FedAvgSettings):
@@ -49,7 +50,7 @@ class PerFedAvgSettings(FedAvgSettings):
     """How much a client counts in the average: as it has samples, or as much as any other (paper)."""
 
 
-class PerFedAvgServer(FedAvgServer):
+class PerFedAvgServer(RoundServer):
     """Averages whole models."""
 
     settings: PerFedAvgSettings
@@ -58,7 +59,7 @@ class PerFedAvgServer(FedAvgServer):
         self.params = averaged(answers, self.settings.weights)
 
 
-class PerFedAvg(FedAvg):
+class PerFedAvg(RoundClient):
     """A client that trains the common model for what a step from it is worth."""
 
     Settings = PerFedAvgSettings

@@ -23,13 +23,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.fedavg import Assignment, Contribution, FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back
 from protocols.shared.hypernetwork import initial as first
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import (
+    Assignment,
+    Contribution,
+    GlobalModel,
+    RoundClient,
+    RoundServer,
+    RoundTask,
+)
 
 
 class PFedHNSettings(FedAvgSettings):
@@ -43,7 +50,7 @@ class PFedHNSettings(FedAvgSettings):
     """alpha: the learning rate of hypernetwork and embeddings."""
 
 
-class PFedHNServer(FedAvgServer):
+class PFedHNServer(RoundServer):
     """Has the hypernetwork and all embeddings."""
 
     settings: PFedHNSettings
@@ -89,7 +96,7 @@ class PFedHNServer(FedAvgServer):
         return GlobalModel(self.model(client))
 
 
-class PFedHN(FedAvg):
+class PFedHN(RoundClient):
     """A client that trains what the hypernetwork has made for it."""
 
     Settings = PFedHNSettings

@@ -28,10 +28,10 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.fedavg import Contribution, FedAvg, FedAvgServer, FedAvgSettings, averaged
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundTask, averaged
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PFedMeSettings(FedAvgSettings):
         return self
 
 
-class PFedMeServer(FedAvgServer):
+class PFedMeServer(RoundServer):
     """Goes towards the average of its clients."""
 
     settings: PFedMeSettings
@@ -91,7 +91,7 @@ class PFedMeServer(FedAvgServer):
             self.params = mix([(1 - beta, self.params), (beta, mean)])
 
 
-class PFedMe(FedAvg):
+class PFedMe(RoundClient):
     """A client with a personal model beside the common one."""
 
     Settings = PFedMeSettings

@@ -30,12 +30,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
-from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
-from protocols.shared.server_rounds import RoundTask
+from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundTask
 
 _SIMILARITY_MAX = 0.9999
 
@@ -96,7 +96,7 @@ def mixing_weights(client: str, heads: Mapping[str, NDArray[np.float64]]) -> dic
     return {name: value / total for name, value in affinity.items()} if total > 0 else {client: 1.0}
 
 
-class PFedSimServer(FedAvgServer):
+class PFedSimServer(RoundServer):
     """Federated averaging first, then mixtures of backbones."""
 
     settings: PFedSimSettings
@@ -141,7 +141,7 @@ class PFedSimServer(FedAvgServer):
         return None if self.latest else super().news(client)
 
 
-class PFedSim(FedAvg):
+class PFedSim(RoundClient):
     """A client that has a model of its own after the warm-up."""
 
     Settings = PFedSimSettings

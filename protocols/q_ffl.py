@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
-from protocols.fedavg import FedAvg, FedAvgServer, FedAvgSettings
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
-from protocols.shared.server_rounds import shares
+from protocols.shared.server_rounds import RoundClient, RoundServer, shares
 
 _LEAST_LOSS = 1e-10
 
@@ -60,7 +60,7 @@ def fair_step(update: Vector, loss: Scalar, q: float, learning_rate: float) -> t
     return update * (-1.0 * steepness), steepness + (q / learning_rate) * loss ** (q - 1) * update.norm() ** 2
 
 
-class QFFLServer(FedAvgServer):
+class QFFLServer(RoundServer):
     """Steps by all clients' Delta_k over the sum of their h_k."""
 
     settings: QFFLSettings
@@ -73,7 +73,7 @@ class QFFLServer(FedAvgServer):
         self.params = self.params - mix([(weight, answer.delta) for weight, answer in pairs]) / curvature
 
 
-class QFFL(FedAvg):
+class QFFL(RoundClient):
     """A client that says how large its loss is."""
 
     Settings = QFFLSettings

@@ -32,7 +32,7 @@ class FedericoAsynchronous(Client):
     settings: FedericoSettings
 
     def begin(self) -> None:
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
         self.help = HelpBudget(self, self.settings.gradients_when_behind)

@@ -31,7 +31,7 @@ class Client(Node):
     steps done; `peers`; `rng`; `samples`, the number of its training samples.
     """
 
-    machinery: ClassVar[bool] = True
+    _machinery: ClassVar[bool] = True
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
     """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Client.Settings)`
     with a type and, perhaps, a default for each. Read them as `self.settings`."""
@@ -53,10 +53,10 @@ class Client(Node):
 
     async def on_start(self) -> None:
         if self.newcomer:
-            await self.start_from_peers()
+            await self._start_from_peers()
             self.newcomer = False
 
-    async def start_from_peers(self) -> None:
+    async def _start_from_peers(self) -> None:
         """Start from the mean of some random peers' models, as far as the scenario says so.
 
         Newcomers among them have none to give, and others are asked at once. If nobody answers, or there are
@@ -115,7 +115,7 @@ class Client(Node):
         self._stepping = True
         while self.compute.steps_left:
             await self.step()
-            self.finish_iteration()
+            self._finish_iteration()
             after = now()
             timeless, before = timeless + 1 if after == before else 0, after
             if timeless == _TIMELESS_STEPS_MAX:
@@ -132,12 +132,11 @@ class Client(Node):
         super()._finish()
         self.observe("iterations", self.iterations)  # so that the observer looks at it again
 
-    @property
-    def progress(self) -> str:
+    def _progress(self) -> str:
         """The iteration that this client is in, in words."""
         return f"iteration {self.iterations + 1}"
 
-    def finish_iteration(self) -> None:
+    def _finish_iteration(self) -> None:
         """Count one iteration; `run` does so after each step."""
         self.iterations += 1
         observe = self.observe  # a line of its own: a call by the dot looks in the class first

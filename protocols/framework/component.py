@@ -22,7 +22,7 @@ class Component:
 
     def __init__(self, client: Client) -> None:
         self.client: Client = proxy(client)
-        client.add_component(self)
+        client._add_component(self)
 
     def life_began(self) -> None:
         """The client is up and about to begin its first iteration, at first or once more."""

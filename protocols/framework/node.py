@@ -50,7 +50,7 @@ class Node(Actor):
     data, which a server has only where the scenario says so.
     """
 
-    machinery: ClassVar[bool] = True
+    _machinery: ClassVar[bool] = True
     rng: np.random.Generator
     """Its own random stream, by the scenario's seed: the only source of chance."""
     observe: Callable[[str, Any], None]
@@ -69,14 +69,14 @@ class Node(Actor):
     def __init__(self, name: str, context: ClientContext, compute: Compute | None, initial: Vector) -> None:
         super().__init__(name, context.transport)
         self.context = context
-        self.membership = context.membership
+        self._membership = context.membership
         self.rng = context.rng
         self.observe = context.observe
         self._receivers = context.links.receivers
         self._uniforms: list[float] = []  # random numbers in [0, 1) for `pick_peer`
         # Who asks suspected peers, now and then, whether they are there.
         self._sought: dict[str, asyncio.Task[None]] = {}
-        self.membership.on_change = self.peer_changed
+        self._membership.on_change = self.peer_changed
         if compute is not None:
             self.compute = compute
         self._params = initial
@@ -85,7 +85,7 @@ class Node(Actor):
         self.finished = False
         self._stepping = False  # whether its iterations go on
 
-    def add_component(self, component: Component) -> None:
+    def _add_component(self, component: Component) -> None:
         """Let a part of the method follow what happens to this node; `Component` calls it."""
         self._components = (*self._components, component)
 
@@ -95,13 +95,13 @@ class Node(Actor):
 
         In a directed topology these are the ones that it may send to.
         """
-        peers, receivers = self.membership.peers, self._receivers
+        peers, receivers = self._membership.peers, self._receivers
         return peers if receivers is None else [peer for peer in peers if peer in receivers]
 
     @property
     def senders(self) -> list[str]:
         """Names of those that may send to this client and are believed to be up: `peers`, if not directed."""
-        peers, senders = self.membership.peers, self.context.links.senders
+        peers, senders = self._membership.peers, self.context.links.senders
         return peers if senders is None else [peer for peer in peers if peer in senders]
 
     @property
@@ -129,13 +129,6 @@ class Node(Actor):
             self._uniforms = self.rng.random(_PICKS_DRAWN).tolist()  # one by one they cost ten times as much
         return peers[int(self._uniforms.pop() * len(peers))]
 
-    def wait_at_first(self, patience: float) -> None:
-        """Take nothing for overdue within a quarter of `patience` (s), before anything is known of peers.
-
-        A first model may be on its way for long, and to repeat it would only make it later.
-        """
-        self.round_trips.initial_s = patience / 4
-
     def vector(self, numbers: Any) -> Any:
         """A handle on known numbers: a Vector of an array [n], a Scalar of a number. ValueError else."""
         return self.params.like(numbers)
@@ -147,7 +140,7 @@ class Node(Actor):
         told from time to time that this client is there, each time after twice as long.
         """
         believed = peer in self.peers
-        self.membership.suspect(peer)
+        self._membership.suspect(peer)
         if believed and peer not in self.peers:
             if peer in self._sought:
                 self._sought[peer].cancel()  # what it has doubled since an earlier silence does not count
@@ -164,14 +157,14 @@ class Node(Actor):
 
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
-        self.membership.heard_from(sender)
+        self._membership.heard_from(sender)
         for component in self._components:
             component.heard(message, sender)
         if isinstance(message, MembershipMessage):
-            return self.membership.on_message(message, sender)
+            return self._membership.on_message(message, sender)
         return type(message) is AreYouThere
 
-    def answered_at_once(self, message: object, sender: str) -> object | None:
+    def _answered_at_once(self, message: object, sender: str) -> object | None:
         if type(message) is ModelWanted:
             return CurrentModel(None if self.newcomer else self.params)
         return None

@@ -31,7 +31,7 @@ class Server(Node):
     measure a `gradient` or a `loss`, and `apply` functions at a cost, as a client does.
     """
 
-    machinery: ClassVar[bool] = True
+    _machinery: ClassVar[bool] = True
     settings: ProtocolSettings
     """Those of its clients, which the scenario states beside `protocol.name`."""
 

@@ -30,7 +30,7 @@ class LearnToCollaborate(Client):
     settings: LearnToCollaborateSettings
 
     def begin(self) -> None:
-        self.wait_at_first(self.settings.patience)
+        self.round_trips.wait_at_first(self.settings.patience)
         self.gradients = LocalGradients(self, self.settings)
         self.coordinator = Coordinator(self, self.settings, self.gradients, self.join)
         self.place: Settled | None = None

@@ -29,7 +29,7 @@ class Neighbours(Component):
         self.heard_at: dict[str, float] = {}  # when each neighbour sent something last
         self.asked: dict[str, float] = {}  # when each that has yet to answer was asked for what it knows
         self.begun = False
-        client.wait_at_first(client.settings.patience)
+        client.round_trips.wait_at_first(client.settings.patience)
 
     def names(self) -> list[str]:
         """Those with a weight."""

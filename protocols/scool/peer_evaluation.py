@@ -53,7 +53,7 @@ class PeerEvaluations(Component):
         self.in_rounds = settings.mode == "synchronous"
         self.help = HelpBudget(client, settings.gradients_when_behind)
         self.silence = Silence(client, settings.patience)
-        client.wait_at_first(settings.patience)
+        client.round_trips.wait_at_first(settings.patience)
         self.progress_made = client.params - client.params
         self.published: tuple[Publication, ...] = ()  # of the last two rounds
         self.news = asyncio.Event()  # of a later publication

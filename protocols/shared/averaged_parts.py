@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from actors.settings.quantities import Weighing
+from protocols.framework.component import Component
 from protocols.framework.vectors import Vector, mix
-from protocols.shared.server_rounds import PartsClient, RoundServer, RoundSettings, RoundTask, shares
+from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask, shares
 
 
 @dataclass(frozen=True)
@@ -70,24 +71,26 @@ class AveragedPartServer(RoundServer):
         return None if self.average is None else AveragePart(self.average)
 
 
-class AveragedPartClient(PartsClient):
-    """A client that shares a part of its model."""
+class SharedPart(Component):
+    """The part of one client's model that a server averages: "head" or "backbone"."""
 
-    Settings = AveragedPartSettings
-    server = AveragedPartServer
-    parts: ClassVar[tuple[str, ...] | None] = ()
-    shared: ClassVar[str]
-    """The part that is shared: "head" or "backbone"."""
+    def __init__(self, client: RoundClient, name: str) -> None:
+        super().__init__(client)
+        self.client: RoundClient
+        self.name = name
 
-    async def work(self, task: Any) -> object:
+    async def work(self, task: PartTask) -> TrainedPart:
+        """Train from the average, if there is one, and return the part."""
         if task.part is not None:
             self.take(task.part)
-        self.params = await self.trained(self.params)
-        return TrainedPart(self.part(self.params, self.shared), self.samples)
+        return await self.trained()
 
-    def learn(self, news: Any) -> None:
-        self.take(news.part)
+    async def trained(self) -> TrainedPart:
+        """Train, and return the part."""
+        client = self.client
+        client.params = await client.trained(client.params)
+        return TrainedPart(client.part(client.params, self.name), client.samples)
 
     def take(self, part: Vector) -> None:
         """Go on with the average."""
-        self.params = self.with_part(self.params, self.shared, part)
+        self.client.params = self.client.with_part(self.client.params, self.name, part)

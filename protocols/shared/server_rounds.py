@@ -33,12 +33,35 @@ from protocols.framework.context import ClientContext
 from protocols.framework.node import AreYouThere
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server, ServerPlan
-from protocols.framework.vectors import Vector
+from protocols.framework.vectors import Vector, mix
 
 
 @dataclass(frozen=True)
 class RoundTask:
     """Base of what a server asks a client to do; the answer to it is the client's contribution."""
+
+
+@dataclass(frozen=True)
+class Assignment(RoundTask):
+    """Train from these parameters."""
+
+    params: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A client's trained parameters and the number of samples they were trained on."""
+
+    params: Vector
+    samples: int
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """The new global model, for clients that did not take part in the round."""
+
+    params: Vector
 
 
 @dataclass(frozen=True)
@@ -88,10 +111,20 @@ def shares(samples: Sequence[int], weights: Weighing) -> list[float]:
     return [count / total for count in counts]
 
 
-class RoundServer(Server):
-    """Runs the rounds. A method says what clients are sent, and what becomes of their answers."""
+def averaged(answers: Mapping[str, Contribution], weights: Weighing = "samples") -> Vector:
+    """The average of the clients' parameters."""
+    received = list(answers.values())
+    parts = shares([answer.samples for answer in received], weights)
+    return mix([(share, answer.params) for share, answer in zip(parts, received, strict=True)])
 
-    machinery = True
+
+class RoundServer(Server):
+    """Runs the rounds. A method says what clients are sent, and what becomes of their answers.
+
+    By default it is the server of federated averaging: whole models are sent, and averaged.
+    """
+
+    _machinery = True
     settings: RoundSettings
     number = 0
     """Rounds that it has done; one that comes back with what it had goes on with the next."""
@@ -112,15 +145,15 @@ class RoundServer(Server):
 
     def task(self, client: str, number: int) -> RoundTask:
         """What `client` has to do in round `number`."""
-        raise NotImplementedError
+        return Assignment(self.params, number)
 
     def combine(self, answers: Mapping[str, Any], number: int) -> None:
         """Make use of the answers of round `number`: at least one, by the client's name."""
-        raise NotImplementedError
+        self.params = averaged(answers)
 
     def news(self, client: str) -> object | None:
         """What `client` is told after a round, if all are: no `RoundTask`; None for nothing."""
-        raise NotImplementedError(f'{type(self).__name__} defines no news(), which broadcast = "all" needs')
+        return GlobalModel(self.params)
 
     async def refine(self, number: int) -> None:
         """What the server does itself after round `number`, before any news: train on its own data, say."""
@@ -183,18 +216,19 @@ class RoundServer(Server):
 class RoundClient(Client):
     """A client of a `RoundServer`: works only when asked. A method says what it does with what it is sent.
 
+    By default it is one of federated averaging: it trains the model that it is sent, and returns the result.
+
     It is judged by its own `params`, which `work` or `learn` assigns, unless `evaluated()` names others. One
     that has assigned nothing by its second task ends with a TypeError that says so.
     """
 
-    machinery = True
+    _machinery = True
     Settings = RoundSettings
     settings: RoundSettings
-    server: ClassVar[type[RoundServer]]
+    server: ClassVar[type[RoundServer]] = RoundServer
     """The class of the server."""
-    known = False
-    """Whether a server has given it something to do, in this life."""
-    working = False
+    _known = False  # whether a server has given it something to do, in this life
+    _working = False
     _has_model: bool | None = None  # whether it has assigned one since its first task began
 
     @classmethod
@@ -212,14 +246,19 @@ class RoundClient(Client):
         Client.params.__set__(self, value)  # type: ignore[attr-defined]
         self._has_model = True
 
+    async def _start_from_peers(self) -> None:
+        """Nothing where backbones differ: no peer has a whole model to start from."""
+        if not self.heterogeneous:
+            await super()._start_from_peers()
+
     async def work(self, task: Any) -> object:
         """Do what the server asks; what is returned, never None, is the answer. Counts as an iteration."""
-        raise NotImplementedError
+        self.params = task.params
+        return Contribution(await self.trained(task.params), self.samples)
 
     def learn(self, news: Any) -> None:
         """Take note of what the server tells all clients after a round."""
-        what = f"{type(self).__name__} defines no learn(), and was told {type(news).__name__}"
-        raise NotImplementedError(what)
+        self.params = news.params
 
     @property
     def steps_of_a_round(self) -> int:
@@ -242,10 +281,10 @@ class RoundClient(Client):
         if self.context.alone:
             await super().run()
             return
-        self.known = False
+        self._known = False
         while True:
             await self.sleep(self.settings.patience)
-            if self.known:
+            if self._known:
                 return
             for server in self.peers:
                 self.tell(server, Ready())
@@ -254,15 +293,15 @@ class RoundClient(Client):
         if not isinstance(message, RoundTask):
             self.learn(message)
             return None
-        self.known = self.working = True
+        self._known = self._working = True
         self._require_models()
         try:
             answer = await self.work(message)
         finally:
-            self.working = False
+            self._working = False
         if answer is None:
             raise TypeError(f"{_of(self.work)} returned nothing: its answer is what the server combines")
-        self.finish_iteration()
+        self._finish_iteration()
         return WithoutTraining(answer) if self.finished else answer
 
     def _require_models(self) -> None:
@@ -277,15 +316,6 @@ class RoundClient(Client):
 
     def heard(self, message: object, sender: str) -> bool:
         done = super().heard(message, sender)
-        if isinstance(message, AreYouThere) and not self.working:
+        if isinstance(message, AreYouThere) and not self._working:
             self.tell(sender, Ready())  # else nobody would hear from a client that only works when asked
         return done
-
-
-class PartsClient(RoundClient):
-    """A client that shares parts of its model only, so that the others' backbones may be of another make."""
-
-    heterogeneous = True
-
-    async def start_from_peers(self) -> None:
-        """Nothing: the server has no whole model to start from."""

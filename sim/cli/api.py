@@ -73,9 +73,9 @@ def groups() -> list[Group]:
             "Its clients: `RoundClient`", _doc(protocols.RoundClient), protocols.RoundClient, CLIENT_ROUNDS
         ),
         Group(
-            "Rounds without a server: `RoundLearner`",
-            _doc(protocols.RoundLearner),
-            protocols.RoundLearner,
+            "Rounds without a server: `Rounds`",
+            _doc(protocols.Rounds),
+            protocols.Rounds,
             PEER_ROUNDS,
         ),
     ]
@@ -87,23 +87,23 @@ _CALLED = (
 _SERVERS_VERBS = "It has the verbs of the network, `observe`, `vector` and `apply` in any case."
 HOOKS = (
     "step", "on_message", "on_start", "on_stop", "on_failure", "run", "heard", "peer_changed", "weights",
-    "weights_are_shares", "edge_threshold", "coalition", "evaluated", "finish_iteration", "start_from_peers",
+    "weights_are_shares", "edge_threshold", "coalition", "evaluated", "begin", "form",
 )  # fmt: skip
 NEEDS = ("Settings", "requirements", "objective", "servers", "parts", "heterogeneous", "collected")
 DEVICE = ("train", "gradient", "loss", "batch", "class_features", "samples")
 MODELS = ("params", "apply", "vector", "part", "with_part", "dot")
 NETWORK = (
     "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "senders",
-    "mixing_weights", "suspect", "give_up_on", "wait_at_first",
+    "mixing_weights", "suspect", "give_up_on",
 )  # fmt: skip
-REST = ("now", "sleep", "spawn", "rng", "observe", "finished", "newcomer", "late", "progress")
+REST = ("now", "sleep", "spawn", "rng", "observe", "finished", "newcomer", "late")
 COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "learning_rate", "steps_left", "initial")
 VECTOR = ("shape", "numpy", "tensor", "norm")
 SCALAR = ("clip",)
 SERVER = ("params", "settings", "rng", "peers")
 SERVER_ROUNDS = ("task", "combine", "refine", "news", "number", "round", "sample", "answer")
 CLIENT_ROUNDS = ("server", "work", "learn", "trained", "step")
-PEER_ROUNDS = ("announce", "gather", "round")
+PEER_ROUNDS = ("announce", "gather", "is_mutual", "tell", "replies", "partners", "degree", "number")
 COLUMNS = {
     "metrics": {
         "time": "virtual seconds",
@@ -150,7 +150,7 @@ COLUMNS = {
         "state": "`busy` or `down`, of its device",
     },
 }
-MACHINERY = frozenset(("inbox", "machinery", "main_task", "overflows", "waiting_for", "whereabouts"))
+MACHINERY = frozenset(("status", "round_trips", "answered_at_once"))
 """Public names that no method needs."""
 
 
@@ -163,7 +163,7 @@ def page() -> str:
             parts.append(f"{group.lead}\n")
         parts += [_entry(group.owner, name) for name in group.names]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
-    described |= {"RoundServer", "RoundSettings", "RoundClient", "RoundLearner"}
+    described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds"}
     parts += _tables()
     parts += ["## Everything else that `protocols` exports\n", "| name | meaning |\n| --- | --- |"]
     rows = [f"| `{_made(name)}` | {_text(name)} |" for name in protocols.__all__ if name not in described]

@@ -82,8 +82,8 @@ def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str
         yield "learner", "none: nothing is left of it, or it has not joined yet"
         return
     if client.up:
-        yield "it", learner.whereabouts
-    yield "mailbox", ", ".join(learner.inbox) or "empty"
+        yield "it", learner.status.whereabouts
+    yield "mailbox", ", ".join(learner.status.inbox) or "empty"
     yield "peers", ", ".join(learner.peers) or "none"
     for name, value in sorted(vars(learner).items()):
         if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:

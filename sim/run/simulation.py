@@ -231,8 +231,8 @@ class Simulation:
         self._supervise(self.supervisor.start(factory))
 
     def _supervise(self, actor: Actor) -> None:
-        assert actor.main_task is not None
-        self.loop.must_finish(actor.main_task, lambda: actor.whereabouts)
+        assert actor.status.main_task is not None
+        self.loop.must_finish(actor.status.main_task, lambda: actor.status.whereabouts)
 
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]

@@ -156,7 +156,7 @@ def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
         "membership": _membership_traffic(counts),
         "bytes_by_type": counts.by_type,
         "loss_reasons": dict(counts.reasons),
-        "mailbox_overflows": sum(actor.overflows for actor in simulation.supervisor.running.values()),
+        "mailbox_overflows": sum(actor.status.overflows for actor in simulation.supervisor.running.values()),
     }
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
 _CALLED = (
-    "heard", "peer_changed", "finish_iteration", "weights", "coalition", "objective", "requirements",
+    "heard", "peer_changed", "_finish_iteration", "weights", "coalition", "objective", "requirements",
     "servers",
 )  # fmt: skip
 

@@ -192,7 +192,7 @@ def test_a_slow_peer_is_given_the_time_that_it_was_seen_to_take() -> None:
     _, asker, worker = play(script)
     assert asker.result == [None, 2]
     assert worker.handled == 2
-    assert asker.late_answers == 1
+    assert asker.status.late_answers == 1
 
 
 def test_a_late_copy_of_a_question_that_nobody_waits_for_is_not_handled() -> None:

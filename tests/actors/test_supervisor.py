@@ -177,7 +177,7 @@ def test_answers_to_a_former_life_are_not_taken() -> None:
         world.supervisor.kill("client")
         second = world.client("client")
         assert await second.ask("server", Work(5.0), timeout=9) == Note("done")
-        assert (second.now, second.late_answers) == (7.0, 1)
+        assert (second.now, second.status.late_answers) == (7.0, 1)
 
     simulate(main)
 

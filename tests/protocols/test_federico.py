@@ -207,7 +207,7 @@ def test_updates_that_come_while_a_client_trains_alone_are_not_lost() -> None:
 
     def watched(made: FedeRiCo) -> None:
         if made.name == "client-3":
-            on_message, update, finish = made.on_message, made.weighted_update, made.finish_iteration
+            on_message, update, finish = made.on_message, made.weighted_update, made._finish_iteration
 
             async def received(message: object, sender: str) -> object:
                 if isinstance(message, WeightedUpdate) and not made.iterations:
@@ -228,7 +228,7 @@ def test_updates_that_come_while_a_client_trains_alone_are_not_lost() -> None:
                 finish()
 
             made.on_message, made.weighted_update = received, own  # type: ignore[method-assign]
-            made.finish_iteration = finished  # type: ignore[method-assign]
+            made._finish_iteration = finished  # type: ignore[method-assign]
 
     options = (
         MEAN,

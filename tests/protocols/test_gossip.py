@@ -113,7 +113,7 @@ def test_models_that_come_during_training_wait_for_their_turn() -> None:
     with ran(text, *GOSSIP, "clients.count=4", "protocol.fanout=3", "run.duration=20 s") as world:
         # Three models in 2 s, and 1 s of training for each of them: more than it can do.
         assert world.clients[0].device.busy_s > 18
-        assert learner(world, 0).overflows == 0
+        assert learner(world, 0).status.overflows == 0
 
 
 def test_one_that_comes_back_has_a_new_phase() -> None:

@@ -142,14 +142,14 @@ def models_at_the_end(*scenario: str, lost: Collection[int] = ()) -> tuple[np.nd
 
     def noted(fresh: Callable[[], Client]) -> Client:
         made = fresh()
-        finish = made.finish_iteration
+        finish = made._finish_iteration
 
         def finished() -> None:
             if made.iterations == ITERATIONS - 1:
                 last[made.name] = made.params.tensor().numpy()
             finish()
 
-        made.finish_iteration = finished  # type: ignore[method-assign]
+        made._finish_iteration = finished  # type: ignore[method-assign]
         return made
 
     with world(*scenario, lost=lost, of=is_repeated, prepare=noting) as simulation:

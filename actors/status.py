@@ -1,0 +1,66 @@
+"""What others may know of an actor: for observers, error messages and whoever explains a run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from actors.tasks import handled_message, line_of
+
+if TYPE_CHECKING:
+    from actors.actor import Actor
+
+
+class ActorStatus:
+    """An actor as it is now."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    @property
+    def late_answers(self) -> int:
+        """How many answers came when nobody waited for them any more."""
+        return self._actor._late_answers
+
+    @property
+    def overflows(self) -> int:
+        """How many messages a full mailbox has refused."""
+        return self._actor._mailbox.overflows
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What `run` and spawned coroutines wait for from other actors, in words; None if nothing."""
+        return "; ".join(self._actor._questions.waits() + self._actor._mailbox.waits()) or None
+
+    @property
+    def progress(self) -> str | None:
+        """How far `run` is, in words."""
+        return self._actor._progress()
+
+    @property
+    def inbox(self) -> list[str]:
+        """What waits in its mailbox, in words."""
+        waiting = self._actor._mailbox.contents
+        return [f"{type(envelope.message).__name__} from {envelope.sender}" for envelope in waiting]
+
+    @property
+    def main_task(self) -> asyncio.Task[None] | None:
+        """The task of `on_start` and `run`; None unless the actor is up."""
+        return self._actor._main
+
+    @property
+    def whereabouts(self) -> str:
+        """Where the actor waits and what for, in words, for whoever finds that it waits for ever."""
+        actor = self._actor
+        kind, main, pump = type(actor), actor._main, actor._pump
+        line = None if main is None else line_of(kind, main)
+        where = ", ".join([part for part in (self.progress, line) if part])
+        waits = f"waits for {self.waiting_for or 'something that no actor sends'}"
+        handled = None if pump is None else handled_message(pump)
+        others = [
+            actor._tasks.described(kind, task, handled if task is pump else None)
+            for task in actor._tasks
+            if task is not main and (task is not pump or handled is not None)
+        ]
+        also = [f"{other} waits as well" for other in others]
+        return "; ".join([f"{where}: {waits}" if where else waits, *also])
