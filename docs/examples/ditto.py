@@ -6,7 +6,8 @@ What is measured is v.
 """
 
 from protocols import Count, RoundClient, Weight
-from protocols.fedavg import Contribution, FedAvgServer, FedAvgSettings
+from protocols.fedavg import FedAvgSettings
+from protocols.shared.server_rounds import Contribution, RoundServer
 
 
 class Ditto(RoundClient):
@@ -14,7 +15,7 @@ class Ditto(RoundClient):
         strength: Weight = 0.5
         personal_steps: Count = 5
 
-    server = FedAvgServer
+    server = RoundServer
 
     async def work(self, task):
         """Train the common model, which is the answer, and the personal one, which stays here."""

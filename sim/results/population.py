@@ -207,7 +207,7 @@ class Population:
         return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
+        """Over all arrivals and departures of a run; docs/results.md has the meaning of each key."""
         newcomers = [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
         waits = [(move, self.catch_up(move)) for move in newcomers]
         catch_ups = [seconds for _, seconds in waits if seconds is not None]

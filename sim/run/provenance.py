@@ -19,7 +19,7 @@ _LIBRARIES = ("torch", "numpy", "scipy", "pyarrow", "polars")
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """The contents of provenance.json; see docs/guide.md for the meaning of each key."""
+    """The contents of provenance.json; docs/results.md has the meaning of each key."""
     commit, changed = _checkout()
     return {
         "coterie": version_of("coterie"),

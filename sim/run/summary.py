@@ -41,7 +41,7 @@ from sim.world.network import Counts
 def summarise(
     simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
 ) -> dict[str, Any]:
-    """The contents of summary.json; see docs/guide.md for the meaning of each key."""
+    """The contents of summary.json; docs/results.md has the meaning of each key."""
     up = [client.name for client in simulation.clients_up]
     summary = {
         **_of_the_run(simulation, wall_s),

@@ -64,7 +64,7 @@ def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Section
         try:
             value = attrgetter(need.key)(sections)
         except AttributeError:
-            has_not = "a scenario, or a section of its kind, has no such key (docs/scenarios.md has all)"
+            has_not = "a scenario, or a section of its kind, has no such key (docs/scenarios has all)"
             raise UserError(f'{where}: "{need.key}": {has_not}') from None
         try:
             suits = need.key in settings.unusual or need.suits(value)

@@ -1,4 +1,4 @@
-"""Each actor's bandwidths: one for all, drawn for each, or those of a measured phone. Bits per second."""
+"""Bandwidths of actors in bits per second: constant, drawn for each, or those of measured phones."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class PhoneBandwidth(Settings):
     source: Literal["phones"]
     """The trace: `device-traces/phone_bandwidth.csv` in the data folder."""
     unit: Literal["kbit/s", "kB/s"] = "kbit/s"
-    """What the trace's numbers mean, which its source leaves open; the default is this simulator's choice."""
+    """The unit of the trace. Its source does not state it; the default is an assumption."""
 
 
 class OwnBandwidth(QuantityPlugin):
@@ -66,7 +66,7 @@ else:
 def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
-    """One of an actor's two bandwidths, by its name; None for unlimited. UserError."""
+    """The function from an actor's name to one of its two bandwidths (None: unlimited). UserError."""
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):
@@ -74,7 +74,7 @@ def bandwidth_of_each(
     phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:
-        # The stream is the same for both ways, so that an actor has both of one phone.
+        # One stream for both directions, so that an actor has both bandwidths of one phone.
         up, down = phones[int(RandomStream(participants.seed, "phone", name).uniform() * len(phones))]
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
@@ -84,7 +84,7 @@ def bandwidth_of_each(
 def _own_bps(
     settings: OwnBandwidth, participants: Participants, numbers: Mapping[str, Who], name: str
 ) -> float | None:
-    # The numbers are the same for both ways, so that who is fast in one may be so in the other.
+    # The same numbers for both directions, so that a fast uplink can go with a fast downlink.
     bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
     return None if bps == math.inf else bps
 

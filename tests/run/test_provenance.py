@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.Monkey
     assert said["command"] == ["coterie", "run", "world.toml"]
     assert (said["torch"], said["numpy"]) == (torch.__version__, np.__version__)
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert said["coterie"] == "0.1.0"
+    assert said["coterie"] == version("coterie")
     assert len(said["made_by"]["the user's code"]) == 8
     assert said["started"][:2] == "20"
     assert said["machine"]["cores"] >= said["machine"]["cores_allowed"] >= 1

@@ -1,4 +1,4 @@
-"""How far quadratic clients are from their optimum."""
+"""Distance of quadratic clients to their optimum."""
 
 from collections.abc import Sequence
 

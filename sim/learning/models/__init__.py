@@ -27,7 +27,7 @@ MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
 
 
 def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingError]:
-    """What a model and the data that it is to learn from have against each other."""
+    """Why a model does not fit the data, if it does not."""
     if data.task in model.tasks:
         yield from model.misfits(data)
         return

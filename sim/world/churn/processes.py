@@ -1,4 +1,4 @@
-"""Processes of clients that come and go, drawn or measured: the sessions they make, dealt to the clients.
+"""Processes of clients that come and go, random or measured: they make sessions and assign them to clients.
 
 A session is a pair (start, end) of virtual times in seconds. Everything is a pure function of its arguments,
 so a run's whole churn is known before it begins.
@@ -31,7 +31,7 @@ _SESSIONS_MAX = 100_000  # of one client
 
 
 class ChurnProcessKind(Settings):
-    """What all processes share."""
+    """The keys of all processes."""
 
     clients: ClientList | None = None
     """The pool of clients that come and go; by default all. Nothing else may happen to them."""
@@ -46,17 +46,17 @@ class ChurnProcessKind(Settings):
 
     @abstractmethod
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
-        """What becomes of the clients of the pool until then; this is process `number`. UserError."""
+        """The events of the pool's clients before that time. number: of this process. UserError."""
 
 
 class SessionsOfAnybody(ChurnProcessKind):
-    """A process that makes sessions, which are dealt to the clients of the pool."""
+    """A process that makes sessions, which are then assigned to the clients of the pool."""
 
     @abstractmethod
     def sessions(
         self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
     ) -> list[Session]:
-        """The sessions of process `number`, whose pool has so many clients, by their starts. UserError."""
+        """The sessions of process `number` with so many clients in its pool, by start. UserError."""
 
     def play(self, number: int, pool: Sequence[int], until_s: float, participants: Participants) -> Deal:
         sessions = self.sessions(number, participants.seed, len(pool), until_s, participants.data_folder)
@@ -66,8 +66,9 @@ class SessionsOfAnybody(ChurnProcessKind):
 class PoissonChurn(SessionsOfAnybody):
     """Clients arrive at random and stay for a session.
 
-    An arrival takes the client of the pool that has been away the longest; when all are up it is turned away
-    (`turned_away` in the summary): make the pool large beside the mean population, session over `every`.
+    The client that has been away the longest arrives. When all are up, the arrival is turned away
+    (`turned_away` in the summary). So make the pool large compared to the mean population, the mean session
+    over `every`.
     """
 
     kind: Literal["poisson"]
@@ -76,14 +77,14 @@ class PoissonChurn(SessionsOfAnybody):
     session: SessionLength
     """How long a client stays."""
     up_at_start: Share = 0.0
-    """Share of the pool that is there at the start, each with a whole new session: not with what is left of
-    one that began earlier. That is the same for exponential lengths; others need a few sessions to settle."""
+    """Share of the pool that is up at the start, each at the beginning of a session. With lengths that are
+    not exponential the population takes a few sessions to settle."""
 
     def sessions(
         self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
     ) -> list[Session]:
         first = RandomStream(seed, "churn", number, "first sessions")
-        # Whole sessions, not what is left of older ones: all of them have just come.
+        # Whole sessions: all of these clients begin one at 0.
         present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * clients))]
         arrivals = poisson_sessions(
             self.every,
@@ -107,13 +108,13 @@ class PoissonChurn(SessionsOfAnybody):
 
 
 class DiurnalChurn(PoissonChurn):
-    """As poisson, but the rate of arrivals swings like a sine: by day more come than by night."""
+    """As poisson, but the rate of arrivals is a sine over the day: more come by day than by night."""
 
     kind: Literal["diurnal"]  # type: ignore[assignment]
     period: PositiveDuration = default("24 h")
     """Length of a day; it begins with the rate rising from its mean."""
     amplitude: Share = 0.8
-    """By how much the rate swings, as a share of its mean."""
+    """Amplitude of the rate, as a share of its mean."""
 
     def rate_factor(self, time_s: float) -> float:
         return 1.0 + self.amplitude * math.sin(2 * math.pi * time_s / self.period)
@@ -124,7 +125,7 @@ class DiurnalChurn(PoissonChurn):
 
 
 class TraceChurn(SessionsOfAnybody):
-    """Sessions as they were measured: spot instances of cloud providers in 2020."""
+    """Measured sessions: spot instances of cloud providers in 2020."""
 
     kind: Literal["trace"]
     source: Literal[
@@ -135,9 +136,9 @@ class TraceChurn(SessionsOfAnybody):
         "g4dn_us-east-1d_2020-11-23",
         "p2_2020-11-20",
     ]
-    """A run whose single sessions are known (the first three), or a group whose size is."""
+    """A run of which single sessions are known (the first three), or a group of which the size is known."""
     speedup: Annotated[PositiveFloat, Within(0.001, 1_000_000)] = 1.0
-    """How much faster than real time it passes: with 60, an hour is a minute."""
+    """How much faster than real time the trace passes: with 60, an hour is a minute."""
 
     def sessions(
         self, number: int, seed: int, clients: int, until_s: float, folder: DataFolder
@@ -230,8 +231,8 @@ def poisson_sessions(
 ) -> list[Session]:
     """Sessions that begin as a Poisson process of rate rate_factor(t) / every_s, before `until_s`.
 
-    By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is taken with the
-    probability of its time's rate relative to that.
+    By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is accepted with the
+    ratio of the rate at its time to that.
     """
     sessions: list[Session] = []
     now_s = 0.0
@@ -250,9 +251,9 @@ def poisson_sessions(
 
 @dataclass(frozen=True)
 class Deal:
-    """Events that play sessions with the clients of a pool.
+    """The events of sessions that were assigned to the clients of a pool.
 
-    unused: who of it was not needed. turned_away: sessions for which there was nobody left.
+    unused: clients without a session. turned_away: sessions without a client.
     """
 
     events: list[ChurnEvent]
@@ -268,11 +269,10 @@ def deal(
     state: State,
     backup_every_s: float,
 ) -> Deal:
-    """Play `sessions`, in the order of their starts, with the clients of `pool`.
+    """Assign `sessions`, in the order of their starts, to the clients of `pool`.
 
-    Each takes the client that has been away the longest. A session that begins at 0 is of a client that is
-    there from the start. What would happen at `until_s` or later does not, and a session without any length
-    is left out.
+    Each goes to the client that has been away the longest. A client whose session begins at 0 is there from
+    the start. Events at `until_s` or later are left out, and so are sessions of no length.
     """
     away = deque(pool)
     seen: set[int] = set()
@@ -284,7 +284,7 @@ def deal(
             break
         if end_s <= start_s:
             continue
-        while up and up[0][0] < start_s:  # not those who leave at this very instant: one event at a time
+        while up and up[0][0] < start_s:  # a client has one event at a time
             away.append(heapq.heappop(up)[1])
         if not away:
             turned_away += 1

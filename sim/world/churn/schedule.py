@@ -12,7 +12,7 @@ Kind = Literal["join", "leave", "crash", "rejoin"]
 State = Literal["keep", "stale", "fresh"]
 Presence = Literal["absent", "up", "left", "crashed"]
 
-# What may happen to a client, and what it is afterwards.
+# presence of a client -> what can happen to it -> its presence afterwards
 _NEXT: dict[Presence, dict[Kind, Presence]] = {
     "absent": {"join": "up"},
     "up": {"leave": "left", "crash": "crashed"},
@@ -23,12 +23,13 @@ _NEXT: dict[Presence, dict[Kind, Presence]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChurnEvent:
-    """At `time_s` (virtual seconds) the same happens to all `clients` (numbers from 0), in the order given.
+    """An event at `time_s` (virtual seconds) of all `clients` (numbers from 0), in this order.
 
-    join: a client that was absent from the start comes; leave: it goes after a word to its peers; crash: it
-    is gone at once; rejoin: a client that left or crashed comes back, with the `state` it had ("keep"), with
-    the model of its last backup, which it makes every `backup_every_s` while it is up ("stale"), or with
-    nothing ("fresh"). ValueError if a field is not of that kind.
+    kind: "join": a client that was absent from the start comes. "leave": it says goodbye and goes. "crash":
+    it is gone at once. "rejoin": a client that left or crashed comes back.
+    state: what it comes back with: all that it had ("keep"), the model of its last backup ("stale"), or
+    nothing ("fresh"). Backups are made every `backup_every_s` while a client is up.
+    ValueError for other values.
     """
 
     time_s: float
@@ -55,7 +56,7 @@ class ChurnEvent:
 
 
 def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
-    """The clients that join later, in ascending order; all others are there at time 0."""
+    """The clients that join later, in ascending order. All others are there at time 0."""
     return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
 
 
@@ -72,12 +73,12 @@ def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
 def kept_up(
     events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
 ) -> set[tuple[int, float]]:
-    """(client, time) of the departures in (after_s, after_s + within_s], and of each one's next return.
+    """(client, time) of the departures in (after_s, after_s + within_s], and of the return after each.
 
-    Without both the client is there all the time. clients: only of these, by default of all.
+    Without these events the clients stay up. clients: only of these; None: of all.
     """
     kept: set[tuple[int, float]] = set()
-    away: set[int] = set()  # who would be
+    away: set[int] = set()  # clients whose departure was found, and not yet their return
     for event in sorted(events, key=lambda event: event.time_s):
         now = after_s < event.time_s <= after_s + within_s
         for client in event.clients:
@@ -94,10 +95,10 @@ def kept_up(
 def possible_for(
     kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
 ) -> list[int]:
-    """Those of `clients` to whom `kind` can happen at `time_s`, after the events until then.
+    """Those of `clients` to which `kind` can happen at `time_s`, given the events before.
 
-    Whoever has an event at `time_s` or later is left out: it would come to what this event has changed.
-    For a join these are the clients that `events` do not name, as whoever is to join is absent until then.
+    Clients with an event at `time_s` or later are left out, since this event might make that one impossible.
+    A join is possible for clients without any event.
     """
     everything = sorted(events, key=lambda event: event.time_s)
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
@@ -113,7 +114,7 @@ def possible_for(
 
 
 class ImpossibleEvent(ValueError):
-    """The event at `place` of a schedule cannot happen: `problem` says why, and what could."""
+    """The event with index `place` of a schedule is impossible. `problem` says why, and what is allowed."""
 
     def __init__(self, place: int, problem: str) -> None:
         super().__init__(f"churn[{place}]: {problem}")
@@ -121,11 +122,10 @@ class ImpossibleEvent(ValueError):
 
 
 def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
-    """Raise ImpossibleEvent for the first event, in time, that is impossible among `count` clients.
+    """Raise ImpossibleEvent for the first event in time that is impossible among `count` clients.
 
-    It names the event by its place in `events`, the client, what it is at that time and what is
-    allowed. Two events of one client at the same time are refused: which comes first would be an accident. So
-    are two intervals between backups: a client makes them at the same pace over all its lives.
+    Two events of one client at the same time are refused, as their order would be accidental. So are two
+    different `backup_every_s` of one client.
     """
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
     changed_s: dict[int, float] = {}
@@ -170,9 +170,8 @@ def schedule(
 ) -> list[asyncio.TimerHandle]:
     """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
 
-    but: (client, time) of what does not happen; it has a timer all the same, so that all that comes before is
-    as it would be. Returns the timers, so that a run can cancel what is still to come. KeyError if a kind
-    has no callback.
+    but: (client, time) of events that do not happen. They keep their timers, so that the order of all other
+    events stays the same. Returns the timers, for cancelling. KeyError if a kind has no callback.
     """
 
     def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:
@@ -180,5 +179,7 @@ def schedule(
             if (client, event.time_s) not in but:
                 callback(client, event)
 
-    planned = [(event, callbacks[event.kind]) for event in events]  # all or, on a KeyError, nothing
+    planned = [
+        (event, callbacks[event.kind]) for event in events
+    ]  # before any timer is made, so that a KeyError leaves none
     return [loop.call_at(event.time_s, happen, event, callback) for event, callback in planned]

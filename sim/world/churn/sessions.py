@@ -1,4 +1,4 @@
-"""How long clients stay: lengths that are drawn, and sessions that were measured at cloud providers."""
+"""How long clients stay: random lengths, and sessions that were measured at cloud providers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
 
 Session = tuple[float, float]
-"""Its start and its end, in seconds of virtual time; without an end, infinity."""
+"""Start and end in seconds of virtual time; the end may be infinite."""
 
 _CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
 _MEMBERS_MAX = 1_000_000
@@ -40,7 +40,7 @@ class ExponentialLength(Distribution):
 
 
 class WeibullLength(Distribution):
-    """Weibull; with a shape below 1, as measured in peer-to-peer networks, the young die first."""
+    """Weibull. With a shape below 1, as measured in peer-to-peer networks, most sessions are short."""
 
     kind: Literal["weibull"]
     scale: PositiveDuration
@@ -57,7 +57,7 @@ class WeibullLength(Distribution):
 
 
 class LogNormalLength(LogNormal[PositiveDuration]):
-    """Logarithm normally distributed."""
+    """Lognormal."""
 
     median: PositiveDuration
     """Half of the sessions are shorter."""
@@ -69,7 +69,7 @@ SessionLength = Annotated[ExponentialLength | WeibullLength | LogNormalLength, F
 
 
 def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
-    """The sessions of a measured run or group, by start; those that were not seen to end have no end."""
+    """The sessions of a measured run or group, by start. The end is infinite if it was not observed."""
     if source in _SPOT_RUNS:
         file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
         sessions = [_session(row) for row in _rows_of_run(file, source)]
@@ -84,7 +84,7 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
 
 
 def _rows_of_run(file: InputFile, run: str) -> list[Row]:
-    # What is wrong anywhere means that the file is damaged, so all rows are read as sessions.
+    # All rows are checked, also those of other runs: an error anywhere means that the file is damaged.
     rows = file.table("run", "start_s", "end_s", "censored")
     for row in rows:
         _session(row)
@@ -111,9 +111,9 @@ def _steps(file: InputFile, unit_s: float) -> Iterable[tuple[float, int]]:
 
 
 def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
-    """Sessions that give a group its size over time, which `steps` of (time in seconds, size) describe.
+    """Sessions of a group whose size over time is a step function: `steps` of (time in seconds, size).
 
-    Which of its members goes when the group shrinks is not known: it is the one that came first.
+    The measurements do not say who goes when the group shrinks. Here it is the member that came first.
     """
     up: deque[float] = deque()
     sessions: list[Session] = []

@@ -1,4 +1,4 @@
-"""Devices: what a computation costs in virtual time, and how a client's one serial device spends its time."""
+"""Devices: how long a computation takes in virtual time, and how a client's device spends its time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ DOWN: Final = "down"
 
 
 class DeviceDown(RuntimeError):
-    """Work was given to a device that is down."""
+    """A job was submitted to a device that is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """The nominal seconds that a job takes: a fixed time per step, or its FLOPs over the device's speed.
 
-    Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) is set. Both, neither, or a value that
-    is not finite and above 0, is a ValueError: a device without a speed has no duration to offer, and 0 would
-    be a lie.
+    Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) must be set, finite and above 0;
+    otherwise ValueError. There is no default duration.
     """
 
     step_time_s: float | None = None
@@ -47,8 +46,7 @@ class CostModel:
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
         """Nominal seconds of a job of `steps` optimizer steps (fractions allowed) and `flops` FLOPs in all.
 
-        Only the quantity that this device is measured by is needed; ValueError if that one is missing or not
-        above 0.
+        Only the quantity that this model uses is needed. ValueError if it is missing or not above 0.
         """
         needed, amount = ("steps", steps) if self.step_time_s is not None else ("flops", flops)
         if amount is None:
@@ -56,34 +54,34 @@ class CostModel:
         require_positive(**{needed: amount})
         if self.step_time_s is not None:
             return amount * self.step_time_s
-        assert self.flops_per_s is not None  # one of the two is set
+        assert self.flops_per_s is not None  # exactly one is set
         return amount / self.flops_per_s
 
 
 class Job(Signal):
-    """Something that a device computes: done when its time is over, of which it is itself the timer.
+    """A job on a device, and the timer of its own end.
 
-    Cancelled, it leaves the device at once, and the next one begins.
+    A job that is cancelled leaves the device at once, and the next one begins.
     """
 
     __slots__ = ("device", "due", "seconds_nominal")
 
     def __init__(self, device: Device, seconds_nominal: float) -> None:
-        # Signal.__init__, without a call: jobs are made in large numbers.
+        # As Signal.__init__, without the call: jobs are made in large numbers.
         self._task = self._reason = None
         self._done = False
         self.device = device
         self.seconds_nominal = seconds_nominal
-        self.due = NEVER  # number of the timer, while it runs
+        self.due = NEVER  # the timer's number while the job runs
 
     def fire(self) -> None:
-        """Its time is over."""
-        if not self._done:  # it is, when it was cancelled in this very instant
+        """End the job."""
+        if not self._done:  # it may have been cancelled in this instant
             self.set_result(None)
             self.device._next()
 
     def cancel(self, msg: Any = None) -> bool:
-        """Whether it was still to be done."""
+        """Cancel the job. False if it was done."""
         if not super().cancel(msg):
             return False
         self.device._drop(self)
@@ -91,9 +89,9 @@ class Job(Signal):
 
 
 class Device:
-    """A client's one serial device: jobs are done one after the other, first come, first served.
+    """A client's serial device. It does one job at a time, first come, first served.
 
-    It is up (`busy` with a job or `waiting` for one) or `down`, from its creation on.
+    It is `busy`, `waiting` for a job, or `down`.
     """
 
     __slots__ = (
@@ -122,7 +120,7 @@ class Device:
         self._timeline = timeline if timeline is not None else Timeline()
         self._state: State = WAITING if up else DOWN
         self._since_s = loop.time()  # when the present state began
-        self._waiting_s = self._busy_s = self._down_s = 0.0  # until then
+        self._waiting_s = self._busy_s = self._down_s = 0.0  # before `_since_s`
         self._running: Job | None = None
         self._queue: deque[Job] = deque()
 
@@ -136,16 +134,15 @@ class Device:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long as nominally a job takes for good, passing slow times apart."""
+        """The permanent factor on the time of jobs, without temporary slow times."""
         return self._slowness.factor
 
     def run(self, seconds_nominal: float) -> Job:
-        """Do a job of so many nominal seconds, after all jobs given before.
+        """Submit a job of so many nominal seconds. It begins after all earlier jobs.
 
-        One task may await it, directly, for its end; if that is cancelled, so is the job.
-
-        Raises DeviceDown if the device is down now; if it goes down later, whoever waits is cancelled.
-        ValueError for a duration below 0 or not finite.
+        One task may await the job's end. If that task is cancelled, so is the job. If the device goes down,
+        the task is cancelled. DeviceDown if the device is down now. ValueError for a duration below 0 or not
+        finite.
         """
         if not 0.0 <= seconds_nominal < inf:
             raise ValueError(
@@ -161,12 +158,12 @@ class Device:
         return job
 
     def set_up(self) -> None:
-        """The client is back, with an idle device; nothing happens if it is up."""
+        """The client is back, with an idle device. Does nothing if the device is up."""
         if self._state == DOWN:
             self._enter(WAITING)
 
     def set_down(self) -> None:
-        """The client is gone: all its jobs are cancelled; nothing happens if it is down."""
+        """The client is gone, and all its jobs are cancelled. Does nothing if the device is down."""
         if self._state == DOWN:
             return
         running, queue = self._running, self._queue
@@ -179,12 +176,12 @@ class Device:
 
     @property
     def state(self) -> State:
-        """What the device is doing now: waiting, busy or down."""
+        """The present state."""
         return self._state
 
     @property
     def busy_s(self) -> float:
-        """Seconds spent on jobs until now, also on those that were cancelled."""
+        """Seconds spent on jobs until now, cancelled ones included."""
         return self._busy_s + self._present_s(BUSY)
 
     @property
@@ -203,7 +200,7 @@ class Device:
         return self._down_s + self._present_s(DOWN)
 
     def intervals(self) -> list[tuple[float, float, State]]:
-        """The busy and down stretches until now as (start_s, end_s, state), in order; the rest is waiting."""
+        """The busy and down intervals until now as (start_s, end_s, state), in order. The rest is waiting."""
         now_s = self._loop.time()
         stretches = list(self._timeline)
         if self._state == WAITING or self._since_s == now_s:
@@ -233,13 +230,13 @@ class Device:
         self._running = job
         try:
             end_s = self._slowness.finish_s(self._since_s, job.seconds_nominal)
-        except UserError as error:  # of the user's own slow times; the client that computes is not to blame
+        except UserError as error:  # the user's slow times failed, not the client's code
             self._loop.call_exception_handler({"message": "slow times cannot be known", "exception": error})
             return
         self._loop.schedule(end_s, job)
 
     def _drop(self, job: Job) -> None:
-        """A job has been cancelled."""
+        """Take a cancelled job from the device."""
         if job is self._running:
             self._loop.withdraw(job)
             self._next()
@@ -247,7 +244,7 @@ class Device:
             self._queue.remove(job)
 
     def _next(self) -> None:
-        """The running job is done, or is not to be done; begin the next one."""
+        """The running job is over. Begin the next one."""
         if self._queue:
             self._begin(self._queue.popleft())
         else:

@@ -1,4 +1,4 @@
-"""Slow times of a device: known, random, recurring and measured, as one function of virtual time."""
+"""Slow times of a device: scheduled, random, periodic and measured, as one function of virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FACTOR_MIN, _FACTOR_MAX = 1e-6, 1e6  # a second that takes between a microsecon
 
 
 def require_positive(**values: float) -> None:
-    """ValueError, naming it, for a value that is not finite and above 0."""
+    """ValueError, with the name, for a value that is not finite and above 0."""
     for name, value in values.items():
         if not (isfinite(value) and value > 0):
             raise ValueError(f"{name} must be a finite number above 0, not {value!r}")
@@ -54,23 +54,23 @@ class ScheduledSlowdown(Settings):
         return self
 
     def pieces(self) -> Iterator[Piece]:
-        """The slow time."""
+        """The pieces of the slow time."""
         return once(self.start, self.end, self.factor)
 
 
 class TransientStragglers(Settings):
-    """Slow spells that come to each client at random, independently of the others."""
+    """Slow periods that each client has at random, independently of the others."""
 
     clients: ClientList | None = None
-    """The clients that have them; by default all."""
+    """The clients that have them. By default all."""
     share: Probability | None = None
     """Probability that a client has them, instead of `clients`; each client draws for itself."""
     every: PositiveDuration
-    """Mean time between two spells of a client (Poisson process)."""
+    """Mean time between two slow periods of a client (exponential)."""
     length: PositiveDuration
-    """Mean length of a spell (exponential)."""
+    """Mean length of a slow period (exponential)."""
     factor: Factor
-    """Factor on the computing times during a spell."""
+    """Factor on the computing times during a slow period."""
 
     @model_validator(mode="after")
     def _one_way(self) -> TransientStragglers:
@@ -78,7 +78,7 @@ class TransientStragglers(Settings):
         return self
 
     def pieces(self, seed: int, client: int) -> Iterator[Piece]:
-        """A client's slow spells."""
+        """The pieces of a client's slow periods."""
         return spells(self.every, self.length, self.factor, RandomStream(seed, "transient slowdown", client))
 
 
@@ -96,7 +96,7 @@ class PeriodicSlowTimes(Settings):
     factor: Factor
     """Factor on the computing times during it."""
     phase: Literal["random"] | Duration = "random"
-    """How far into a period the run begins; drawn for each client, or the same for all."""
+    """How far into a period the run begins: drawn for each client, or the same for all."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PeriodicSlowTimes:
@@ -107,7 +107,7 @@ class PeriodicSlowTimes(Settings):
         return self
 
     def pieces(self, seed: int, client: int) -> Iterator[Piece]:
-        """A client's slow times."""
+        """The pieces of a client's slow times."""
         phase_s = self.phase
         if phase_s == "random":
             phase_s = self.period * RandomStream(seed, "phase of slow times", client).uniform()
@@ -115,17 +115,18 @@ class PeriodicSlowTimes(Settings):
 
 
 class MeasuredSlowTimes(Settings):
-    """Devices are slowed down as a trace says, again and again."""
+    """Devices are slowed down by a trace, which is repeated."""
 
     clients: ClientList | None = None
     """The clients whose devices are; by default all."""
     share: Probability | None = None
     """Probability that a client's is, instead of `clients`; each client draws for itself."""
     file: Annotated[str, Field(min_length=1)]
-    """CSV file with the columns time_s, from 0 on, and factor, which holds from then on. The last row ends
-    the cycle, its factor does not count. Relative to the current folder or else to the scenario's."""
+    """CSV file with the columns time_s, from 0 on, and factor, which holds from that time on. The last row
+    ends the cycle; its factor does not count. The path is relative to the current folder or else to the
+    scenario's."""
     offset: Literal["random"] | Duration = "random"
-    """How far into the trace the run begins; drawn for each client, or the same for all."""
+    """How far into the trace the run begins: drawn for each client, or the same for all."""
 
     @model_validator(mode="after")
     def _one_way(self) -> MeasuredSlowTimes:
@@ -133,7 +134,7 @@ class MeasuredSlowTimes(Settings):
         return self
 
     def pieces(self, trace: Trace, seed: int, client: int) -> Iterator[Piece]:
-        """A client's way through the trace."""
+        """The pieces of the trace for one client."""
         length_s = trace[0][-1]
         offset_s = self.offset
         if offset_s == "random":
@@ -153,7 +154,7 @@ def slow_times(file: str) -> Trace:
     for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
         if time_s <= before_s:
             raise row.refusal(f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}")
-    # The last factor is the one of no time at all.
+    # The last row only ends the cycle.
     factors = [row.number("factor", _FACTOR_MIN, _FACTOR_MAX) for row in rows[:-1]]
     return tuple(times_s), tuple(factors)
 
@@ -162,7 +163,7 @@ def slow_times(file: str) -> Trace:
 
 
 def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
-    """From `start_s` until `end_s` (`inf`: for ever) every job takes `factor` times as long."""
+    """Jobs take `factor` times as long from `start_s` to `end_s` (`inf`: for ever)."""
     if start_s:
         yield start_s, 1.0
     yield end_s, factor
@@ -171,7 +172,7 @@ def once(start_s: float, end_s: float, factor: float) -> Iterator[Piece]:
 
 
 def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) -> Iterator[Piece]:
-    """Quiet stretches of mean `every_s` and slow spells of mean `length_s` in turn, both exponential."""
+    """Normal periods (mean length `every_s`) and slow ones (mean `length_s`) in turn, all exponential."""
     end_s = 0.0
     while True:
         end_s += draws.exponential() * every_s
@@ -181,10 +182,7 @@ def spells(every_s: float, length_s: float, factor: float, draws: RandomStream) 
 
 
 def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) -> Iterator[Piece]:
-    """In the last `share` of each period all takes `factor` times as long; the first begins at -phase_s.
-
-    With a large factor these are hours in which a device hardly computes, such as a phone's by day.
-    """
+    """Jobs take `factor` times as long in the last `share` of each period. The first begins at -phase_s."""
     for number in count():
         begin_s = number * period_s - phase_s  # multiples rather than sums, which would drift
         for end_s, in_force in (
@@ -196,7 +194,7 @@ def periods(period_s: float, share: float, factor: float, phase_s: float = 0.0) 
 
 
 def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float = 0.0) -> Iterator[Piece]:
-    """A trace again and again; a run begins `offset_s` into it."""
+    """A trace, repeated. The run begins `offset_s` into it."""
     for number in count():
         for end_s, factor in zip(times_s[1:], factors, strict=True):
             shifted_s = number * times_s[-1] + end_s - offset_s
@@ -205,10 +203,10 @@ def cycles(times_s: Sequence[float], factors: Sequence[float], offset_s: float =
 
 
 class Slowness:
-    """How many real seconds a nominal second takes: a piecewise constant function of virtual time.
+    """How many seconds a nominal second takes: a piecewise constant function of virtual time.
 
-    At any time it is `factor` times the factors of all slow times in force. Each of the `sources` goes along
-    virtual time, whatever the device does, so that two protocols meet the same stragglers.
+    It is the product of `factor` and of the factors of all `sources` at that time. Sources do not depend on
+    what the device does, so two protocols have the same slow devices.
     """
 
     __slots__ = ("_ahead", "_source", "_steady", "factor")
@@ -218,12 +216,12 @@ class Slowness:
         self.factor = factor
         self._steady = not sources
         self._source = _product(factor, sources)
-        self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that the past has not used up
+        self._ahead = deque([next(self._source)])  # pieces (end_s, factor) that are not over yet
 
     def finish_s(self, start_s: float, work_s: float) -> float:
-        """The virtual time at which `work_s` nominal seconds begun at `start_s` are done, integrated exactly.
+        """The virtual time at which `work_s` nominal seconds that begin at `start_s` are done, exactly.
 
-        `start_s` must not go back from one call to the next: what lies before it is forgotten.
+        `start_s` must not decrease from call to call: earlier pieces are dropped.
         """
         if self._steady:
             return start_s + work_s * self.factor

@@ -1,4 +1,4 @@
-"""How fast devices are: the time of a training step, or a speed, drawn for each client or measured."""
+"""The speed of devices, or their time of a training step: drawn for each client, or measured."""
 
 from collections.abc import Callable
 from statistics import median
@@ -14,7 +14,7 @@ from sim.world.plugins import QuantityPlugin
 
 
 class MeasuredTime(RandomQuantity):
-    """Times as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+    """Times with the spread of real phones: the AI Benchmark ranking of early 2020."""
 
     kind: Literal["trace"]
     source: Literal["ai-benchmark"] = "ai-benchmark"
@@ -32,7 +32,7 @@ class MeasuredTime(RandomQuantity):
 
 
 class MeasuredSpeed(RandomQuantity):
-    """Speeds as far apart as those of real phones: the AI Benchmark ranking of early 2020."""
+    """Speeds with the spread of real phones: the AI Benchmark ranking of early 2020."""
 
     kind: Literal["trace"]
     source: Literal["ai-benchmark"] = "ai-benchmark"
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     StepTime = RandomQuantity | OwnStepTime
     Speed = RandomQuantity | OwnSpeed
 else:
-    # No work takes no time: where a latency may be 0 always, a step may not.
+    # A latency may always be 0; the time of a training step may not.
     StepTime = Annotated[
         distributions(
             "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
@@ -87,7 +87,7 @@ else:
 
 
 def relative_scores(key: str, folder: DataFolder) -> list[float]:
-    """How fast each phone of the AI Benchmark ranking is, beside the median one. UserError."""
+    """The score of each phone of the AI Benchmark ranking over the median score. UserError."""
     scores = phone_scores(key, folder)
     middle = median(scores)
     return [score / middle for score in scores]

@@ -1,4 +1,4 @@
-"""How clients learn who is there: a kind is one file, its keys and the views that it gives the clients."""
+"""How clients learn who is there. A kind is one file: its keys, and the views of the clients."""
 
 from typing import Annotated
 

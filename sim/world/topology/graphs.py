@@ -1,8 +1,7 @@
 """Who may talk to whom: undirected graphs on the clients 0 to n - 1, without loops.
 
-Every graph has its nodes in order and depends on the arguments only. Random graphs are drawn again until they
-are connected, since a client that nobody can reach would silently learn alone; ValueError says when that is
-hopeless.
+Every graph has its nodes in order and depends on the arguments only. Random graphs are drawn until one is
+connected, since an unreachable client would silently train by itself. ValueError if that is hopeless.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def complete(n: int) -> nx.Graph:
 
 
 def ring(n: int) -> nx.Graph:
-    """Each client knows the two beside it (two clients: each other)."""
-    # For two clients 0-1 and 1-0 are the same edge; one client would be its own neighbour.
+    """Each client knows the two next to it (two clients: each other)."""
+    # Two clients have one edge, not two. A single client would be its own neighbour.
     return _graph(n, ((i, (i + 1) % n) for i in range(n)) if n > 1 else ())
 
 
@@ -43,15 +42,15 @@ def k_regular(n: int, k: int, seed: int) -> nx.Graph:
 
 
 def _random_regular(k: int, n: int, seed: int) -> nx.Graph:
-    # Its algorithm pairs free ends at random, which hardly ever works out where most pairs are links: there,
-    # those that are none are drawn.
+    # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked. Then the
+    # complement is drawn.
     if 2 * k > n:
         return nx.complement(nx.random_regular_graph(n - 1 - k, n, seed=seed))
     return nx.random_regular_graph(k, n, seed=seed)
 
 
 def erdos_renyi(n: int, p: float, seed: int) -> nx.Graph:
-    """Each pair knows each other with probability `p`, independently, given that the graph is connected."""
+    """Each pair is linked with probability `p`, independently, given that the graph is connected."""
     _require(0 <= p <= 1, f"an Erdos-Renyi graph: p must be between 0 and 1, not {p}")
     return _connected(
         lambda draw: nx.fast_gnp_random_graph(n, p, seed=draw),
@@ -63,7 +62,7 @@ def erdos_renyi(n: int, p: float, seed: int) -> nx.Graph:
 
 
 def small_world(n: int, k: int, p: float, seed: int) -> nx.Graph:
-    """A ring where each client knows the `k` nearest, `k` even, with each edge rewired with probability `p`.
+    """A ring in which each client knows the `k` nearest (`k` even); edges are rewired with probability `p`.
 
     Watts, Strogatz, "Collective dynamics of 'small-world' networks", Nature 393, 1998.
     """
@@ -82,7 +81,7 @@ def small_world(n: int, k: int, p: float, seed: int) -> nx.Graph:
 
 
 def clusters(sizes: Sequence[int]) -> nx.Graph:
-    """Groups of these sizes, in order; complete inside, and nothing between them."""
+    """Groups of these sizes, in order: complete inside, and without links between them."""
     _require(all(size >= 1 for size in sizes), f"clusters: every size must be at least 1, not {list(sizes)}")
     ends = accumulate(sizes)
     groups = (range(end - size, end) for end, size in zip(ends, sizes, strict=True))
@@ -90,10 +89,10 @@ def clusters(sizes: Sequence[int]) -> nx.Graph:
 
 
 def from_edge_list(text: str, n: int) -> nx.Graph:
-    """The graph of a text: two clients a line, separated by white space; what follows a # is a comment.
+    """The graph of a text with two client numbers on each line; # begins a comment.
 
-    An edge stands once, in either direction. The graph is taken as it is, connected or not. ValueError,
-    naming the line, for anything else.
+    An edge stands once, in either direction. The graph need not be connected. ValueError, with the line, for
+    anything else.
     """
     edges = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -101,7 +100,7 @@ def from_edge_list(text: str, n: int) -> nx.Graph:
         if not words:
             continue
         where = f"line {number}: {line.strip()[:60]!r}"
-        # No client's number is longer, and of thousands of digits int() makes an error of its own.
+        # int() raises an error of its own for thousands of digits.
         _require(
             len(words) == 2 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words),
             f"{where} is not two client numbers",

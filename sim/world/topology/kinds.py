@@ -1,4 +1,4 @@
-"""Who may talk to whom: the kinds of topology. A kind is one class: its keys, its checks, and its graph."""
+"""Who may talk to whom: the kinds of topology. A kind is one class: keys, checks and graph."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 millio
 
 
 def _graphs() -> ModuleType:
-    """What makes graphs: imported when the first is made, since networkx takes long to import."""
+    """The module of graphs, imported when needed: networkx takes long to import."""
     from sim.world.topology import graphs
 
     return graphs
 
 
 Numbers = Sequence[Sequence[int]]
-"""Of each client, the numbers of others."""
+"""For each client, numbers of other clients."""
 
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Whom each client may send to, who may send to it, and what weights it gives to their models.
+    """Whom each client may send to, who may send to it, and its weights of their models.
 
-    weights: by the sender's number, for each client; None where a topology states none.
+    weights: for each client, by the sender's number. None if the topology has no weights.
     """
 
     receivers: Numbers
@@ -51,7 +51,7 @@ class Adjacency:
 
     @property
     def directed(self) -> bool:
-        """Whether a link may go one way only."""
+        """Whether links may be one-way."""
         return self.receivers is not self.senders
 
 
@@ -62,18 +62,18 @@ class TopologyKind(Settings):
 
     @abstractmethod
     def adjacency(self, n: int, seed: int) -> Adjacency:
-        """Who may send to whom among n clients. UserError for what can't be made."""
+        """Who may send to whom among n clients. UserError if it is impossible."""
 
     def links(self, n: int) -> int:
-        """How many links it has among n clients, about; 0 for few. UserError if it can never be connected."""
+        """About how many links it has among n clients (0: few). UserError if it can never be connected."""
         return 0
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
-        """What does not fit so many clients; keys are relative to the topology's."""
+        """Settings that are impossible for so many clients, by key within the topology."""
         yield from ()
 
     def require_possible(self, n: int) -> None:
-        """UserError for one that would not fit in memory or never be connected; nothing is made for it."""
+        """UserError if it would not fit in memory or never be connected. Makes no graph."""
         links = self.links(n)
         if links > _LINKS_MAX:
             raise UserError(
@@ -84,11 +84,11 @@ class TopologyKind(Settings):
 
 
 class Undirected(TopologyKind):
-    """A topology whose links go both ways."""
+    """A topology with links in both directions."""
 
     @abstractmethod
     def graph(self, n: int, seed: int) -> nx.Graph:
-        """The graph on n clients. ValueError, UserError for one that can't be made."""
+        """The graph on n clients. ValueError or UserError if it is impossible."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
         try:
@@ -164,7 +164,7 @@ class ErdosRenyi(Undirected):
 
 
 class SmallWorld(Undirected):
-    """A ring of near neighbours (Watts and Strogatz), some of whose links lead elsewhere."""
+    """Watts and Strogatz: a ring of near neighbours, with some links rewired at random."""
 
     kind: Literal["small-world"]
     degree: Annotated[int, Field(ge=2), Within(2, 1_000_000)]

@@ -11,16 +11,15 @@ from sim.learning.models.modules.replacing import replaced
 
 
 class BatchNorm(nn.Module):
-    """torch.nn.BatchNorm1d and 2d, but that running statistics are parameters: columns of the flat vector.
+    """torch.nn.BatchNorm1d and 2d with the running statistics among the parameters.
 
-    So they travel, are mixed and are kept with a model, and belong to one client also where many share this
-    module under `vmap`. In training the batch normalises, by its biased variance, and the running statistics
-    move towards those of the batch, with the unbiased one; in evaluation the running statistics normalise.
+    So they are sent, mixed and kept with a model, and each client has its own under `vmap`. In training,
+    inputs are normalised by the batch's mean and biased variance, and the running statistics move towards the
+    batch's mean and unbiased variance. In evaluation, inputs are normalised by the running statistics. Linear
+    combinations of models may have a negative running variance; it counts as 0.
 
-    A running variance that combinations of models (p + q - r) made negative counts as 0.
-
-    The new statistics are put in the module's place for them, from where `torch.func.functional_call` hands
-    them to its caller: see `sim.learning.architecture.TrainingPass`.
+    New statistics are assigned to the module's attributes. `torch.func.functional_call` hands them to its
+    caller, `sim.learning.architecture.TrainingPass`.
     """
 
     untrained = ("running_mean", "running_var")
@@ -67,10 +66,10 @@ class BatchNorm(nn.Module):
 
 
 def replace_batch_norms(module: nn.Module) -> nn.Module:
-    """Swap torch's 1d and 2d batch norms inside `module`, in place, for ours of the same values; returns it.
+    """Replace torch's 1d and 2d batch norms inside `module`, in place, by ours with the same values.
 
-    One at the top is returned as ours. ValueError for norms without weights, without running statistics, or
-    with a cumulative average (momentum None).
+    Returns the module, or its replacement if it is a batch norm itself. ValueError for norms without weights,
+    without running statistics, or with a cumulative average (momentum None).
     """
     return replaced(module, (nn.BatchNorm1d, nn.BatchNorm2d), _ours)
 

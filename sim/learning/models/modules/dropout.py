@@ -1,4 +1,4 @@
-"""Dropout for models that are pure functions of their parameters: what drops follows from one of these."""
+"""Dropout for models that are pure functions of their parameters: the mask is a function of one parameter."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _MASK = 0xFFFFFFFF
 
 
 class Dropout(nn.Module):
-    """torch.nn.Dropout, but that its mask follows from the parameter `draw`: a whole number below 2^24.
+    """torch.nn.Dropout with a mask that is a function of the parameter `draw`, a whole number below 2^24.
 
-    The engine sets it before each training step, from the client and the step alone, and back to 0 after the
-    last; each call within a step has the next one. So the masks of all clients differ, hang on nothing else,
-    and repeat. In evaluation nothing drops.
+    The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
+    one. Each call within a step uses the next number. So masks differ between clients and are reproducible.
+    In evaluation nothing is dropped.
     """
 
     untrained = ("draw",)
     """Parameters that no optimizer touches."""
     draws = ("draw",)
-    """Those that the engine sets."""
+    """Parameters that the engine sets."""
 
     draw: Tensor  # for the type checker, as of batch norms
 
@@ -57,5 +57,5 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def replace_dropouts(module: nn.Module) -> nn.Module:
-    """Swap torch's dropouts inside `module`, in place, for ours; returns it, or ours for one at the top."""
+    """Replace torch's dropouts inside `module`, in place, by ours. Returns the module, or its replacement."""
     return replaced(module, nn.Dropout, lambda theirs: Dropout(theirs.p).train(theirs.training))

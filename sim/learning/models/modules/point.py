@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 
 class PointModule(nn.Module):
-    """A single vector in R^d, the model of the quadratic clients; it ignores what its inputs say."""
+    """A single vector in R^d, the model of the quadratic clients. It ignores its inputs."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()
         self.position = nn.Parameter(torch.empty(dimension))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, ...] -> [B, d]: the vector, once for each row."""
+        """[B, ...] -> [B, d]: the vector for each row."""
         return self.position.expand(x.shape[0], -1)
 
     def reset(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> None:

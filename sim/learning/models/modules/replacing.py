@@ -1,4 +1,4 @@
-"""Swapping modules of torch inside a model for ours."""
+"""Replacing modules of torch inside a model by ours."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch import nn
 def replaced(
     module: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...], ours: Callable[[Any], nn.Module]
 ) -> nn.Module:
-    """`module` with every part of these kinds swapped, in place; `ours` of it if it is one itself.
+    """Replace every part of these kinds inside `module` by `ours(part)`, in place.
 
-    A part that stands in several places is swapped for one that stands in all of them.
+    Returns the module, or `ours` of it if it is of these kinds itself. A part that is used in several places
+    gets one replacement.
     """
     return _replaced(module, kinds, ours, {})
 
@@ -30,7 +31,9 @@ def _replaced(
         done[id(module)] = ours(module)
         return done[id(module)]
     done[id(module)] = module
-    for name, child in list(module._modules.items()):  # named_children names one in two places once
+    for name, child in list(
+        module._modules.items()
+    ):  # named_children lists a part that is used twice only once
         if child is None:
             continue
         setattr(module, name, _replaced(child, kinds, ours, done))

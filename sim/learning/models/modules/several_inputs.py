@@ -1,4 +1,4 @@
-"""Models with several inputs, whose numbers lie side by side in a sample."""
+"""Models with several inputs, which are concatenated in a sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class SeveralInputs(nn.Module):
-    """Hands each input in its shape to a module that takes so many arguments."""
+    """Splits samples into inputs of the right shapes, and calls a module with them."""
 
     def __init__(self, module: nn.Module, shapes: Sequence[tuple[int, ...]]) -> None:
         super().__init__()
