@@ -20,7 +20,8 @@ from benchmarks.weather_picture import picture
 from benchmarks.weather_table import AXES, CALM, KEYS, as_table, load, means, outcome
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
-from sim.scenario.scenario import load_scenario, sweep_alone, to_toml
+from sim.scenario.resolved import to_toml
+from sim.scenario.scenario import load_scenario, sweep_alone
 from sim.studies.cells import plan
 from sim.studies.study import Study, load_study
 

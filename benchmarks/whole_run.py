@@ -16,6 +16,7 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
+from sim.files.data_folder import DataFolder
 from sim.learning.data import DATASETS, Dataset
 from sim.learning.data.digits import Digits
 from sim.learning.evaluation import measure_models
@@ -194,7 +195,7 @@ def timed(simulation: Simulation) -> Run:
 
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
-    dataset = repeated(DIGITS.load(clients, 0, None, download=False), clients)
+    dataset = repeated(DIGITS.load(clients, 0, DataFolder()), clients)
     x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     section = MODEL_KINDS[model].model_validate({"name": model})

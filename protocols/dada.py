@@ -38,9 +38,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, Weight, default
 from protocols.framework.vectors import Scalar, Vector
 from protocols.shared.silence import PatienceSettings, Silence
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from actors.settings.quantities import Count, Weight
 from protocols.fedavg import FedAvgSettings
-from protocols.framework.settings import Count, Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 

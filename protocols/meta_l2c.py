@@ -35,10 +35,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from actors.settings.quantities import Count, PositiveWeight, Weight
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.settings import Count, PositiveWeight, Weight
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.silence import PatienceSettings
 

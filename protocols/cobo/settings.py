@@ -7,15 +7,9 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from actors.settings.base import SettingError, default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import (
-    Count,
-    PositiveDuration,
-    PositiveWeight,
-    SettingError,
-    Weight,
-    default,
-)
 
 
 class CoBoSettings(ProtocolSettings):

@@ -335,8 +335,8 @@ class Node(Actor):
         self.apply(..., steps=2)`. steps: as long as so many training steps take. flops: as long as so many
         floating-point operations take. The result is that of the arguments at the call.
 
-        Raises TypeError for a function that uses anything but its arguments, plain values and other functions
-        (it could be another one by the time it is computed), ValueError for one that fails or returns what
+        The function is written at the top of a file, and must not use anything that changes. Raises TypeError
+        for a method, a lambda, a function inside of another, ValueError for one that fails or returns what
         can be no vector, for whole numbers that float32 does not hold, and for both costs or one that is not
         above 0. It is tried where it is first called with arguments of such shapes, so that this shows there.
         """

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import torch
 
+from actors.settings.base import SettingError
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext, Links, NewcomersStart
 from protocols.framework.server import Server, ServerPlan
-from protocols.framework.settings import SettingError
 from protocols.membership.view import AnnouncedView, MembershipView
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
@@ -38,12 +39,12 @@ from sim.scenario.sections.change import (
 )
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
-from sim.world.devices import Device
+from sim.world.devices.device import Device
 from sim.world.membership import Bootstrap
 from sim.world.membership.kinds import MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
-from sim.world.topology import Numbers
+from sim.world.topology.kinds import Numbers
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
@@ -76,9 +77,10 @@ def build(
         # With servers, or alone, nobody asks for the topology.
         scenario.clients.topology.require_possible(scenario.clients.count)
     with explained("the data and the models at the start", chosen):
-        learning = load_learning(scenario, data_dir, chosen, download=download)
+        folder = DataFolder(data_dir, download)
+        learning = load_learning(scenario, folder, chosen)
         scenario = decided(scenario, learning)
-        return _Builder(scenario, learning, make_engine(scenario, learning), data_dir).simulation()
+        return _Builder(scenario, learning, make_engine(scenario, learning), folder).simulation()
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
@@ -95,14 +97,14 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
 class _Builder:
     """Makes the parts of one simulation, in the order in which they need each other."""
 
-    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, data_dir: Path | None) -> None:
+    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, folder: DataFolder) -> None:
         self.scenario = scenario
         self.learning = learning
         self.engine = engine
         self.seed = scenario.run.seed
-        self.devices = scenario.devices.build(self.seed, data_dir, scenario.clients.count)
+        self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
-        clients = Participants(self.seed, self.names, (), learning.clusters, data_dir)
+        clients = Participants(self.seed, self.names, (), learning.clusters, folder)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = learning.servers

@@ -21,7 +21,7 @@ from sim.learning.engine.rows import Stored, stored
 from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
-from sim.scenario.past import past_of
+from sim.scenario.shared_prefix import prefix_digest
 
 ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
 _FORM = 2
@@ -32,7 +32,7 @@ class Checkpoint:
     """A moment of a run, after all that happened at `time_s`.
 
     reads, flushes, log_bytes: how far the log and the engine were. trace_hash: of all until then. wall_s:
-    real time until then. scenario: what `past_of` says of it. made_by: what numbers hang on beside it.
+    real time until then. scenario: what `prefix_digest` says of it. made_by: what numbers hang on beside it.
     """
 
     time_s: float
@@ -57,7 +57,7 @@ class Checkpoint:
             reads.synced(),
             simulation.trace.hash(),
             wall_s,
-            past_of(simulation.scenario, simulation.loop.time()),
+            prefix_digest(simulation.scenario, simulation.loop.time()),
             made_by(simulation.scenario, simulation.engine.device),
             stored(simulation.engine),
         )

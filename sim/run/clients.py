@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from actors.place import of_error, own_line
+from actors.source_location import of_error, own_line
 from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
 from protocols.membership.view import MembershipView
 from sim.learning.engine import Scalar, Vector
+from sim.plugins.section import FAILURES
 from sim.run.budget import Work
 from sim.run.compute import DeviceCompute
 from sim.scenario.protocol_checks import defined
-from sim.settings.own import FAILURES
-from sim.world.churn import State
-from sim.world.devices import Device
+from sim.world.churn.schedule import State
+from sim.world.devices.device import Device
 
 
 @dataclass

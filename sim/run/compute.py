@@ -27,7 +27,7 @@ from sim.learning.objectives import Objective, loss_of_each
 from sim.learning.schedules import Schedule
 from sim.run.draws import Draws
 from sim.run.taken import StepsTaken
-from sim.world.devices import CostModel, Device
+from sim.world.devices.device import CostModel, Device
 
 # A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
 FORWARD_SHARE = 1 / 3

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actors.place import of_error, own_line
+from actors.source_location import of_error, own_line
 from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from sim.learning.engine import Engine, Vector
+from sim.plugins.section import FAILURES
 from sim.results.metrics import ALONE
 from sim.run.clients import ClientLife
 from sim.scenario.protocol_checks import defined
-from sim.settings.own import FAILURES
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from protocols.framework.server import ServerPlan
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data import Dataset
@@ -57,13 +57,11 @@ def choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and available else "cpu")
 
 
-def load_learning(
-    scenario: Scenario, data_dir: Path | None, device: torch.device, *, download: bool = True
-) -> Learning:
+def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) -> Learning:
     """Data, shared out to the clients, and the model that fits it. Raises UserError."""
     seed, count = scenario.run.seed, scenario.clients.count
-    dataset = scenario.data.load(count, seed, data_dir, download=download)
-    settings = _settings(scenario, dataset, data_dir)
+    dataset = scenario.data.load(count, seed, folder)
+    settings = _settings(scenario, dataset, folder)
     require_room(scenario, settings, device)
     partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
@@ -81,13 +79,13 @@ def load_learning(
     return Learning(dataset, data, partition.clusters, settings, plans)
 
 
-def _settings(scenario: Scenario, dataset: Dataset, data_dir: Path | None) -> tuple[LearningSettings, ...]:
+def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple[LearningSettings, ...]:
     """How each client trains; those with the same model share one object."""
     model, shape = scenario.model, dataset.input_shape
     parts = scenario.protocol.learner.parts
     require_fit(model, shape)
     if isinstance(model, Decoupled):
-        each = _backbones(scenario, model, data_dir)
+        each = _backbones(scenario, model, folder)
         kinds = {
             backbone: _trained(
                 scenario, dataset, model.architecture(shape, dataset.outputs, backbone, parts or ())
@@ -157,10 +155,10 @@ def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
         )
 
 
-def _backbones(scenario: Scenario, model: Decoupled, data_dir: Path | None) -> list[str]:
+def _backbones(scenario: Scenario, model: Decoupled, folder: DataFolder) -> list[str]:
     """The backbone of each client."""
     count = scenario.clients.count
-    devices = scenario.devices.build(scenario.run.seed, data_dir, count)
+    devices = scenario.devices.build(scenario.run.seed, folder, count)
     speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []
     return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
 

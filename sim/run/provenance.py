@@ -4,34 +4,27 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from sim.plugins.source_files import OURS, PRODUCT, digest_of_coterie
 from sim.scenario.scenario import Scenario
-from sim.scenario.sources import PRODUCT, Source, digest_of
 
-_ROOT = Path(__file__).parents[2]
-_FOLDERS = ("actors", "protocols", "sim")
 _LIBRARIES = ("torch", "numpy", "scipy", "pyarrow", "polars")
 
 
-def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
+def provenance(device: str) -> dict[str, Any]:
     """The contents of provenance.json; docs/results.md has the meaning of each key."""
     commit, changed = _checkout()
     return {
         "coterie": version_of("coterie"),
         "commit": commit,
         "changed_since_commit": changed,
-        "protocol": {
-            "digest": digest_of(tuple(sources)),
-            "files": [source.name for source in sources],
-        },
         "python": platform.python_version(),
         **{library: version_of(library) for library in _LIBRARIES},
         "command": sys.argv,
@@ -50,22 +43,15 @@ def provenance(sources: Sequence[Source], device: str) -> dict[str, Any]:
 def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
     """What the numbers of a run hang on beside its scenario, by its name."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    sources = [*scenario.protocol.sources, *[each for user in scenario.users_code for each in user.sources]]
-    users = tuple(source for source in sources if not source.is_ours)
+    own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
     return {
-        "the code of coterie": _code(),
-        "the user's code": digest_of(users) if users else "none",
+        "the code of coterie": digest_of_coterie(*OURS),
+        "the user's code": " ".join(own) or "none",
         "torch": version("torch"),
         "numpy": version("numpy"),
         "python": platform.python_version(),
         "the device": name,
     }
-
-
-@cache  # the code that runs is the one that was there when it was loaded
-def _code() -> str:
-    files = [path for folder in _FOLDERS for path in sorted((PRODUCT / folder).rglob("*.py"))]
-    return digest_of(tuple([Source(str(p.relative_to(PRODUCT)), p.read_bytes(), True) for p in files]))
 
 
 def version_of(package: str) -> str | None:
@@ -82,14 +68,14 @@ def _checkout() -> tuple[str | None, bool | None]:
     # It may lie in a repository that is somebody else's, in a virtual environment, say.
     if _git("ls-files", "--error-unmatch", __file__) is None:
         return None, None
-    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *_FOLDERS)
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *OURS)
     return commit, None if changes is None else changes != ""
 
 
 def _git(*arguments: str) -> str | None:
     """What git says about the folder that this code runs from; None where there is no git, or no checkout."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(_ROOT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(PRODUCT), *arguments]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=30, check=True

@@ -25,8 +25,9 @@ from sim.run.checkpoint import Checkpoint
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.overrides import add
-from sim.scenario.past import past_of, require_same_past, timed_changes
-from sim.scenario.scenario import Scenario, contents_of, load_scenario
+from sim.scenario.reading import contents_of
+from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.shared_prefix import prefix_digest, require_same_prefix, timed_changes
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Earlier:
         scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
         if self.fork_s is not None:
             self._require_within(scenario, parent, self.fork_s)
-            require_same_past(scenario, parent, self.fork_s)
+            require_same_prefix(scenario, parent, self.fork_s)
         return scenario
 
     def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
@@ -177,7 +178,7 @@ class Earlier:
         """
         at = self.checkpoint
         assert at is not None
-        if past_of(simulation.scenario, at.time_s) != at.scenario:
+        if prefix_digest(simulation.scenario, at.time_s) != at.scenario:
             raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
 
         def arrive(walked: WalkedReads) -> None:

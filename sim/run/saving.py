@@ -14,13 +14,13 @@ import pyarrow as pa
 import torch
 
 from sim.errors import UserError
+from sim.plugins.loader import Plugin
 from sim.results.report.page import write_report
 from sim.results.store.run_directory import RunDirectory
 from sim.run.provenance import made_by, provenance
 from sim.run.simulation import Simulation
-from sim.scenario.scenario import Scenario, digest, to_toml
-from sim.scenario.sources import digest_of
-from sim.scenario.user_code import UserCode
+from sim.scenario.resolved import digest, to_toml
+from sim.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -105,36 +105,24 @@ def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.
 def _describe(
     directory: RunDirectory, scenario: Scenario, device: str, fork: Mapping[str, Any] | None
 ) -> None:
-    """The scenario, where it comes from, and a copy of the user's protocol, which the scenario then names."""
+    """The scenario, where it comes from, and copies of the user's code, which the scenario then names."""
     made = made_by(scenario, torch.device(device))  # now: what is to be stated is not there yet
-    protocol = scenario.protocol
-    copied = tuple(source for source in protocol.sources if not source.is_ours)
-    if copied:
-        # Named by its content: a folder of this name elsewhere, if found first, has the same files.
-        folder = f"protocol-{digest_of(copied)}"
-        directory.write_code(folder, {source.name: source.content for source in copied})
-        if protocol.file is not None:
-            copy = f"{folder}/{protocol.file.name}:{protocol.label}"
-            scenario = replace(scenario, protocol=replace(protocol, name=copy))
-    sources, copies = dict.fromkeys(protocol.sources), {}
-    for user in scenario.users_code:
-        copies[user.key] = _copy(directory, user)
-        sources |= dict.fromkeys(user.sources)
+    copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
     directory.write_scenario(to_toml(scenario, copies))
-    said = provenance(tuple(sources), device) | {"made_by": made}
+    said = provenance(device) | {"made_by": made}
     directory.write_provenance(said if fork is None else said | {"fork": fork})
 
 
-def _copy(directory: RunDirectory, user: UserCode) -> str:
-    """Write a copy of the user's code that a table names; what the table is to say."""
-    copied = tuple(source for source in user.sources if not source.is_ours)
-    if not copied:
-        return user.name
-    # Called after the table, whose last word may be the number of an item.
-    table = next(part for part in reversed(user.key.split(".")[:-1]) if not part.isdecimal())
-    folder = f"{table}-{digest_of(copied)}"
-    directory.write_code(folder, {source.name: source.content for source in copied})
-    return user.within(f"{folder}/")
+def _copy(directory: RunDirectory, plugin: Plugin) -> str:
+    """Write a copy of the user's code; what the scenario is to say."""
+    if plugin.sources is None:
+        return plugin.name
+    # Called after the table, whose last word may be the number of an item, and by its content: a folder of
+    # this name elsewhere, if found first, has the same files.
+    table = next(part for part in reversed(plugin.key.split(".")[:-1]) if not part.isdecimal())
+    folder = f"{table}-{plugin.sources.digest}"
+    directory.write_code(folder, plugin.sources.files)
+    return plugin.within(f"{folder}/")
 
 
 def _save(

@@ -20,7 +20,7 @@ from sim.run.observer import Observer
 from sim.run.servers import ServerLife
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
-from sim.world.churn import ChurnEvent, State, rejoins, schedule
+from sim.world.churn.schedule import ChurnEvent, State, rejoins, schedule
 from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.units import BANDWIDTH, COMPUTE, DURATION, SIZE
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE
 from sim.scenario.schema import Schema, allowed_values, kinds, own_table, resolve, scenario_schema, tables
 
 _HEAD = """\
@@ -215,11 +215,13 @@ def _line(text: str) -> str:
 
 def main() -> None:
     """Write the pages for the protocols that come with coterie into a folder; each is whole or not there."""
-    from sim.scenario.protocol_loader import find_protocol, list_protocols
+    from sim.scenario.protocol_loader import list_protocols, load_protocol
 
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
-    for name, text in reference({name: find_protocol(name).Settings for name in list_protocols()}).items():
+    for name, text in reference(
+        {name: load_protocol(name).found.Settings for name in list_protocols()}
+    ).items():
         new = folder / f"{name}.new"
         new.write_text(text, encoding="utf-8")
         new.replace(folder / name)

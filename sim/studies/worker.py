@@ -61,7 +61,8 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
     from sim.kernel.clock import Deadlock
     from sim.run.running import run_scenario
-    from sim.scenario.scenario import digest, load_scenario
+    from sim.scenario.resolved import digest
+    from sim.scenario.scenario import load_scenario
 
     def show(progress: Progress) -> None:
         if shares is not None:

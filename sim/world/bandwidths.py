@@ -3,17 +3,17 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
-from sim.files.data_folder import trace_file
+from actors.settings.base import Settings
+from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
+from actors.settings.tables import constant
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from sim.plugins.point import PluginPoint
 from sim.world.distributions import Constant, Distribution, distributions
-from sim.world.own import OwnQuantity, Who, numbers_of
 from sim.world.participants import Participants
+from sim.world.plugins import QuantityPlugin, Who, numbers_of
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 
@@ -38,7 +38,7 @@ class PhoneBandwidth(Settings):
     """The unit of the trace. Its source does not state it; the default is an assumption."""
 
 
-class OwnBandwidth(OwnQuantity):
+class OwnBandwidth(QuantityPlugin):
     """A function of your own says each client's bandwidth in bits per second; None: unlimited.
 
     It is given what it takes of `rng` (a numpy generator of the client's, with the same numbers for both
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 else:
     ClientBandwidth = Annotated[
         distributions("Bandwidth", Bandwidth, Bandwidth, ConstantBandwidth, PhoneBandwidth),
-        OrMade(OwnBandwidth),
+        PluginPoint(OwnBandwidth),
         constant(BandwidthOrUnlimited),
     ]
 
@@ -71,7 +71,7 @@ def bandwidth_of_each(
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):
         return partial(_own_bps, settings, participants, numbers_of(participants))
-    phones = phone_bandwidths(f"network.{way}", participants.data_dir)
+    phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:
         # One stream for both directions, so that an actor has both bandwidths of one phone.
@@ -89,8 +89,8 @@ def _own_bps(
     return None if bps == math.inf else bps
 
 
-def phone_bandwidths(key: str, data_dir: Path | None) -> list[tuple[float, float]]:
+def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:
     """Mean up- and downlink of each phone, in the trace's own unit."""
-    file = trace_file(key, data_dir, "device-traces", "phone_bandwidth.csv")
+    file = folder.trace(key, "device-traces", "phone_bandwidth.csv")
     rows = file.table("up_mean", "down_mean")
     return [(row.number("up_mean", 1, 1e9), row.number("down_mean", 1, 1e9)) for row in rows]

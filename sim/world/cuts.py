@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.members import Groups, Members
+from actors.settings.quantities import Duration, PositiveDuration, ShareAboveZero
 from sim.kernel.random import RandomStream
-from sim.settings.groups import Groups, Members
-from sim.settings.shared import ShareAboveZero
 from sim.world.participants import Participants
 
 

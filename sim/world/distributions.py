@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Duration, PositiveDuration, SigmaOfLog, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 
 Q = TypeVar("Q", bound=float)
 """A quantity."""
@@ -39,7 +39,7 @@ class RandomQuantity(Settings):
         """A typical value, in SI units."""
 
     @abstractmethod
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         """The function that draws values. Measured kinds read their trace here. UserError.
 
         key: the scenario's key of this quantity, for errors.
@@ -53,7 +53,7 @@ class Distribution(RandomQuantity):
     def sample(self, draws: RandomStream) -> float:
         """One value, in SI units; takes at most one number from `draws`."""
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         return self.sample
 
 

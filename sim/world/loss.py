@@ -12,9 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import PositiveDuration, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import PositiveDuration, ShareAboveZero, ShareBelowOne
+from actors.settings.tables import Shorthand
 from sim.kernel.random import RandomStream
-from sim.settings.shared import ShareAboveZero, ShareBelowOne, Shorthand
 
 
 class LossProcess(ABC):

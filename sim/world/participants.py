@@ -1,11 +1,11 @@
 """Who takes part in a run: what all parts of a world are built from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
+from actors.settings.members import Groups, Members
 from sim.errors import UserError
-from sim.settings.groups import Groups, Members
+from sim.files.data_folder import DataFolder
 
 
 def client_name(index: int) -> str:
@@ -17,15 +17,15 @@ def client_name(index: int) -> str:
 class Participants:
     """The seed of a run and the names of all its clients and servers, absent ones included.
 
-    clusters: the true cluster of each client; None if the data has none. data_dir: the folder with measured
-    traces, if one was named.
+    clusters: the true cluster of each client; None if the data has none. data_folder: the folder with
+    measured traces.
     """
 
     seed: int
     clients: Sequence[str]
     servers: Sequence[str] = ()
     clusters: Sequence[int] | None = None
-    data_dir: Path | None = None
+    data_folder: DataFolder = field(default_factory=DataFolder)
 
     @property
     def names(self) -> list[str]:

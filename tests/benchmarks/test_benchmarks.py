@@ -143,7 +143,7 @@ def test_growth_counts_all_steps_and_memory() -> None:
     {
         "sim/kernel/clock.py": "event loop and tasks",
         "sim/kernel/event.py": "event loop and tasks",
-        "sim/world/devices.py": "devices",
+        "sim/world/devices/device.py": "devices",
         "sim/world/network.py": "network, random numbers, membership",
         "sim/learning/engine/handles.py": "jobs and the pending graph",
         "sim/run/compute.py": "jobs and the pending graph",

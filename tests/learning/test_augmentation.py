@@ -20,7 +20,7 @@ from sim.learning.vision import import_torchvision
 from sim.run.compute import DeviceCompute, LearningSettings
 from sim.run.learning import load_learning
 from sim.scenario.scenario import load_scenario
-from sim.world.devices import CostModel, Device, Slowness
+from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
 from tests.learning.test_datasets import put_idx_files
 from tests.run.computes import initial, new_compute, now

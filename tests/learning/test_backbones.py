@@ -13,9 +13,9 @@ from sim.errors import UserError
 from sim.learning import vision
 from sim.learning.architecture import Architecture
 from sim.learning.engine.kernels import Kernel
-from sim.learning.models.backbone_modules import MODULES, backbone_module
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES, client_backbones
-from sim.learning.models.batch_norm import BatchNorm
+from sim.learning.models.modules.backbones import MODULES, backbone_module
+from sim.learning.models.modules.batch_norm import BatchNorm
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import generator
 from tests.learning.sections import architecture
@@ -131,7 +131,7 @@ def test_torchvisions_networks_are_theirs(name: str) -> None:
 
 
 def test_torchvision_is_not_imported_without_need() -> None:
-    code = "import sys; import sim.learning.models.backbone_modules; sys.exit('torchvision' in sys.modules)"
+    code = "import sys; import sim.learning.models.modules.backbones; sys.exit('torchvision' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

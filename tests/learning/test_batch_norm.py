@@ -15,7 +15,7 @@ from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.batch_operations import Gradient
 from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.models.batch_norm import BatchNorm, replace_batch_norms
+from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
     CLASSES,

@@ -10,7 +10,7 @@ from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.drawing import draw
 from sim.learning.engine.sampler import SampleJob
-from sim.learning.models.dropout import Dropout, replace_dropouts
+from sim.learning.models.modules.dropout import Dropout, replace_dropouts
 from tests.learning.engines import CLASSES, Jobs, client_data
 
 

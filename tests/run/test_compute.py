@@ -14,7 +14,7 @@ import torch
 from sim.learning.engine import Optimizer
 from sim.run import taken as taken_module
 from sim.run.compute import DeviceCompute
-from sim.world.devices import CostModel
+from sim.world.devices.device import CostModel
 from tests.learning.engines import (
     client_data,
     new_engine,

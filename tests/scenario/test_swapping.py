@@ -10,7 +10,8 @@ from sim.cli.commands import app
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.scenario.scenario import load_scenario, to_toml
+from sim.scenario.resolved import to_toml
+from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import FULL, SMALL, changed, write
 
 SCENARIOS = Path(sim.__path__[0]).parent / "scenarios"

@@ -14,7 +14,6 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
-from sim.learning.engine.applied import Functions
 from sim.learning.engine.arena import Arena
 from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
 from sim.learning.engine.class_means import ClassMeans
@@ -26,11 +25,11 @@ from sim.learning.engine.nodes import Atom, Coefficient, Factor, GraphNode, Term
 from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.parts import Part, WithPart
-from sim.learning.engine.pure import Function
 from sim.learning.engine.reads import META, Arrays, Reads
 from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.engine.samples import ClientData
 from sim.learning.engine.statistics import EngineStatistics
+from sim.learning.engine.user_functions import Function, Functions
 from sim.learning.engine.ways import choose_way
 from sim.learning.objectives import Objective
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from protocols.framework.settings import SettingError, Settings
+from actors.settings.base import SettingError, Settings
 from sim.learning.data import DataSection
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from protocols.framework.settings import Count, SettingError, Settings
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, even_sizes
-from sim.settings.shared import cluster_misfits, exactly_one
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ A kind is one file: its keys, and `build`. A distribution is a latency model its
 
 from typing import TYPE_CHECKING, Annotated
 
-from protocols.framework.settings import Duration, PositiveDuration
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from actors.settings.quantities import Duration, PositiveDuration
+from actors.settings.tables import constant
+from sim.plugins.point import PluginPoint
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
@@ -23,7 +23,7 @@ else:
     _KINDS = (MatrixLatency, PositionLatency, TraceLatency)
     Latency = Annotated[
         distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS),
-        OrMade(OwnLatency),
+        PluginPoint(OwnLatency),
         constant(Duration),
     ]
 

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.settings.quantities import SigmaOfLog
 from sim.files.input_file import InputFile, shown
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.framework.settings import PositiveDuration
-from sim.files.data_folder import trace_file
+from actors.settings.quantities import PositiveDuration, SigmaOfLog
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
@@ -40,7 +38,7 @@ class TraceLatency(LatencyByNode):
 
     def build(self, key: str, participants: Participants) -> NodeLatency:
         """Each actor on a random machine."""
-        medians_s, slices_s = round_trips(self.source, key, participants.data_dir)
+        medians_s, slices_s = round_trips(self.source, key, participants.data_folder)
         round_trips_s = medians_s[np.newaxis] if self.slice is None else slices_s
         nodes = sampled_nodes(
             participants.seed, participants.clients, participants.servers, round_trips_s.shape[1]
@@ -90,12 +88,10 @@ def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.flo
     return seconds
 
 
-def round_trips(
-    source: str, key: str, data_dir: Path | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Round trips in seconds: medians (nodes, nodes) and slices (slices, nodes, nodes); 0: not measured."""
     name, medians, slices = _ROUND_TRIPS[source]
-    file = trace_file(key, data_dir, "net-latency", name)
+    file = folder.trace(key, "net-latency", name)
     arrays = file.arrays(medians[0], slices[0])
     for array, (array_name, units_per_s), axes in zip(arrays, (medians, slices), (2, 3), strict=True):
         if array.ndim != axes or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:

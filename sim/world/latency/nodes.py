@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
 

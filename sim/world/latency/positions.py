@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from protocols.framework.settings import Duration, Within
+from actors.settings.quantities import Duration, SigmaOfLog, Within
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.cities import CITIES, draw_city
 from sim.world.latency.nodes import LatencyByNode, NodeLatency
 from sim.world.participants import Participants

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sim.settings.shared import kind_alone
+from actors.settings.tables import kind_alone
 from sim.world.membership.all_knowing import AllKnowing
 from sim.world.membership.announce import Announce
 from sim.world.membership.bootstrap import Bootstrap

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Count, PositiveDuration, SettingError, Settings, default
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Count, PositiveDuration
+from actors.settings.tables import kind_alone
 from protocols.membership.active import SampledView, SamplingSettings
 from sim.kernel.random import RandomStream, key, splitmix64_array
-from sim.settings.shared import kind_alone
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 from sim.world.membership.swim import Swim
 

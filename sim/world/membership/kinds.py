@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from protocols.membership.view import MembershipView
 
 ViewOf = Callable[[str, Sequence[str]], MembershipView]

@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
+from actors.settings.base import SettingError, default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight
 from protocols.membership.active import SwimView
 from protocols.membership.swim import SwimSettings
 from sim.kernel.random import RandomStream
