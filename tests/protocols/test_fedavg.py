@@ -15,7 +15,7 @@ from protocols.framework.context import ClientContext
 from protocols.oracle import Oracle
 from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,

@@ -13,7 +13,7 @@ from protocols.federico import FedeRiCo
 from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
