@@ -61,7 +61,7 @@ class LeaderElection(Component):
     def start(self) -> None:
         """Lead if this client is the first leader, and watch the leader."""
         if self.term == (0, self.client.name) and not self.client.late:
-            self._begin_term()
+            self.begin_term()
         self.client.spawn(self._watch())
 
     @property
@@ -69,7 +69,15 @@ class LeaderElection(Component):
         """Whether this client is the leader, and at work."""
         return bool(self._leading)
 
-    def _begin_term(self) -> None:
+    def step_down(self) -> None:
+        """Somebody else leads."""
+        self._stepped_down()
+        for task in self._leading:
+            task.cancel()
+        self._leading = []
+
+    def begin_term(self) -> None:
+        """Lead in the next term, and begin from the beginning."""
         self.term = (self.term[0] + 1, self.client.name)
         self._leading = [self.client.spawn(self._lead()), self.client.spawn(self._send_heartbeats())]
 
@@ -77,10 +85,7 @@ class LeaderElection(Component):
         """Whether whoever has this term leads, now that it is known."""
         if term > self.term:
             if self.term[1] != term[1]:
-                self._stepped_down()
-                for task in self._leading:
-                    task.cancel()
-                self._leading = []
+                self.step_down()
             self.term, self._heard_s = term, self.client.now
         return term == self.term
 
@@ -111,7 +116,7 @@ class LeaderElection(Component):
                 waited_s = client.now - self._missed_s
                 its_turn = leader not in client.peers and waited_s >= heirs.index(client.name) * patience_s
             if its_turn:
-                self._begin_term()
+                self.begin_term()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if peer == self.term[1] and not up:

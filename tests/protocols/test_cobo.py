@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.cobo import CoBo
+from protocols.cobo.asynchronous import CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import shared_uniform
@@ -171,14 +172,18 @@ def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
                 "run.duration=10 min", "run.evaluate_every=10 min", "network.loss=0.1"]  # fmt: skip
     with ran(text, *settings) as simulation:
         agreed = 0
-        for client in simulation.clients:
-            for peer, pair in client.learner.pairs.items():  # type: ignore[union-attr]
-                other = simulation._by_name[peer].learner.pairs[client.name]  # type: ignore[union-attr]
-                on_their_way = abs(pair.ledger.steps_in_all - other.ledger.steps_in_all)
+        ends = {client.name: client.learner for client in simulation.clients}
+        for one in ends.values():
+            assert isinstance(one, CoBoAsynchronous)
+            for peer, pair in one.known.items():
+                other = ends[peer]
+                assert isinstance(other, CoBoAsynchronous)
+                on_their_way = abs(pair.ledger.steps_in_all - other.known[one.name].ledger.steps_in_all)
                 assert on_their_way <= 2  # a result of each end
                 if not on_their_way:
                     agreed += 1
-                    assert float(pair.weight) == pytest.approx(float(other.weight), abs=1e-6)
+                    weights_of_both = [float(one.pairs.weight(peer)), float(other.pairs.weight(one.name))]
+                    assert weights_of_both[0] == pytest.approx(weights_of_both[1], abs=1e-6)
         assert agreed >= 24  # of 30
         weights = weight_matrix(simulation)
         assert weights[inside(simulation)].min() > 0.95 and weights[across(simulation)].max() < 0.05

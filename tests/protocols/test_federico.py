@@ -66,17 +66,17 @@ def each(simulation: Simulation, change: Callable[[FedericoAsynchronous], object
         client.fresh = partial(changed, client.fresh)
 
 
+def posterior(one: Either) -> dict[str, float]:
+    return one.collaborators.posterior()
+
+
 def inside(world: Simulation) -> np.ndarray:
     """How much of its weights each client that is up gives to its own cluster, itself included."""
     assert world.clusters is not None
     cluster_of = {client.name: world.clusters[client.index] for client in world.clients}
     return np.array(
         [
-            sum(
-                w
-                for name, w in one.collaborators.posterior().items()
-                if cluster_of[name] == cluster_of[one.name]
-            )
+            sum(w for name, w in posterior(one).items() if cluster_of[name] == cluster_of[one.name])
             for one in clients(world)
         ]
     )
@@ -108,11 +108,9 @@ def test_in_rounds_every_iteration_is_the_papers(tracking: str, losses: str, tem
             x = x - 0.1 * np.einsum("ij,ijd->jd", weights, a[:, None] * (x[None] - mu[:, None]))
         np.testing.assert_allclose(params(world), x, atol=1e-5)
         for i, one in enumerate(clients(world)):
-            assert list(one.collaborators.posterior()) == [one.name, *one.peers]
-            order = [int(name.removeprefix("client-")) for name in one.collaborators.posterior()]
-            np.testing.assert_allclose(
-                list(one.collaborators.posterior().values()), weights[i, order], atol=1e-5
-            )
+            assert list(posterior(one)) == [one.name, *one.peers]
+            order = [int(name.removeprefix("client-")) for name in posterior(one)]
+            np.testing.assert_allclose(list(posterior(one).values()), weights[i, order], atol=1e-5)
 
 
 def test_in_rounds_only_the_chosen_models_are_trained() -> None:
@@ -286,8 +284,8 @@ def test_the_dead_weigh_nothing_and_the_others_share_their_part() -> None:
     text = WORLD[0] + churn("crash", 0, "3 s")
     with ran(text, *WORLD[1:], "protocol.epsilon=0.5", "protocol.patience=2 s", "run.duration=20 s") as world:
         for one in clients(world):
-            assert "client-0" not in one.collaborators.posterior() and "client-0" not in one.weights()
-            assert sum(one.collaborators.posterior().values()) == pytest.approx(1.0)
+            assert "client-0" not in posterior(one) and "client-0" not in one.weights()
+            assert sum(posterior(one).values()) == pytest.approx(1.0)
             assert "client-0" not in one.collaborators.held
         assert inside(world).min() > 0.5
 
@@ -300,9 +298,7 @@ def test_newcomers_find_their_place() -> None:
         assert len(clients(world)) == 8
         assert inside(world).min() > 0.5
         for newcomer in ("client-1", "client-3"):
-            weights = [
-                one.collaborators.posterior()[newcomer] for one in clients(world)[:4] if one.name != newcomer
-            ]
+            weights = [posterior(one)[newcomer] for one in clients(world)[:4] if one.name != newcomer]
             assert max(weights) > 0.02, "its own cluster gives it weight"
 
 

@@ -58,8 +58,8 @@ def partition(simulation: Simulation) -> set[frozenset[int]]:
 def test_coalitions_after_a_crash_of_the_broker_an_arrival_and_a_departure_are_those_from_scratch() -> None:
     with ran(*EVENTS) as simulation:
         after = partition(simulation)
-        mandates = {learner(simulation, client).mandate for client in STAYING}
-        assert mandates == {(2, "client-1")}, "the broker that crashed was replaced, once"
+        terms = {learner(simulation, client).coordinator.election.term for client in STAYING}
+        assert terms == {(2, "client-1")}, "the leader that crashed was replaced, once"
         table = simulation.observer.metrics.coalition_table()
         assert table is not None
         rows = [(row["since"], row["client"], row["coalition"]) for row in table.to_pylist()]

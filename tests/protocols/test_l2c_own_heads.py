@@ -7,6 +7,7 @@ import pytest
 
 from protocols.framework.vectors import Vector
 from protocols.learn_to_collaborate import LearnToCollaborate
+from protocols.learn_to_collaborate.local_gradients import LocalGradients
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
@@ -45,18 +46,18 @@ def test_a_head_takes_a_step_of_its_share_of_the_rate_and_only_the_backbone_is_a
 ) -> None:
     """All samples are one batch, so that the gradients are those of autograd at the models that came."""
     steps: list[tuple[str, HeadStepWanted, np.ndarray, np.ndarray, np.ndarray]] = []
-    answer = LearnToCollaborate.gradient_for
+    answer = LocalGradients.at
 
-    async def watched(self: LearnToCollaborate, wanted: GradientWanted) -> GradientFound:
+    async def watched(self: LocalGradients, wanted: GradientWanted) -> GradientFound:
         before = numbers(self.head)
         found = await answer(self, wanted)
         if isinstance(wanted, HeadStepWanted):
-            steps.append((self.name, wanted, before, numbers(self.head), numbers(found.gradient)))
+            steps.append((self.client.name, wanted, before, numbers(self.head), numbers(found.gradient)))
         else:
             assert wanted.on == "validation" and np.array_equal(before, numbers(self.head))
         return found
 
-    monkeypatch.setattr(LearnToCollaborate, "gradient_for", watched)
+    monkeypatch.setattr(LocalGradients, "at", watched)
     with ran(WORLD, *QUICK, "protocol.head_learning_rate=0.5") as simulation:
         backbone, head = columns(simulation, 0, "backbone"), columns(simulation, 0, "head")
         assert len({name for name, *_ in steps}) > 1 and len(steps) > 3

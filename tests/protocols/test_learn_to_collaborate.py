@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from actors.message import Envelope
 from protocols.learn_to_collaborate import LearnToCollaborate
+from protocols.learn_to_collaborate.pareto_search import ParetoSearch
 from sim.errors import UserError
 from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
@@ -140,7 +141,9 @@ def test_a_broker_that_crashes_is_replaced(tmp_path: Path, broker: int) -> None:
             tuple(member for member in half if member != f"client-{broker}") for half in HALVES
         ]
         heir = "client-1" if broker == 0 else "client-0"
-        assert {learner(simulation, client).mandate for client in range(4) if client != broker} == {(2, heir)}
+        assert {
+            learner(simulation, client).coordinator.election.term for client in range(4) if client != broker
+        } == {(2, heir)}
 
 
 def test_a_broker_that_crashes_and_comes_back_finds_the_same_coalitions(tmp_path: Path) -> None:
@@ -150,7 +153,7 @@ def test_a_broker_that_crashes_and_comes_back_finds_the_same_coalitions(tmp_path
     )
     with finished(tmp_path, "run.duration=80 s", "protocol.rounds=200", world=WORLD + churn) as simulation:
         assert coalitions(simulation) == HALVES
-        assert learner(simulation, 0).mandate == (2, "client-1")
+        assert learner(simulation, 0).coordinator.election.term == (2, "client-1")
 
 
 def test_a_departure_concerns_only_those_whom_it_affects(tmp_path: Path) -> None:
@@ -176,25 +179,25 @@ def test_an_arrival_is_let_in_where_it_is_wanted(tmp_path: Path) -> None:
         assert [row["coalition"] for row in of_client_2] == [2, 2] and np.isnan(rows["full"][-1].as_py())
 
 
-def test_a_broker_that_has_resigned_asks_everybody_when_it_is_in_office_again(tmp_path: Path) -> None:
-    """It resigns in the moment in which its questions begin, so that none of them has begun."""
+def test_a_leader_that_stepped_down_asks_everybody_when_it_leads_again(tmp_path: Path) -> None:
+    """It steps down in the moment in which its questions begin, so that none of them has begun."""
     file = tmp_path / "world.toml"
     file.write_text(WORLD, encoding="utf-8")
     with closing(build(load_scenario(file), device="cpu")) as simulation:
-        resigned: list[set[str]] = []
-        wait = LearnToCollaborate.wait_for_gradients
+        stepped_down: list[set[str]] = []
+        wait = ParetoSearch.wait_for_gradients
 
-        async def waiting(broker: LearnToCollaborate) -> None:
-            if not resigned:
-                resigned.append(set(broker.at_work))
-                broker.resign()
-                broker.take_office()
-            await wait(broker)
+        async def waiting(search: ParetoSearch) -> None:
+            if not stepped_down:
+                stepped_down.append(set(search.at_work))
+                search.election.step_down()
+                search.election.begin_term()
+            await wait(search)
 
         with pytest.MonkeyPatch.context() as monkey:
-            monkey.setattr(LearnToCollaborate, "wait_for_gradients", waiting)
+            monkey.setattr(ParetoSearch, "wait_for_gradients", waiting)
             simulation.run()
-        assert resigned[0] and coalitions(simulation) == HALVES
+        assert stepped_down[0] and coalitions(simulation) == HALVES
 
 
 @pytest.mark.parametrize("loss", [0.05, 0.3])
@@ -278,7 +281,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path) -> None:
 def test_what_it_needs_of_a_scenario(tmp_path: Path) -> None:
     for override, problem in (
         ("data.validation_share=0.0", "chooses collaborators by validation losses"),
-        ("clients.topology=ring", "a broker who talks to everybody"),
+        ("clients.topology=ring", "a coordinator who talks to everybody"),
     ):
         with pytest.raises(UserError, match=problem), finished(tmp_path, override):
             pass
