@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.cobo import CoBo
 from protocols.cobo.asynchronous import CoBoAsynchronous
 from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
@@ -218,12 +217,12 @@ def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, 
     times = [f"run.iterations={iterations}", "run.duration=10 min", "run.evaluate_every=10 min"]
     with ran(text, *settings, *times, "run.keep_messages=false") as simulation:
         learners = [client.learner for client in simulation.clients]
-        pairs_ends = [pair for learner in learners for pair in learner.pairs.values()]  # type: ignore[union-attr]
         if mode == "asynchronous":
+            pairs_ends = [pair for learner in learners for pair in learner.known.values()]  # type: ignore[union-attr]
             steps = sum(learner.iterations for learner in learners)  # type: ignore[union-attr]
             made = sum(pair.ledger.made + pair.asking for pair in pairs_ends)
             return made, (2 / count) / 2 * steps * (count - 1)
-        versions = sum(pair.version for pair in pairs_ends)
+        versions = sum(one.pairs.of(peer).version for one in learners for peer in one.peers)  # type: ignore[union-attr]
         seed = learners[0].context.shared_seed  # type: ignore[union-attr]
         names = sorted(client.name for client in simulation.clients)
         pairs = [(first, second) for first in names for second in names if first < second]
@@ -255,7 +254,8 @@ def quadratics(mode: str, loss: float, iterations: int) -> tuple[int, float, flo
     simulation = build(load_scenario(SCENARIO, overrides), device="cpu")
     simulation.run()
     learners = [client.learner for client in simulation.clients]
-    updates = sum(pair.ledger.made for learner in learners for pair in learner.pairs.values())  # type: ignore[union-attr]
+    known = [getattr(learner, "known", {}) for learner in learners]  # without rounds
+    updates = sum(pair.ledger.made for peers in known for pair in peers.values())
     outside = float(weight_matrix(simulation)[across(simulation)].mean())
     simulation.close()
     return updates, outside, simulation.loop.time()
@@ -340,7 +340,7 @@ def test_simplex_weights_are_shares_of_those_that_are_there(membership: str) -> 
              "run.duration=20 s", "run.evaluate_every=20 s",
              f"network.membership={{kind='{membership}'}}") as simulation:  # fmt: skip
         for client in simulation.clients_up:
-            assert isinstance(client.learner, CoBo)
+            assert isinstance(client.learner, CoBoAsynchronous)
             shares = client.learner.weights()
             assert set(shares) <= set(client.learner.peers)
             assert sum([float(share) for share in shares.values()]) < 1 + 1e-9
@@ -359,8 +359,8 @@ def test_when_both_ends_ask_at_once_both_updates_count() -> None:
         assert times[0] & times[1]
         assert not messages(simulation, "PairDeclined")
         first, second = (client.learner for client in simulation.clients)
-        assert isinstance(first, CoBo) and isinstance(second, CoBo)
-        ledgers = first.pairs["client-1"].ledger, second.pairs["client-0"].ledger
+        assert isinstance(first, CoBoAsynchronous) and isinstance(second, CoBoAsynchronous)
+        ledgers = first.known["client-1"].ledger, second.known["client-0"].ledger
         assert abs(ledgers[0].made - ledgers[1].taken) <= 1
         assert abs(ledgers[1].made - ledgers[0].taken) <= 1
         assert min(ledger.made for ledger in ledgers) >= 10
@@ -372,11 +372,11 @@ def test_a_departed_peer_pulls_no_more_and_a_newcomer_enters_the_graph() -> None
              "run.evaluate_every=1 min") as simulation:  # fmt: skip
         for client in simulation.clients[1:]:
             learner = client.learner
-            assert isinstance(learner, CoBo)
+            assert isinstance(learner, CoBoAsynchronous)
             assert "client-0" not in learner.peers
-            with_model = {peer for peer in learner.peers if learner.pairs[peer].latest is not None}
+            with_model = {peer for peer in learner.peers if learner.known[peer].latest is not None}
             assert with_model == {f"client-{k}" for k in (1, 2, 3)} - {client.name}
-            assert len(learner.anchors()) == 2
+            assert len(learner.proximal()) == 2
 
 
 def test_messages_of_a_pair_update_have_exact_sizes() -> None:
@@ -406,7 +406,7 @@ def test_rounds_go_on_where_clients_have_different_numbers_of_neighbours(
     settings = ["protocol.name=cobo", "protocol.mode=synchronous", f"protocol.sampling={sampling}"]
     # A round lasts 0.75 s, and each sampled pair may add as much; a wait in vain would last 1 min.
     with ran(text, *settings, "run.duration=1 min", "run.evaluate_every=1 min") as simulation:
-        assert {len(client.learner.pairs) for client in simulation.clients} != {6}  # type: ignore[union-attr]
+        assert {len(client.learner.pairs.known()) for client in simulation.clients} != {6}  # type: ignore[union-attr]
         assert min(client.learner.iterations for client in simulation.clients) >= 20  # type: ignore[union-attr]
 
 
@@ -423,7 +423,7 @@ def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sam
         "protocol.gamma=0.05",
     ]
     with ran(text, *settings, "run.duration=2 min", "run.evaluate_every=2 min") as simulation:
-        rounds = [client.learner.round for client in simulation.clients]  # type: ignore[union-attr]
+        rounds = [client.learner.rounds.number for client in simulation.clients]  # type: ignore[union-attr]
         assert max(rounds) - min(rounds) <= 1 and min(rounds) >= 40
         weights = weight_matrix(simulation)
         if sampling == "constant":  # every pair has met since
@@ -438,11 +438,11 @@ def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
         text + slow, "protocol.name=cobo", "run.duration=2 min", "run.evaluate_every=2 min"
     ) as simulation:
         learner = simulation.clients[0].learner
-        assert isinstance(learner, CoBo)
+        assert isinstance(learner, CoBoAsynchronous)
         # Peers send every 0.5 s or, with gradients for others, a few times that; the wires take 0.25 s.
         ages = [
             simulation.loop.time() - pair.latest.time
-            for pair in learner.pairs.values()
+            for pair in learner.known.values()
             if pair.latest is not None
         ]
         assert max(ages) < 4

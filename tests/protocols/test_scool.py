@@ -326,6 +326,6 @@ def test_a_slow_client_is_held_up_by_nobody_and_holds_nobody_up() -> None:
 
 def test_estimates_of_b_and_alpha_agree_in_the_end() -> None:
     with ran(GROUPS, *WITHOUT_ROUNDS, *LEARNING, "protocol.keep=1.0", "protocol.learn_after=5") as world:
-        estimates = np.stack([scool(world, i).prior.probabilities for i in range(8)])  # type: ignore[union-attr]
+        estimates = np.stack([scool(world, i).posterior.prior.probabilities for i in range(8)])  # type: ignore[union-attr]
     assert np.abs(estimates - estimates.mean(axis=0)).max() < 0.25
     assert np.abs(estimates.mean(axis=0) - [[0.8, 0.2], [0.2, 0.8]]).max() > 0.05
