@@ -60,8 +60,7 @@ bench: $(BENCH_INSTALLED)
 
 # Each page is written whole or not at all.
 reference: $(INSTALLED)
-	$(BIN)/python -m sim.scenario.reference > docs/scenarios.md.new
-	mv docs/scenarios.md.new docs/scenarios.md
+	$(BIN)/python -m sim.scenario.reference docs/scenarios
 	$(BIN)/python -m sim.cli.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 

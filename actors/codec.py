@@ -16,8 +16,8 @@ import msgpack
 import numpy as np
 
 from actors.message import Envelope, Question, RepeatRequest, RoundMark, describe
-from actors.place import of_definition
 from actors.scan import Budget, DecodeError
+from actors.source_location import of_definition
 
 TENSOR = 1
 DATACLASS = 2

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from actors.actor import Actor
 from actors.message import ActorError, describe
-from actors.place import of_definition, of_error, own_line
+from actors.source_location import of_definition, of_error, own_line
 from actors.transport import Transport
 
 Factory = Callable[[], Actor]

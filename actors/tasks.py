@@ -8,7 +8,7 @@ from types import CoroutineType
 from typing import Any
 
 from actors.message import ActorError
-from actors.place import of_coroutine, own_line
+from actors.source_location import of_coroutine, own_line
 
 
 class Tasks:

@@ -1,49 +1,50 @@
 """The picture of docs/weather.md: methods by weathers, points of accuracy lost against calm weather."""
 
-from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from benchmarks.weather_table import CALM, Cell, Cells
+import polars as pl
+
+from benchmarks.weather_table import CALM
 from sim.results.palette import DARK, FONT, LIGHT
 
 ROW, COLUMN, LABELS, GAP = 22, 84, 236, 14
-STRONGEST = 0.15
-"""Accuracy lost or won at which a colour is full."""
+STRONGEST = 15.0
+"""Points lost or won at which a colour is full."""
 _COLOURS = ("page", "ink", "faint", "orange", "blue")
 
 
-def picture(tables: Mapping[tuple[str, str], Cells]) -> str:
-    """An SVG: one below the other the tables of each (data, family), methods by weathers.
+def picture(means: pl.DataFrame) -> str:
+    """An SVG of `weather_table.means`: a table for each data set and family, methods by weathers.
 
     Orange is lost, blue won. It follows the reader's light or dark scheme.
     """
-    weathers = list(dict.fromkeys(weather for cells in tables.values() for _, weather in cells))
+    weathers = means["weather"].unique(maintain_order=True).to_list()
     middles = {weather: LABELS + (place + 0.5) * COLUMN for place, weather in enumerate(weathers)}
     parts: list[str] = []
     y = ROW
-    for (data, title), cells in tables.items():
-        parts.append(_text(GAP, y, f"{title}, {data}", "start", "bold"))
+    for (data, family), rows in means.group_by("data", "family", maintain_order=True):
+        parts.append(_text(GAP, y, f"{family}, {data}", "start", "bold"))
         parts += [_text(x, y, weather, "middle", "faint") for weather, x in middles.items()]
-        for method in dict.fromkeys(method for method, _ in cells):
+        for (method,), cells in rows.group_by("method", maintain_order=True):
             y += ROW
-            parts.append(_text(LABELS - 8, y, method, "end"))
-            for weather, x in middles.items():
-                parts += _cell(x, y, cells[method, weather], weather) if (method, weather) in cells else []
+            parts.append(_text(LABELS - 8, y, str(method), "end"))
+            for weather, accuracy, points in cells.select("weather", "accuracy", "against_calm").rows():
+                parts += _cell(middles[weather], y, accuracy, None if weather == CALM else points)
         y += ROW + GAP
-    note = "Calm: accuracy, %. Else: points won or lost against calm by the clients not struck."
+    note = "Calm: accuracy, %. Else: points won or lost against calm, without the clients it happens to."
     parts.append(_text(GAP, y, note, "start", "faint"))
     return "\n".join([_opening(LABELS + len(weathers) * COLUMN + GAP, y + GAP), *parts, "</svg>\n"])
 
 
-def _cell(x: float, y: float, cell: Cell, weather: str) -> list[str]:
-    """One cell, its middle at x and its text's base line at y."""
-    if weather == CALM:
-        return [_text(x, y, f"{100 * cell.accuracy:.1f}", "middle", "faint")]
-    kind, strength = ("lost" if cell.gained < 0 else "won"), min(abs(cell.gained) / STRONGEST, 1.0) * 0.6
+def _cell(x: float, y: float, accuracy: float, points: float | None) -> list[str]:
+    """One cell, its middle at x and its text's base line at y; without points for calm weather."""
+    if points is None:
+        return [_text(x, y, f"{accuracy:.1f}", "middle", "faint")]
+    kind, strength = ("lost" if points < 0 else "won"), min(abs(points) / STRONGEST, 1.0) * 0.6
     return [
         f'<rect x="{x - COLUMN / 2 + 1:g}" y="{y - 15:g}" width="{COLUMN - 2}" height="{ROW - 2}"'
         f' class="{kind}" fill-opacity="{strength:.2f}"/>',
-        _text(x, y, f"{100 * cell.gained:+.1f}"),
+        _text(x, y, f"{points:+.1f}"),
     ]
 
 

@@ -1,66 +1,80 @@
-"""What the runs of `benchmarks.weather` came to, and its tables."""
+"""What a run in bad weather came to, and the means of such runs over their seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from benchmarks.measuring import table
 from sim.results.metrics import beside_largest, graph_summary, time_to_target
 from sim.results.view import RunView
 
 CALM = "calm"
-NOTABLE = 0.02
-"""Accuracy lost to a weather from which on a cell is marked."""
 REACHED = 0.9
 """Share of the calm accuracy whose time is told."""
-Cells = Mapping[tuple[str, str], "Cell"]
-"""(method, weather) -> its runs."""
+AXES = ("data", "method", "weather")
+KEYS = ("data", "family", "method", "weather", "seed")
+SCHEMA: dict[str, Any] = {
+    **dict.fromkeys(KEYS[:-1], pl.String),
+    "seed": pl.Int64,
+    "commit": pl.String,
+    "accuracy": pl.Float64,
+    "calm": pl.Float64,
+    "excluded": pl.Float64,
+    "worst": pl.Float64,
+    "precision": pl.Float64,
+    "recall": pl.Float64,
+    "precision_counted": pl.Float64,
+    "recall_counted": pl.Float64,
+    "seconds": pl.Float64,
+    "messages": pl.Int64,
+    "finished": pl.Boolean,
+}
+"""The columns of docs/weather/runs.csv, which docs/weather.md explains."""
+_OF_80 = "local, of 80 %"  # beside methods that judge models by held-back samples
+_CONTROLS = {
+    "learn-to-collaborate": _OF_80,
+    "meta-l2c": _OF_80,
+    "fedfomo": _OF_80,
+    "dfedavgm": "dfedavgm, alone",
+    "mapl": "mapl, alone",
+    "mapl-plus": "mapl, alone",
+}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What one run came to. Accuracies are shares of 1, at the end, but for `seconds`."""
-
-    accuracy: float
-    """Mean of the clients that were not struck."""
-    calm: float
-    """Mean of the same clients in calm weather, with the same seed."""
-    struck: float | None
-    """Mean of those that were struck and are up: the slow ones and the newcomers."""
-    worst: float
-    """Mean of the worst tenth of all that are up."""
-    graph: tuple[float | None, float | None]
-    """Precision and recall of the learned edges among all that are up."""
-    graph_of_others: tuple[float | None, float | None]
-    """The same among the clients that were not struck."""
-    seconds: float | None
-    """Virtual time until `accuracy` was `REACHED` of `calm`; None if it never was."""
-    messages: int
-    finished: bool
-    """Whether neither a client nor the whole run got stuck or failed."""
+def control_of(method: str) -> str | None:
+    """The local baseline that a method is compared with; None for one that is such itself."""
+    name = method.partition(",")[0]
+    return None if name == "local" or method.endswith(", alone") else _CONTROLS.get(name, "local")
 
 
-def outcome(view: RunView, calm: RunView, struck: Sequence[int]) -> Outcome:
-    """What a run came to, beside the calm one of the same method and seed; `struck` by number."""
+def outcome(view: RunView, calm: RunView, excluded: Sequence[int]) -> dict[str, Any]:
+    """What a run came to, with the calm run of the same method and seed, by column of `SCHEMA`.
+
+    excluded: numbers of the clients to which the weather itself happens. Accuracies are shares of 1.
+    """
     assert view.measure is not None
-    others = np.array([client not in struck for client in range(len(view.clients))])
+    counted = np.array([client not in excluded for client in range(len(view.clients))])
     end = view.at_the_end
-    expected = float(calm.at_the_end[np.flatnonzero(others)].mean())
-    return Outcome(
-        accuracy=float(end[others].mean()),
-        calm=expected,
-        struck=_mean(end[~others].tolist()),
-        worst=view.summary["accuracy"]["worst_decile"],
-        graph=(view.get("graph", "edge_precision"), view.get("graph", "edge_recall")),
-        graph_of_others=_graph(view, np.flatnonzero(others).tolist()),
-        seconds=time_to_target(view.measure[1].mean_of(others), REACHED * expected),
-        messages=view.summary["messages"]["sent"],
-        finished=view.summary["finished"],
-    )
+    expected = float(calm.at_the_end[np.flatnonzero(counted)].mean())
+    theirs = end[~counted][~np.isnan(end[~counted])]
+    precision, recall = _graph(view, np.flatnonzero(counted).tolist())
+    return {
+        "accuracy": float(end[counted].mean()),
+        "calm": expected,
+        "excluded": float(theirs.mean()) if theirs.size else None,
+        "worst": view.summary["accuracy"]["worst_decile"],
+        "precision": view.get("graph", "edge_precision"),
+        "recall": view.get("graph", "edge_recall"),
+        "precision_counted": precision,
+        "recall_counted": recall,
+        "seconds": time_to_target(view.measure[1].mean_of(counted), REACHED * expected),
+        "messages": view.summary["messages"]["sent"],
+        "finished": view.summary["finished"],
+    }
 
 
 def _graph(view: RunView, members: Sequence[int]) -> tuple[float | None, float | None]:
@@ -76,118 +90,37 @@ def _graph(view: RunView, members: Sequence[int]) -> tuple[float | None, float |
     return found["edge_precision"], found["edge_recall"]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The runs of one method in one weather, a seed each."""
-
-    outcomes: tuple[Outcome, ...]
-
-    def mean(self, value: Callable[[Outcome], float | None]) -> float | None:
-        """Mean over the seeds that have a value; None if none has."""
-        return _mean([value(outcome) for outcome in self.outcomes])
-
-    @property
-    def accuracy(self) -> float:
-        """Of the clients that were not struck."""
-        return fmean(outcome.accuracy for outcome in self.outcomes)
-
-    @property
-    def gained(self) -> float:
-        """Accuracy beside calm weather of the clients that were not struck: what was lost is below 0."""
-        return fmean(outcome.accuracy - outcome.calm for outcome in self.outcomes)
-
-    @property
-    def figure(self) -> str:
-        """The accuracy and its standard deviation over the seeds, in %."""
-        accuracies = [outcome.accuracy for outcome in self.outcomes]
-        spread = f" ± {100 * stdev(accuracies):.1f}" if len(accuracies) > 1 else ""
-        return f"{100 * self.accuracy:.1f}{spread}"
-
-    @property
-    def time(self) -> str:
-        """Mean virtual seconds to nearly the calm accuracy; a dash if a seed never came there."""
-        reached = [outcome.seconds for outcome in self.outcomes if outcome.seconds is not None]
-        return f"{fmean(reached):.0f} s" if len(reached) == len(self.outcomes) else "-"
-
-    @property
-    def mark(self) -> str:
-        """Says where not every run came to its end."""
-        return "" if all(outcome.finished for outcome in self.outcomes) else " !"
+def as_table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Runs as a table of `SCHEMA`."""
+    return pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
 
 
-def falls_below(cells: Cells, method: str, weather: str, control: str | None) -> bool:
-    """Whether the clients not struck do worse than those of the control, if any, in the same weather."""
-    if control is None or (control, weather) not in cells:
-        return False
-    return cells[method, weather].accuracy < cells[control, weather].accuracy
+def load(file: Path) -> pl.DataFrame:
+    """The runs in a file, none where there is no file."""
+    return pl.read_csv(file, schema=SCHEMA) if file.exists() else as_table([])
 
 
-def page(tables: Mapping[tuple[str, str], Cells], controls: Mapping[str, str | None]) -> str:
-    """Markdown: for each (data, family) the table of all weathers, then one for each weather.
+def means(runs: pl.DataFrame) -> pl.DataFrame:
+    """A row for each data set, method and weather; shares in %, their spreads over seeds too.
 
-    controls: method -> the one that it is held against; None for one that is such itself.
+    seconds: none where a seed never came there. below_control: whether the method's control (`control_of`)
+    does better in the same weather; none for controls.
     """
-    sections = []
-    for (data, title), cells in tables.items():
-        if cells:
-            sections += [f"## {title}, {data}", overview(cells, controls), *details(cells)]
-    return "\n\n".join(sections)
-
-
-def overview(cells: Cells, controls: Mapping[str, str | None]) -> str:
-    """Accuracy of the clients not struck, methods by weathers."""
-    methods, weathers = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-
-    def entry(method: str, weather: str) -> str:
-        cell = cells[method, weather]
-        below = "†" if falls_below(cells, method, weather, controls[method]) else ""
-        if weather == CALM:
-            return f"{cell.figure}{below}{cell.mark}"
-        gained = f"({100 * cell.gained:+.1f})"
-        return f"{cell.figure} {f'**{gained}**' if cell.gained < -NOTABLE else gained}{below}{cell.mark}"
-
-    rows = ([method, *[entry(method, weather) for weather in weathers]] for method in methods)
-    return table(["method", *weathers], rows)
-
-
-DETAILS: dict[str, Callable[[Cell], str]] = {
-    "not struck, %": lambda cell: cell.figure + cell.mark,
-    "against calm": lambda cell: f"{100 * cell.gained:+.1f}",
-    "struck, %": lambda cell: _percent(cell.mean(lambda outcome: outcome.struck)),
-    "worst tenth, %": lambda cell: _percent(cell.mean(lambda outcome: outcome.worst)),
-    "precision": lambda cell: _ratio(cell.mean(lambda outcome: outcome.graph[0])),
-    "recall": lambda cell: _ratio(cell.mean(lambda outcome: outcome.graph[1])),
-    "precision, not struck": lambda cell: _ratio(cell.mean(lambda outcome: outcome.graph_of_others[0])),
-    "recall, not struck": lambda cell: _ratio(cell.mean(lambda outcome: outcome.graph_of_others[1])),
-    "to 90 % of calm": lambda cell: cell.time,
-    "messages": lambda cell: f"{cell.mean(lambda outcome: outcome.messages):,.0f}",
-}
-"""Column of a weather's table -> its entry."""
-
-
-def details(cells: Cells) -> list[str]:
-    """A table for each weather, folded away."""
-    methods, weathers = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
-    return [
-        f"<details><summary>{weather}</summary>\n\n"
-        + table(
-            ["method", *DETAILS],
-            ([method, *[entry(cells[method, weather]) for entry in DETAILS.values()]] for method in methods),
-        )
-        + "\n\n</details>"
-        for weather in weathers
-    ]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Mean of those that are numbers."""
-    known = [value for value in values if value is not None and not np.isnan(value)]
-    return fmean(known) if known else None
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
-
-
-def _ratio(share: float | None) -> str:
-    return "-" if share is None else f"{share:.2f}"
+    percent = pl.col("accuracy") * 100
+    found = runs.group_by(KEYS[:-1], maintain_order=True).agg(
+        pl.len().alias("seeds"),
+        percent.mean(),
+        percent.std().alias("deviation"),
+        (percent - pl.col("calm") * 100).mean().alias("against_calm"),
+        pl.col("excluded", "worst").mean() * 100,
+        pl.col("precision", "recall", "precision_counted", "recall_counted").mean(),
+        pl.when(pl.col("seconds").count() == pl.len()).then(pl.col("seconds").mean()).alias("seconds"),
+        pl.col("messages").mean().round().cast(pl.Int64),
+        pl.col("finished").all(),
+    )
+    accuracies = {row[:4]: row[5] for row in found.iter_rows()}
+    below = []
+    for (data, family, method, weather), accuracy in accuracies.items():
+        control = accuracies.get((data, family, control_of(method), weather))
+        below.append(None if control is None else accuracy < control)
+    return found.with_columns(pl.Series("below_control", below, pl.Boolean))

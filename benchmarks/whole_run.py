@@ -16,13 +16,14 @@ from torch.func import grad, vmap
 
 from benchmarks import gossipy
 from benchmarks.measuring import Effort, Say, interleaved, median_ratio, per_second, table, times
+from sim.files.data_folder import DataFolder
 from sim.learning.data import DATASETS, Dataset
 from sim.learning.data.digits import Digits
 from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
-from sim.run.building import build
-from sim.run.simulation import Simulation
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario, load_scenario
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}
@@ -185,7 +186,7 @@ def run(chosen: Scenario) -> Run:
 def timed(simulation: Simulation) -> Run:
     """Run it to the end, and close it."""
     measuring, running = Stopwatch(measure_models), Stopwatch(simulation.run)
-    with closing(simulation), patch("sim.run.observer.measure_models", measuring):
+    with closing(simulation), patch("sim.run.measure.observer.measure_models", measuring):
         running()
     seconds, cpu_s = running.seconds - measuring.seconds, running.cpu_s - measuring.cpu_s
     statistics = simulation.engine.statistics
@@ -194,7 +195,7 @@ def timed(simulation: Simulation) -> Run:
 
 def lockstep(model: str, clients: int) -> float:
     """Steps per second of all clients' models in one vmapped call per step, with nothing around it."""
-    dataset = repeated(DIGITS.load(clients, 0, None, download=False), clients)
+    dataset = repeated(DIGITS.load(clients, 0, DataFolder()), clients)
     x = dataset.train_x[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     y = dataset.train_y[: clients * SAMPLES].unflatten(0, (clients, SAMPLES))
     section = MODEL_KINDS[model].model_validate({"name": model})

@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names for editors and type checkers
     from actors.message import PeerUnavailable as PeerUnavailable
     from actors.message import RemoteError as RemoteError
+    from actors.settings.base import SettingError as SettingError
+    from actors.settings.base import default as default
+    from actors.settings.quantities import Count as Count
+    from actors.settings.quantities import CountOrZero as CountOrZero
+    from actors.settings.quantities import Duration as Duration
+    from actors.settings.quantities import PositiveDuration as PositiveDuration
+    from actors.settings.quantities import PositiveWeight as PositiveWeight
+    from actors.settings.quantities import Size as Size
+    from actors.settings.quantities import Weight as Weight
+    from actors.settings.quantities import Within as Within
     from protocols.framework.client import Client as Client
     from protocols.framework.coalition import Coalition as Coalition
     from protocols.framework.compute import Batch as Batch
@@ -21,16 +31,6 @@ if TYPE_CHECKING:  # the same names for editors and type checkers
     from protocols.framework.rounds import Rounds as Rounds
     from protocols.framework.server import Server as Server
     from protocols.framework.server import ServerPlan as ServerPlan
-    from protocols.framework.settings import Count as Count
-    from protocols.framework.settings import CountOrZero as CountOrZero
-    from protocols.framework.settings import Duration as Duration
-    from protocols.framework.settings import PositiveDuration as PositiveDuration
-    from protocols.framework.settings import PositiveWeight as PositiveWeight
-    from protocols.framework.settings import SettingError as SettingError
-    from protocols.framework.settings import Size as Size
-    from protocols.framework.settings import Weight as Weight
-    from protocols.framework.settings import Within as Within
-    from protocols.framework.settings import default as default
     from protocols.framework.vectors import Scalar as Scalar
     from protocols.framework.vectors import Vector as Vector
     from protocols.framework.vectors import mix as mix
@@ -50,16 +50,16 @@ MODULES = {
     "ServerPlan": "protocols.framework.server",
     "ClientContext": "protocols.framework.context",
     "Objective": "protocols.framework.objectives",
-    "Count": "protocols.framework.settings",
-    "CountOrZero": "protocols.framework.settings",
-    "Duration": "protocols.framework.settings",
-    "PositiveDuration": "protocols.framework.settings",
-    "PositiveWeight": "protocols.framework.settings",
-    "SettingError": "protocols.framework.settings",
-    "Size": "protocols.framework.settings",
-    "Weight": "protocols.framework.settings",
-    "Within": "protocols.framework.settings",
-    "default": "protocols.framework.settings",
+    "Count": "actors.settings.quantities",
+    "CountOrZero": "actors.settings.quantities",
+    "Duration": "actors.settings.quantities",
+    "PositiveDuration": "actors.settings.quantities",
+    "PositiveWeight": "actors.settings.quantities",
+    "SettingError": "actors.settings.base",
+    "Size": "actors.settings.quantities",
+    "Weight": "actors.settings.quantities",
+    "Within": "actors.settings.quantities",
+    "default": "actors.settings.base",
     "Scalar": "protocols.framework.vectors",
     "Vector": "protocols.framework.vectors",
     "mix": "protocols.framework.vectors",

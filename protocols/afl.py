@@ -22,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from actors.settings.quantities import Count, PositiveWeight
 from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
-from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer
 

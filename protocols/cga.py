@@ -33,11 +33,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from actors.settings.quantities import Weight
 from protocols.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.averaging import Exchange, PairAveraging, neighbour_mean, neighbour_weights
 

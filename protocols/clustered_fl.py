@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
 
+from actors.settings.quantities import Count, Weight
 from protocols.fedavg import FedAvgSettings
-from protocols.framework.settings import Count, Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Assignment,

@@ -26,10 +26,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
 

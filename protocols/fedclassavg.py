@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from actors.settings.quantities import PositiveWeight, Weight
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import PositiveWeight, Weight
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart
 from protocols.shared.local_losses import ContrastiveClassifier

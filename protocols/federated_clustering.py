@@ -22,10 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Scalar, Vector
 
 

@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from actors.settings.quantities import Count
 from protocols.framework.mathematics import epsilon_greedy
 from protocols.framework.requirements import ProtocolSettings, Requirement
-from protocols.framework.settings import Count
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask
 

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from actors.settings.quantities import Weight
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Weight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.local_losses import FeaturePrototypes
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask

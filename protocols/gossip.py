@@ -21,9 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Count, PositiveDuration, default
 from protocols.framework.vectors import Vector, mix
 
 

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from actors.settings.quantities import CountOrZero
 from protocols.framework.requirements import ProtocolSettings, Requirement
-from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector
 from protocols.shared.averaged_parts import (
     AveragedPartServer,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from actors.settings.quantities import Count
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Count
 
 
 class Local(Client):

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from actors.settings.quantities import Count, PositiveWeight
 from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Count, PositiveWeight
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.hypernetwork import begun, generated, pulled_back
 from protocols.shared.hypernetwork import initial as first

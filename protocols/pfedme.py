@@ -26,9 +26,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, PositiveWeight, Weighing
 from protocols.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
-from protocols.framework.settings import Count, PositiveWeight, SettingError, Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundTask, averaged
 
@@ -117,7 +118,7 @@ class PFedMe(RoundClient):
             personal = personal + await self.train(
                 settings.personal_steps,
                 start=personal,
-                pulls=[(settings.strength, moved)],
+                proximal=[(settings.strength, moved)],
                 on=self.batch(),
             )
             moved = mix([(1 - follow, moved), (follow, personal)])

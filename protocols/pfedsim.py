@@ -29,10 +29,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actors.settings.quantities import CountOrZero
 from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.mapl.graph_learning import class_rows
 from protocols.shared.server_rounds import GlobalModel, RoundClient, RoundServer, RoundTask

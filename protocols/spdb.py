@@ -28,11 +28,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from actors.settings.quantities import Count, CountOrZero
 from protocols.framework.client import Client
 from protocols.framework.mathematics import metropolis_weights
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds
-from protocols.framework.settings import Count, CountOrZero
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.averaging import neighbour_mean
 from protocols.shared.silence import PatienceSettings

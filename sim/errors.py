@@ -1,6 +1,8 @@
 """Errors that are meant for the person at the command line."""
 
-from collections.abc import Iterator
+import difflib
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,3 +42,19 @@ class Advice(UserWarning):
 
 class NotVerified(Exception):
     """`run --verify` could not compare the second run; says why."""
+
+
+def one_line(text: object, length: int = 1000) -> str:
+    """`text` as it can be printed on one line of bearable length, whatever stands in a stranger's file."""
+    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), str(text)[:length])
+    return shown if len(str(text)) <= length else f"{shown}..."
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else repr(character)[1:-1]
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` if a known word is near, else nothing."""
+    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

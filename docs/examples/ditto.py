@@ -6,7 +6,8 @@ What is measured is v.
 """
 
 from protocols import Count, RoundClient, Weight
-from protocols.fedavg import Contribution, FedAvgServer, FedAvgSettings
+from protocols.fedavg import FedAvgSettings
+from protocols.shared.server_rounds import Contribution, RoundServer
 
 
 class Ditto(RoundClient):
@@ -14,13 +15,13 @@ class Ditto(RoundClient):
         strength: Weight = 0.5
         personal_steps: Count = 5
 
-    server = FedAvgServer
+    server = RoundServer
 
     async def work(self, task):
         """Train the common model, which is the answer, and the personal one, which stays here."""
         common = await self.trained(task.params)
-        pulls = [(self.settings.strength, task.params)]
-        update = await self.train(self.settings.personal_steps, pulls=pulls, fresh_optimizer=True)
+        proximal = [(self.settings.strength, task.params)]
+        update = await self.train(self.settings.personal_steps, proximal=proximal, fresh_optimizer=True)
         self.params = self.params + update
         return Contribution(common, self.samples)
 

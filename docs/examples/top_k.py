@@ -12,7 +12,8 @@ import torch
 from pydantic import Field
 
 from protocols import RoundClient, RoundServer, Vector, mix
-from protocols.fedavg import Assignment, FedAvgSettings, GlobalModel
+from protocols.fedavg import FedAvgSettings
+from protocols.shared.server_rounds import Assignment, GlobalModel
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import (
-    Count,
-    CountOrZero,
-    PositiveWeight,
-    Weight,
-)
+from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Weight
 from protocols.shared.silence import PatienceSettings
 
 

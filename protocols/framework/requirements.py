@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 
 
 class ProtocolSettings(Settings):

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from actors.settings.base import default
+from actors.settings.quantities import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Count, CountOrZero, PositiveDuration, PositiveWeight, Weight, default
 from protocols.mapl.graph_learning import GraphLearning
 
 

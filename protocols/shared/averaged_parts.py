@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from actors.settings.quantities import Weighing
 from protocols.framework.component import Component
-from protocols.framework.settings import Weighing
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings, RoundTask, shares
 

@@ -25,13 +25,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from actors.message import PeerUnavailable, RemoteError
-from actors.place import of_definition
+from actors.settings.base import default
+from actors.settings.quantities import Count, PositiveDuration, Weighing
+from actors.source_location import of_definition
 from protocols.framework.client import Client
 from protocols.framework.context import ClientContext
 from protocols.framework.node import AreYouThere
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import Server, ServerPlan
-from protocols.framework.settings import Count, PositiveDuration, Weighing, default
 from protocols.framework.vectors import Vector, mix
 
 

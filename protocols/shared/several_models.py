@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from protocols.framework.settings import Count
+from actors.settings.quantities import Count
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundServer, RoundSettings, RoundTask
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from actors.settings.base import default
+from actors.settings.quantities import PositiveDuration
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import PositiveDuration, default
 
 
 class PatienceSettings(ProtocolSettings):

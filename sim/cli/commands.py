@@ -175,7 +175,7 @@ def check(
     )
     with endings(file):
         from sim.cli.outline import outline
-        from sim.run.building import check as check_parts
+        from sim.run.build.builder import check as check_parts
 
         rows = outline(scenario, check_parts(scenario, data_dir))
         if alone is not None or scenario.sweep is not None:
@@ -247,14 +247,14 @@ def schema(
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors
-    from sim.scenario.protocol_loader import find_protocol, list_protocols
+    from sim.scenario.protocol_loader import list_protocols, load_protocol
     from sim.scenario.schema import scenario_schema
 
-    users = () if scenario is None else _load(scenario, None, None, None, no_code).users_code
+    users = () if scenario is None else _load(scenario, None, None, None, no_code).plugins
     with endings():
-        from sim.scenario.own_sections import own_tables
+        from sim.scenario.plugins import own_tables
 
-        known = {name: find_protocol(name).Settings for name in list_protocols()}
+        known = {name: load_protocol(name).found.Settings for name in list_protocols()}
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from actors.units import DURATION
+from actors.settings.units import DURATION
 
 
 class DeviceChoice(StrEnum):

@@ -1,4 +1,4 @@
-"""The one way in for files from outside: data sets, measured traces, matrices, graphs.
+"""Reading the files that a scenario names: data sets, measured traces, matrices, graphs.
 
 Whatever is wrong with one ends as one UserError that names what asked for the file, the file, the place in
 it, what is there and what is allowed: a file that is missing, empty, cut off, of another kind, without
@@ -14,9 +14,8 @@ import io
 import lzma
 import math
 import os
-import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from sim.errors import UserError
 LIMIT_BYTES = 512 * 2**20
 """No file may hold more, unpacked; the largest that are meant, CIFAR's images, hold 150 MiB."""
 
+_ARCHIVE = "a .npz file of arrays of numbers"
 _SHOWN = 60  # characters of what is wrong
 # Of the formats that lzma knows only this one: zeros are an endless row of empty files of another.
 _OPENERS: Mapping[str, Callable[..., Any]] = {
@@ -56,19 +56,13 @@ class InputFile:
     def content(self) -> bytes:
         """The bytes of the file, unpacked where its name ends in .gz or .xz."""
         opener = _OPENERS.get(self.path.suffix, open)
+        if not os.path.exists(self.path):  # unlike Path.exists, no error for names that cannot be
+            raise self.refusal("no such file")
+        if not os.path.isfile(self.path):  # reading from a pipe waits for ever
+            raise self.refusal("must be a regular file")
         try:
-            status = os.stat(self.path)
-            if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for ever, and a device never ends
-                what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
-                raise self.refusal(f"is {what}; must be a file")
-            if status.st_size > LIMIT_BYTES:
-                raise self.too_large()
             with opener(self.path, "rb") as file:
                 content: bytes = file.read(LIMIT_BYTES + 1)
-        except FileNotFoundError:
-            raise self.refusal("no such file") from None
-        except UserError:
-            raise
         except Exception as error:  # damaged bytes can make the unpackers fail in any way
             raise self.refusal(f"cannot be read: {_words(error)}") from None
         if not content:
@@ -81,7 +75,7 @@ class InputFile:
         return self.refusal(f"has more than {LIMIT_BYTES // 2**20} MiB{when}; must have less")
 
     def parsed(self, parse: Callable[[bytes], Result], what: str) -> Result:
-        """What `parse` makes of the content; whatever it raises means that the file is not `what`."""
+        """The content, parsed. Whatever `parse` raises is refused: the file is not `what`, or damaged."""
         content = self.content()
         try:
             return parse(content)
@@ -96,57 +90,40 @@ class InputFile:
 
     # --- tables -----------------------------------------------------------------------------------------
 
-    def table(self, *columns: str) -> list[Row]:
-        """The rows, one at least, of a CSV file that begins with its columns' names, these among them."""
-        lines = self._lines()
-        _, head = next(lines, (0, []))
-        if missing := [column for column in columns if column not in head]:
-            raise self.refusal(
-                f"has no column {missing[0]}, but {shown(head)}; must have {', '.join(columns)}", "line 1"
-            )
-        return self._rows(lines, head)
+    def table(self, *columns: str, head: bool = True) -> list[Row]:
+        """The rows, one at least, of a CSV file that has these columns.
 
-    def table_without_head(self, *columns: str) -> list[Row]:
-        """The rows of a CSV file that has exactly these columns and does not name them; at least one."""
-        return self._rows(self._lines(), columns)
-
-    def _rows(self, lines: Iterator[tuple[int, list[str]]], columns: Sequence[str]) -> list[Row]:
+        head: whether its first line names the columns, and perhaps more of them.
+        """
+        reader = csv.reader(io.StringIO(self.text(), newline=""))
+        names: Sequence[str] = () if head else columns
         rows = []
-        for number, values in lines:
-            row = Row(self, f"line {number}", dict(zip(columns, values, strict=False)))
-            if len(values) != len(columns):
-                raise row.refusal(f"has {len(values)} values; must have {len(columns)}: {', '.join(columns)}")
-            rows.append(row)
+        try:
+            for values in filter(None, reader):
+                if not names:
+                    names = values
+                    if missing := [column for column in columns if column not in names]:
+                        there = f"{shown(names)}; must have {', '.join(columns)}"
+                        raise self.refusal(f"has no column {missing[0]}, but {there}", "line 1")
+                    continue
+                row = Row(self, f"line {reader.line_num}", dict(zip(names, values, strict=False)))
+                if len(values) != len(names):
+                    expected = f"{len(names)}: {', '.join(names)}"
+                    raise row.refusal(f"has {len(values)} values; must have {expected}")
+                rows.append(row)
+        except csv.Error as error:
+            raise self.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
         if not rows:
             raise self.refusal("has no row; must have one at least")
         return rows
-
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """The lines that are not empty, each with its number."""
-        reader = csv.reader(io.StringIO(self.text(), newline=""))
-        while True:
-            try:
-                values = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise self.refusal(f"is not CSV: {error}", f"line {reader.line_num}") from None
-            if values:
-                yield reader.line_num, values
 
     # --- arrays -----------------------------------------------------------------------------------------
 
     def array(self) -> np.ndarray:
         """The array of a .npy file. Arrays of Python objects are pickles, which can run code: refused."""
-
-        def parse(content: bytes) -> Any:
-            stream = io.BytesIO(content)
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray) and (behind := len(content) - stream.tell()):
-                raise ValueError(f"{behind:,} bytes more behind its end")
-            return loaded
-
-        found = self.parsed(parse, "a .npy file of numbers")
+        found = self.parsed(
+            lambda content: np.load(io.BytesIO(content), allow_pickle=False), "a .npy file of numbers"
+        )
         if not isinstance(found, np.ndarray):
             raise self.refusal("is an archive of arrays; must be a .npy file, a single one")
         return found
@@ -155,10 +132,7 @@ class InputFile:
         """These arrays of a .npz file, which may hold others as well."""
 
         def parse(content: bytes) -> list[np.ndarray]:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                size = {
-                    member.filename.removesuffix(".npy"): member.file_size for member in archive.infolist()
-                }
+            size = _sizes(content)
             if missing := [name for name in names if name not in size]:
                 raise self.refusal(
                     f"has no array {missing[0]}, but {shown(list(size))}; must have {', '.join(names)}"
@@ -168,16 +142,11 @@ class InputFile:
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 return [loaded[name] for name in names]
 
-        return self.parsed(parse, "a .npz file of arrays of numbers")
+        return self.parsed(parse, _ARCHIVE)
 
     def names(self) -> list[str]:
         """The names of the arrays in a .npz file."""
-
-        def parse(content: bytes) -> list[str]:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                return [name.removesuffix(".npy") for name in archive.namelist()]
-
-        return self.parsed(parse, "a .npz file of arrays of numbers")
+        return list(self.parsed(_sizes, _ARCHIVE))
 
     def require_numbers(
         self, name: str, array: np.ndarray, *, least: float = -math.inf, most: float = math.inf
@@ -226,8 +195,14 @@ class Row:
         return text
 
 
+def _sizes(content: bytes) -> dict[str, int]:
+    """The bytes of each array of a .npz file, by its name."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {member.filename.removesuffix(".npy"): member.file_size for member in archive.infolist()}
+
+
 def shown(value: object) -> str:
-    """What stands in a file, shortened for a message: it may be junk of any length."""
+    """A value from a file, shortened to one line for a message."""
     text = ", ".join(map(str, value[:9])) if isinstance(value, list) else repr(value)
     text = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

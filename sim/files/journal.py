@@ -1,4 +1,4 @@
-"""A file that only grows, by frames: readable up to its last whole one, however its writer ended."""
+"""A file to which frames are appended. If its writer crashes, all frames but the last are readable."""
 
 from __future__ import annotations
 

@@ -23,16 +23,14 @@ def _refuse(what: str, why: str) -> Any:
 
 
 class BareLoop(asyncio.AbstractEventLoop):
-    """The part of a virtual loop that knows nothing of time.
+    """The part of a virtual loop that has nothing to do with time.
 
-    It refuses, with the reason, everything through which the world outside could change the order of events.
+    It refuses, with the reason, whatever would let the outside world change the order of events.
     """
 
     def __init__(self) -> None:
         self._closed = False
-        self._failure: BaseException | None = (
-            None  # an unhandled error, which the run raises as soon as it can
-        )
+        self._failure: BaseException | None = None  # an unhandled error that the run has yet to raise
         self._exception_handler: ExceptionHandler | None = None
         self._generators: weakref.WeakValueDictionary[int, AsyncGenerator[Any, Any]] = (
             weakref.WeakValueDictionary()
@@ -46,7 +44,7 @@ class BareLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Called with each error that nobody handles: of a plain callback, of a task that nobody awaits."""
+        """Called with each unhandled error: of a plain callback, or of a task that nobody awaits."""
         if self._exception_handler is None:
             self.default_exception_handler(context)
         else:
@@ -56,7 +54,7 @@ class BareLoop(asyncio.AbstractEventLoop):
         """Ends the run with the error; logs it when the loop is closed or another error came first."""
         error = context.get("exception") or RuntimeError(f"{context['message']} ({context.get('task')})")
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            return  # it has left the run already; asyncio reports the task in which it struck as well
+            return  # the run has raised it already; asyncio reports the task in which it was raised as well
         if self._closed or self._failure is not None:
             _log.error("%s", context["message"], exc_info=error)
         else:
@@ -66,13 +64,13 @@ class BareLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Closes the loop; a failure that no run could raise any more is logged."""
+        """Closes the loop. An error that no run has raised is logged."""
         self._closed = True
         if self._failure is not None:
             _log.error("an error after the last run", exc_info=self._failure)
             self._failure = None
 
-    get_debug = bool  # False: every future asks when it is made, and this is the cheapest way to answer
+    get_debug = bool  # bool() is False; every new future asks, and this answer is the fastest
 
     async def shutdown_asyncgens(self) -> None:
         """Closes the asynchronous generators that are still open, in the order of their first use."""

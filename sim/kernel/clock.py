@@ -4,14 +4,15 @@ When nothing is ready the loop jumps to the next timer, so an hour of sleeping c
 `asyncio.sleep`, `timeout`, `TaskGroup`, queues and everything else that is built on timers and futures work
 unchanged. The order of events is a function of the program alone:
 
-- timers fire in the order of (time, sequence number); what is ready runs first in, first out, in rounds as
-  asyncio's: what one round makes ready runs in the next, behind the timers that have come due;
-- an *observer* timer fires when its instant is over, after every event of that time;
-- nothing reads the wall clock; threads, sockets and signals, whose moment has no virtual time, are refused.
+- Timers fire in the order of (time, sequence number).
+- Ready callbacks run first in, first out, in rounds as in asyncio. What one round makes ready runs in the
+  next, behind the timers that have become due.
+- An *observer* timer fires after every other event of its time.
+- Nothing reads the wall clock. Threads, sockets and signals are refused: they have no virtual time.
 
 A program that waits for something that can no longer happen ends with `Deadlock`, which names who waits for
-what. An exception that nobody handles ends the run: asyncio would print it and carry on, and a run that
-carries on without one of its actors gives wrong results.
+what. An exception that nobody handles ends the run. asyncio would print it and go on, and a run without one
+of its actors gives wrong results.
 """
 
 from __future__ import annotations
@@ -45,15 +46,14 @@ _PURGE_MIN = 64  # cancelled timers below which a purge is not worth its pass ov
 class VirtualLoop(BareLoop):
     """An asyncio event loop on virtual time, in seconds from 0.
 
-    `shuffle_seed`, when given, fires timers of exactly the same time in an order drawn from that seed instead
-    of the order of their making: a result that changes with it depended on an order that the world doesn't
-    promise.
+    Timers of exactly the same time fire in the order in which they were made. With `shuffle_seed` they fire
+    in a random order. A result that changes with it depended on an order that the world doesn't promise.
     """
 
     def __init__(self, shuffle_seed: int | None = None) -> None:
         super().__init__()
-        self.context = copy_context()  # of callbacks that have no other
-        self.now_s = 0.0  # what `time()` returns, for those who ask often; to be read only
+        self.context = copy_context()  # of callbacks that state no context
+        self.now_s = 0.0  # what `time()` returns, without the call; read-only for others
         order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
         self._ready: deque[Timer] = deque()
@@ -62,11 +62,11 @@ class VirtualLoop(BareLoop):
         self._observers: list[tuple[float, int, Event]] = []
         self._cancelled = 0  # cancelled events that are still among the timers
         self._observer_order = count()
-        # Unfinished tasks, in the order of their making. asyncio holds them weakly, and the garbage collector
-        # ends a waiting task that nobody else holds, at a moment that the program doesn't decide.
+        # Unfinished tasks, in the order of their making. asyncio only holds them weakly. There, the garbage
+        # collector ends a waiting task that nobody else holds, at a moment that the program doesn't decide.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._must_finish: dict[asyncio.Task[Any], Callable[[], str]] = {}
-        self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` runs for
+        self._awaited: asyncio.Future[Any] | None = None  # what `run_until_complete` waits for
         self._stopping = False
         self.paused = False  # whether the last run ended by `pause`
         self._thread: int | None = None  # the thread that runs the loop, while it runs
@@ -83,7 +83,7 @@ class VirtualLoop(BareLoop):
         """Calls `callback(*args)` in the next round of this instant, after everything that is ready now."""
         if self._closed:
             self._refuse_closed()
-        if type(callback) is VirtualTask:  # a future is done that this task awaits: it takes its turn itself
+        if type(callback) is VirtualTask:  # it awaited a future that is done now: the task itself is queued
             self._ready.append(callback)
             return callback  # futures do without the handle
         event = Event(self.now_s, callback, args, self, context)
@@ -109,7 +109,7 @@ class VirtualLoop(BareLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Calls `callback(*args)` at the time `when` (seconds); the past counts as now, infinity as never."""
+        """Calls `callback(*args)` at the time `when` (s). A past time counts as now, infinity as never."""
         return self._schedule(when, callback, args, context)
 
     def _schedule(
@@ -125,18 +125,18 @@ class VirtualLoop(BareLoop):
         return event
 
     def schedule(self, when: float, timer: Timer) -> None:
-        """Calls `timer.fire()` at the time `when` (seconds), outside of any context.
+        """Calls `timer.fire()` at the time `when` (seconds), without a context.
 
-        For what is made in large numbers: a timer that is the thing itself needs no handle.
+        It costs less than `call_at`, as it makes no handle: messages and jobs are timers themselves.
         """
         if not when >= self.now_s:
             when = self._not_before_now(when)
-        next_number = self._next_number  # a line of its own: a call by the dot looks in the class first
+        next_number = self._next_number  # faster than calling the attribute, which looks in the class first
         timer.due = number = next_number()
         heappush(self._timers, (when, number, timer))
 
     def withdraw(self, timer: Timer) -> None:
-        """Calls off what `schedule` promised; no effect on a timer that is not waiting any more."""
+        """Cancels what was scheduled by `schedule`. Does nothing if the timer is not waiting."""
         if timer.due != NEVER:
             timer.due = NEVER
             self._timer_cancelled()
@@ -144,11 +144,11 @@ class VirtualLoop(BareLoop):
     def call_at_observer(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts
     ) -> asyncio.TimerHandle:
-        """Calls `callback(*args)` when the instant `when` (seconds) is over: after every event of that time.
+        """Calls `callback(*args)` at the time `when` (seconds), after every other event of that time.
 
         Observers watch a run without being part of it. They fire in the order of (time, sequence number),
-        also under `shuffle_seed`, and keep nothing alive: tasks that wait are deadlocked when only observers
-        are left.
+        also under `shuffle_seed`. They do not count as events that are left: when nothing else is left,
+        tasks that wait are deadlocked.
         """
         if self._closed:
             self._refuse_closed()
@@ -162,7 +162,7 @@ class VirtualLoop(BareLoop):
         return max(when, self.now_s)
 
     def _timer_cancelled(self) -> None:
-        """Counts a cancelled timer. Once they are the majority of the heap, they leave it."""
+        """Counts a cancelled timer. Cancelled timers are removed once they are most of the heap."""
         self._cancelled += 1
         if self._cancelled > _PURGE_MIN and 2 * self._cancelled > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if entry[2].due == entry[1]]
@@ -172,11 +172,11 @@ class VirtualLoop(BareLoop):
     # Running
 
     def run_until(self, time_s: float) -> bool:
-        """Runs every event up to and including `time_s` (seconds), sets the clock to that time: then True.
+        """Runs every event up to and including `time_s` (seconds), and sets the clock to that time.
 
-        When nothing is left to happen, time passes and only observers fire; but if a task registered by
-        `must_finish` waits then, that is a `Deadlock`. Raises the error of a callback that nobody handles.
-        ValueError if `time_s` is past or infinite. After `stop` or `pause` the clock is at the last event.
+        False if `stop` or `pause` ended the run earlier; the clock is then at the last event. When no event
+        is left, only observers fire. If a task registered by `must_finish` still waits then, `Deadlock` is
+        raised. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
         """
         if not self.now_s <= time_s < math.inf:
             raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
@@ -186,7 +186,7 @@ class VirtualLoop(BareLoop):
         return True
 
     def run_forever(self) -> None:
-        """Runs until `stop`, or only observers are left: then `Deadlock` if a `must_finish` task waits."""
+        """Runs until `stop`, or until only observers are left. `Deadlock` if a `must_finish` task waits."""
         if not self._run(math.inf) and self._must_finish:
             raise self._deadlock(self._must_finish)
 
@@ -211,7 +211,7 @@ class VirtualLoop(BareLoop):
         raise self._deadlock(self.tasks())
 
     def _stop_if_awaited(self, future: asyncio.Future[Any]) -> None:
-        # An error can end a run between its future's end and this call, which then falls into a later run.
+        # If an error ends a run just after its future is done, this is called in a later run.
         if future is self._awaited:
             self.stop()
 
@@ -247,10 +247,10 @@ class VirtualLoop(BareLoop):
                     if rounds > rounds_max:
                         rounds -= rounds_max // 100
                         breaker.strike(ready, self.now_s)
-                    # A round: the timers that are due line up behind what is ready, and all of these run, but
-                    # not what they make ready.
+                    # A round: due timers are queued behind what is ready, and all of these run. What they
+                    # make ready waits for the next round.
                     if timers and timers[0][0] <= self.now_s:
-                        self._line_up_due_timers()
+                        self._queue_due_timers()
                     for _ in range(len(ready)):
                         next_ready().fire()
                 elif timers and timers[0][0] <= last_s and not (observers and observers[0][0] < timers[0][0]):
@@ -263,9 +263,9 @@ class VirtualLoop(BareLoop):
                     timer.due = NEVER
                     if rounds > rounds_max or (timers and timers[0][0] <= when):
                         ready.append(timer)
-                    else:  # a round of its own
+                    else:  # it is the only event of its time
                         timer.fire()
-                    del timer  # a task's error holds this frame: it must not hold the task in turn
+                    del timer  # an error of a task keeps this frame alive, which must not keep the task alive
                 elif not self._next_observer(end_s):
                     return
                 else:
@@ -275,7 +275,7 @@ class VirtualLoop(BareLoop):
             except BaseException as error:
                 self.call_exception_handler({"message": "error in a callback", "exception": error})
 
-    def _line_up_due_timers(self) -> None:
+    def _queue_due_timers(self) -> None:
         timers = self._timers
         while timers and timers[0][0] <= self.now_s:
             _, number, timer = heappop(timers)
@@ -305,11 +305,11 @@ class VirtualLoop(BareLoop):
         return True
 
     def stop(self) -> None:
-        """Ends the run after the present round; when the loop doesn't run, the next run at once."""
+        """Ends the run after the present round. If the loop is not running, it ends the next run at once."""
         self._stopping, self.paused = True, False
 
     def pause(self) -> None:
-        """As `stop`, which it does not undo, in a run that is to go on later: `paused` then says so."""
+        """As `stop`, for a run that will go on later: `paused` is then true. It does not undo a `stop`."""
         if not self._stopping:
             self._stopping = self.paused = True
 
@@ -317,11 +317,11 @@ class VirtualLoop(BareLoop):
         return self._thread is not None
 
     def shutdown(self) -> None:
-        """Cancels every task in the order of their making, lets them clean up (in virtual time), and closes.
+        """Cancels all tasks in the order of their making, lets them clean up, and closes the loop.
 
-        Raises the first error of a clean-up; the loop is closed all the same.
+        The clean-up takes virtual time. Its first error is raised; the loop is closed all the same.
         """
-        self._stopping = False  # a `stop` after the last run is not meant for the clean-up
+        self._stopping = False  # a `stop` after the last run does not concern the clean-up
         try:
             unfinished = self.tasks()
             for task in unfinished:
@@ -335,7 +335,7 @@ class VirtualLoop(BareLoop):
             self.close()
 
     def close(self) -> None:
-        """Drops every event and closes the loop; a failure that no run could raise any more is logged."""
+        """Drops every event and closes the loop. An error that no run has raised is logged."""
         if self.is_running():
             raise RuntimeError("a running loop can't be closed")
         for events in (self._ready, self._timers, self._observers, self._tasks, self._must_finish):
@@ -368,13 +368,13 @@ class VirtualLoop(BareLoop):
         return task
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """The unfinished tasks in the order of their making (which `asyncio.all_tasks` doesn't keep)."""
+        """The unfinished tasks, in the order of their making (`asyncio.all_tasks` has no order)."""
         return [task for task in self._tasks if not task.done()]
 
     def must_finish(self, task: asyncio.Task[Any], describe: Callable[[], str]) -> None:
-        """Says that `task` has work to do: if it waits when nothing is left to happen, that is a `Deadlock`.
+        """Registers a task that must finish: it is a `Deadlock` if it still waits when no event is left.
 
-        `describe()` then says in words what it waits for.
+        `describe()` then says in words what the task waits for.
         """
         self._must_finish[task] = describe
         task.add_done_callback(self._finished)

@@ -12,9 +12,9 @@ _LISTED_MAX = 20  # waiting tasks that the message lists
 
 
 class Deadlock(RuntimeError):
-    """No event is left that could wake the tasks that wait.
+    """No event is left that could wake the waiting tasks.
 
-    Attributes: `time_s`, the virtual time (seconds); `waiting`, pairs of a task's name and what it waits for.
+    time_s: virtual time in seconds. waiting: pairs of a task's name and what it waits for.
     """
 
     problem = "deadlock at {} s of virtual time: nothing is left to happen, and these wait for ever"
@@ -30,7 +30,7 @@ class Deadlock(RuntimeError):
 
 
 def place(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: the innermost line outside the machinery, as "Client.step at client.py:42"."""
+    """Where a task waits: its innermost line outside asyncio, as "Client.step at client.py:42"."""
     found = ""
     inner: Any = task.get_coro()
     while inner is not None:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """What the loop calls when its time has come, or when it is its turn among what is ready.
+    """What the loop calls when its time has come.
 
-    `due` is its number among the loop's timers; another one, or NEVER, makes an entry of the heap void.
+    due: its number among the loop's timers. An entry of the heap with another number is void.
     """
 
     due: int
@@ -27,8 +27,8 @@ class Timer(Protocol):
 class Event(asyncio.TimerHandle):
     """A callback that waits in the ready queue or among the timers.
 
-    The base class gives the type and the slots; its constructor and `cancel` would only add asyncio's debug
-    mode.
+    The base class is there for its type and slots. Its constructor and `cancel` only serve asyncio's debug
+    mode, and are not called.
     """
 
     __slots__ = ("due",)
@@ -52,7 +52,7 @@ class Event(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self.due = NEVER  # its number among the loop's timers, while it is among them
+        self.due = NEVER  # its number while it is among the loop's timers
 
     def fire(self) -> None:
         """Runs the callback, unless it has been cancelled."""
@@ -60,10 +60,10 @@ class Event(asyncio.TimerHandle):
             if not self._cancelled:
                 self._context.run(self._callback, *self._args)  # type: ignore[arg-type]
         finally:
-            self = None  # type: ignore[assignment]  # an error that a task keeps holds this frame
+            self = None  # type: ignore[assignment]  # an error that a task keeps also keeps this frame alive
 
     def cancel(self) -> None:
-        """Makes sure that the callback does not run (any more), and lets go of what it refers to."""
+        """Prevents the callback from running, and drops the references to it and its arguments."""
         if not self._cancelled:
             self._cancelled = True
             self._callback = self._args = None

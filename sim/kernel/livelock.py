@@ -1,4 +1,4 @@
-"""The end of what goes on and on in one instant, so that no later event could ever happen."""
+"""Ends tasks that run for ever in one instant of virtual time, so that no later event could happen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sim.kernel.event import Timer
 from sim.kernel.task import VirtualTask
 
 ROUNDS_MAX = 1_000_000
-"""Rounds of a loop in one instant. However many tasks wake at once, each takes one turn in a round: only what
-follows from one another takes many."""
-_PARDONS = 10  # times that tasks may go on after they were told, before the run ends
+"""Rounds of a loop in one instant. Tasks that wake at once take one round together, however many they are.
+Only tasks that keep waking themselves or each other take many."""
+_WARNINGS = 10  # exceptions in one instant after which the run ends
 _NAMED_MAX = 5
 
 
@@ -20,29 +20,29 @@ class TimeStandsStill(RuntimeError):
 
 
 class Livelock(Deadlock):
-    """Tasks go on and on in one instant, although each was told so by TimeStandsStill."""
+    """Tasks run on in one instant, although TimeStandsStill was raised in each of them."""
 
     problem = "time stands still at {} s of virtual time: these go on and on without letting time pass"
 
 
 class Breaker:
-    """Ends what makes time stand still: throws TimeStandsStill into the tasks that go on by themselves."""
+    """Raises TimeStandsStill in tasks that run for ever in one instant."""
 
     def __init__(self) -> None:
         self._time_s = -1.0
-        self._told = 0  # times in this instant
+        self._warned = 0  # times in this instant
 
     def strike(self, ready: deque[Timer], time_s: float) -> None:
-        """Take the tasks out of `ready` that made themselves ready, else all tasks there, and end them.
+        """Raise TimeStandsStill in the ready tasks that wait for nothing, or else in all ready tasks.
 
-        Raises Livelock if they have been told often enough.
+        Raises Livelock if that has happened too often in this instant.
         """
         tasks = [timer for timer in ready if isinstance(timer, VirtualTask)]
-        # Who was woken by a future or a signal has that still; who only gave way to the others has nothing.
+        # A task that only yielded to the others awaits nothing. One that was woken still has what it awaited.
         tasks = [task for task in tasks if task._awaited is None] or tasks
-        self._told = self._told + 1 if time_s == self._time_s else 0
+        self._warned = self._warned + 1 if time_s == self._time_s else 0
         self._time_s = time_s
-        if self._told > _PARDONS:
+        if self._warned > _WARNINGS:
             names = [task.get_name() for task in tasks] or ["callbacks without a task"]
             raise Livelock(time_s, [(name, "no virtual time passes in it") for name in names[:_NAMED_MAX]])
         for task in tasks:

@@ -1,13 +1,12 @@
-"""Random numbers without shared state: every actor and purpose has its own stream, named by words.
+"""Random numbers without shared state: every actor and purpose has a stream with a name of its own.
 
-A stream depends on the seed and its own name only, so adding a client, or a draw in one place, changes no
-draw anywhere else (common random numbers: variations of a scenario can be compared client by client). There
+A stream depends on the seed and its name only. Adding a client, or a draw in one place, changes no draw
+anywhere else. So variations of a scenario can be compared client by client (common random numbers). There
 are two kinds:
 
 - `stream`: a numpy generator, for what is drawn in bulk or once (data splits, initial parameters, peer
   sampling);
-- `RandomStream`: single numbers on hot paths (the latency of each message), faster there than a numpy
-  generator.
+- `RandomStream`: single numbers on hot paths (the latency of each message), where it is faster than numpy.
 
 Both start from a blake2b hash of the name, which is the same in every process and on every machine.
 """
@@ -46,9 +45,9 @@ def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
     return int.from_bytes(hashlib.blake2b(parts, digest_size=size_bytes).digest(), "little")
 
 
-@lru_cache(maxsize=1 << 16)  # names come again and again: each client's in the streams of all its connections
+@lru_cache(maxsize=1 << 16)  # a client's name is in the streams of all its connections
 def _encoded(kind: Hashable, part: str | int) -> bytes:
-    """One part of a name; `kind` is its type, since equal numbers of different types may not be confused."""
+    """One part of a name. `kind`, its type, keeps equal values of different types apart."""
     if kind is str:
         tag, text = b"s", part.encode()  # type: ignore[union-attr]
     else:
@@ -65,9 +64,9 @@ def key(seed: int, *names: str | int) -> int:
 
 
 def pair_key(seed: int, purpose: str, first: str, second: str) -> int:
-    """The 64-bit key of a stream of an ordered pair of names.
+    """The 64-bit key of the stream of an ordered pair of names.
 
-    Pairs are many, and their names come again and again: all but one step of mixing is remembered.
+    There are many pairs of few names. So the names' own keys are cached, and a pair costs one mixing step.
     """
     return splitmix64(_name_key(seed, purpose, first), _name_key(seed, "second of a pair", second))
 
@@ -86,18 +85,18 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 
 class GeneratorAt:
-    """A numpy generator for any place of any stream: one object, that of `at` is good until the next call.
+    """One numpy generator that can be moved to any position of any stream.
 
-    To make a generator takes longer than to draw from it; here one is set to where it is needed.
+    Making a generator takes longer than drawing from it. What `at` returns is valid until the next call.
     """
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._bits)
-        self._state: Any = self._bits.state  # at the beginning, with nothing left over of earlier numbers
+        self._state: Any = self._bits.state  # the initial state, without buffered numbers
 
     def at(self, key: int, place: int) -> np.random.Generator:
-        """That of place `place` in the stream of 64-bit `key`; each place has 2^66 numbers of its own."""
+        """The generator at position `place` of the stream `key` (64 bits); a position has 2^66 numbers."""
         state = self._state["state"]
         state["key"][0], state["counter"][1] = key, place
         self._bits.state = self._state
@@ -128,12 +127,10 @@ def splitmix64_array(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> 
 
 
 class RandomStream:
-    """Single random numbers, one after the other, from the stream named by (seed, names).
+    """Single random numbers from the stream named by (seed, names).
 
-    Every method takes exactly one number from the stream, so what a caller draws does not shift what follows.
-    Where things are not drawn for in their order, set `place` to give each the number at its own place: it is
-    the place in the stream, counted from 0, of the number that is taken next. With `key` set as well, one
-    object serves any number of streams.
+    Every method takes exactly one number, whatever the distribution. `place` is the position, from 0, of the
+    next number. Set it to draw in any order, and set `key` as well to use one object for many streams.
     """
 
     __slots__ = ("key", "place")
@@ -155,7 +152,7 @@ class RandomStream:
 
     def normal(self) -> float:
         """Standard normal, by inversion."""
-        # The middle of one of 2^52 equal cells: never 0 or 1, where the quantile is infinite.
+        # The middle of one of 2^52 equal cells is never 0 or 1, where the quantile is infinite.
         return _normal_quantile(((self._next() >> 12) + 0.5) * 2.0**-52)
 
     def exponential(self) -> float:
@@ -167,7 +164,7 @@ class RandomStream:
 
 
 def shuffled_numbers(seed: int) -> Iterator[int]:
-    """Sequence numbers with random higher digits, so that timers of one time fire in random order."""
+    """Sequence numbers with random higher bits, so that timers of the same time fire in random order."""
     ties = key(seed, "ties")
     for number in count():
         yield splitmix64(ties, number) << 64 | number

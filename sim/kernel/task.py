@@ -1,9 +1,8 @@
-"""Tasks of a virtual loop: coroutines that sleep without a future, a timer handle and a callback each time.
+"""Tasks of a virtual loop, which sleep without a future, a timer handle and a callback.
 
-`asyncio.sleep` makes all three, and takes two turns of the loop, for the commonest thing that happens in a
-simulation. A coroutine that awaits `sleep` of this module hands its task the seconds instead, and the task
-puts itself among the timers. Whatever else it awaits (futures, other tasks, a bare `yield`) works as
-on any loop.
+`asyncio.sleep` makes all three and takes two turns of the loop, and nothing is commoner in a simulation. The
+`sleep` of this module yields the seconds to its task, and the task itself becomes the timer. Futures, other
+tasks and a bare `yield` are awaited as on any loop.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NEVER = -1  # number of no timer
+NEVER = -1  # the number of a timer that is not waiting
 
-_numbers = count(1)  # for tasks without a name; only people read them
+_numbers = count(1)  # for the names of tasks that were given none
 
 
 @coroutine
 def sleep(seconds: float) -> Generator[float, None, None]:
-    """Lets `seconds` of virtual time pass; if they are not above 0, lets what is ready run first.
+    """Lets `seconds` of virtual time pass. If they are not above 0, whatever is ready runs first.
 
-    Only tasks of a virtual loop can await it.
+    Only tasks of a virtual loop can await it. ValueError for nan.
     """
     if seconds != seconds:
         raise ValueError("the length of a sleep is not a number (nan)")
@@ -39,11 +38,10 @@ def sleep(seconds: float) -> Generator[float, None, None]:
 
 
 class Signal:
-    """Something that one task waits for, directly: less than a future, and made in large numbers.
+    """A future without a result for one waiting task; cheaper, since signals are made in large numbers.
 
-    A future keeps callbacks and a result, and asks the loop to call each callback; a signal knows the one
-    task of a virtual loop that awaits it. In `asyncio.gather` and the like a task of their own awaits it, and
-    to cancel that before its first step leaves the signal as it is.
+    A future keeps callbacks and has the loop call each. A signal only knows the task that awaits it.
+    `asyncio.gather` wraps it in a task. To cancel that task before its first step does not cancel the signal.
     """
 
     __slots__ = ("_done", "_reason", "_task")
@@ -60,7 +58,7 @@ class Signal:
             raise asyncio.CancelledError(*self._reason)
 
     def done(self) -> bool:
-        """Whether it has come, or was cancelled."""
+        """Whether it was set or cancelled."""
         return self._done
 
     def cancelled(self) -> bool:
@@ -68,16 +66,16 @@ class Signal:
         return self._reason is not None
 
     def set_result(self, result: None) -> None:
-        """It has come: the task goes on when it is its turn. asyncio.InvalidStateError if it is done."""
+        """Wakes the waiting task in its turn. asyncio.InvalidStateError if the signal is done."""
         if self._done:
             raise asyncio.InvalidStateError("a signal comes once")
         self._done = True
-        task, self._task = self._task, None  # whoever keeps the signal need not keep the task
+        task, self._task = self._task, None  # a reference to the signal must not keep the task alive
         if task is not None:
             task._virtual_loop._ready.append(task)
 
     def cancel(self, msg: Any = None) -> bool:
-        """CancelledError for the task that waits, or will; False if it is done."""
+        """Raises CancelledError in the task that waits, now or later. False if the signal is done."""
         if self._done:
             return False
         self._reason = () if msg is None else (msg,)
@@ -86,7 +84,7 @@ class Signal:
 
 
 class Bell(Signal):
-    """A signal that one task awaits again and again: each time it goes on with the next ring."""
+    """A signal that one task can await many times. Each `ring` ends one wait."""
 
     __slots__ = ()
 
@@ -97,7 +95,7 @@ class Bell(Signal):
             raise asyncio.CancelledError(*self._reason)
 
     def ring(self) -> None:
-        """Let the task that waits go on when it is its turn; nothing happens if none does."""
+        """Wakes the waiting task in its turn. Does nothing if no task waits."""
         task = self._task
         if task is not None:
             self._task = None
@@ -106,7 +104,7 @@ class Bell(Signal):
 
 
 class VirtualTask(asyncio.Future[T]):
-    """A coroutine on its way: what `asyncio.Task` is on other loops, with the same methods and meaning."""
+    """A running coroutine: the `asyncio.Task` of a virtual loop, with the same methods and meaning."""
 
     __slots__ = (
         "_awaited",
@@ -137,7 +135,7 @@ class VirtualTask(asyncio.Future[T]):
         self._name = f"Task-{next(_numbers)}" if name is None else str(name)
         self._context = copy_context() if context is None else context
         self._awaited: Any = None  # the future or signal that it waits for
-        self.due = NEVER  # number of the timer that it sleeps by
+        self.due = NEVER  # the number of its timer while it sleeps
         self._must_cancel = False  # it will be cancelled when it runs next
         self._reason: tuple[Any, ...] = ()  # of the cancellation, if `cancel` got one
         self._cancel_requests = 0
@@ -186,18 +184,18 @@ class VirtualTask(asyncio.Future[T]):
         return True
 
     def cancelling(self) -> int:
-        """How many calls of `cancel` have not been taken back by `uncancel`."""
+        """The number of calls of `cancel` that `uncancel` has not undone."""
         return self._cancel_requests
 
     def uncancel(self) -> int:
-        """Takes one `cancel` back, for whoever called it; returns `cancelling()`."""
+        """Undoes one call of `cancel`, and returns `cancelling()`."""
         self._cancel_requests = max(0, self._cancel_requests - 1)
         return self._cancel_requests
 
     # Running
 
     def fire(self, error: BaseException | None = None) -> None:
-        """Runs the coroutine to its next await; `error` is thrown into it."""
+        """Runs the coroutine to its next await. `error`, if any, is thrown into it."""
         if self._must_cancel:
             self._must_cancel = False
             if not isinstance(error, asyncio.CancelledError):
@@ -211,13 +209,13 @@ class VirtualTask(asyncio.Future[T]):
             else:
                 awaited = self._context.run(self._coro.throw, error)
         except StopIteration as end:
-            if self._must_cancel:  # the coroutine cancelled itself in its last lines
+            if self._must_cancel:  # the coroutine cancelled itself before it returned
                 super().cancel(*self._reason)
             else:
                 super().set_result(end.value)
         except asyncio.CancelledError as cancelled:
             super().cancel(*cancelled.args[:1])
-        except SystemExit as leaving:  # of a method's own: it ends who called it, as any error does
+        except SystemExit as leaving:  # a method called sys.exit(): it fails like any other error
             called = RuntimeError(f"sys.exit({leaving.code!r}) was called; a run ends as its scenario says")
             super().set_exception(called.with_traceback(leaving.__traceback__))
         except BaseException as failure:
@@ -228,18 +226,18 @@ class VirtualTask(asyncio.Future[T]):
             if type(awaited) is not float:
                 self._wait_for(awaited)
             elif awaited > 0.0:
-                next_number = loop._next_number  # a line of its own, as in VirtualLoop.schedule
+                next_number = loop._next_number  # as in VirtualLoop.schedule
                 self.due = due = next_number()
                 heappush(loop._timers, (loop.now_s + awaited, due, self))
             else:
                 loop._ready.append(self)
         finally:
             _leave_task(loop, self)  # type: ignore[arg-type]
-            # An error's traceback holds this frame, and would so hold itself and the task.
+            # An error's traceback keeps this frame alive, which would keep the error and the task alive.
             self = error = None  # type: ignore[assignment]
 
     def _wait_for(self, awaited: Any) -> None:
-        """Goes on when that is done; what can't be waited for is an error in the coroutine."""
+        """Waits for `awaited`. If it cannot be awaited, an error is raised in the coroutine."""
         loop = self._virtual_loop
         if isinstance(awaited, Signal) and awaited._task is None:
             awaited._task = self

@@ -3,7 +3,8 @@
 The engine keeps a client's parameters as one vector of P float32 numbers and trains many clients in one
 `torch.func.vmap` call. Modules are therefore built on the meta device, where they hold shapes but no
 numbers, and a vector's values are put in their place. That works only for modules without state of their own:
-batch norms are `sim.learning.models.batch_norm.BatchNorm`, whose running statistics are parameters as well.
+batch norms are those of `sim.learning.models.modules.batch_norm`, whose running statistics are parameters as
+well.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Architecture:
         if stateful:
             raise TypeError(
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
-                "(batch norms? use GroupNorm, or sim.learning.models.batch_norm.replace_batch_norms)"
+                "(batch norms? use GroupNorm, or sim.learning.models.modules.batch_norm.replace_batch_norms)"
             )
         untrained = set()
         for path, part in module.named_modules():

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import SettingError, Settings
-from sim.settings.shared import Share, ShareAboveZero
-from sim.settings.spans import Span, span
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Share, ShareAboveZero
+from actors.settings.spans import Span, span
 
 if TYPE_CHECKING:
     Stretch = Span

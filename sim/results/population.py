@@ -206,7 +206,7 @@ class Population:
         return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Over all arrivals and departures of a run; see docs/guide.md for the meaning of each key."""
+        """Over all arrivals and departures of a run; see docs/results.md for the meaning of each key."""
         newcomers, reached = self.newcomers, self.catching_up
         catch_ups = reached.at[np.isfinite(reached.at)].tolist()
         behind = [move for move, at in zip(newcomers, reached.at, strict=True) if math.isinf(at)]

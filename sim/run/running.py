@@ -19,29 +19,28 @@ import torch
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
+from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.learning.engine.precision import tensor_cores
-from sim.learning.engine.reads import LoggedReads
-from sim.learning.engine.rows import collect
+from sim.learning.engine.replay.replay_log import LoggedReads
+from sim.learning.engine.replay.snapshot import collect
+from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
-from sim.run.alone import record_ending, train_alone
-from sim.run.building import build
-from sim.run.checkpoint import Checkpointer
+from sim.run.build.builder import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
-from sim.run.noted import noted
+from sim.run.live.simulation import Simulation
+from sim.run.measure.local_baseline import record_ending, train_alone
+from sim.run.measure.summary import summarise
 from sim.run.process import quiet_collector, spare, threads
-from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
-from sim.run.resuming import Earlier, fork_of, other_future
-from sim.run.saving import Saved, create_directory, save
-from sim.run.simulation import Simulation
-from sim.run.summary import summarise
+from sim.run.resume.checkpoint import Checkpointer
+from sim.run.resume.resuming import Earlier, fork_of, other_future
+from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.run.save.progress_file import noted
+from sim.run.save.saving import Saved, create_directory, save
 from sim.run.unawaited import noticed
-from sim.scenario.scenario import Protocol, Scenario
-from sim.scenario.sources import INSTALLED, PRODUCT, sources_of_file
-from sim.scenario.user_code import UserCode
+from sim.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -273,10 +272,8 @@ def verify(
         # -P: nothing is imported from the folder that this happens to run in, be it a stranger's.
         command = [sys.executable, "-P", "-m", "sim", "run", str(result.directory / "scenario.toml")]
         # Beside the user's files is what they read, not beside their copies.
-        if _is_unchanged(scenario.protocol):
-            command += ["--set", f"protocol.name={scenario.protocol.name}"]
-        for user in filter(_is_unchanged, scenario.users_code):
-            command += ["--set", f"{user.key}={user.name}"]
+        for plugin in scenario.plugins:
+            command += ["--set", f"{plugin.key}={plugin.name}"] if plugin.is_unchanged() else []
         command += ["--quiet", "--out", str(again), "--device", device, "--set", "run.compare_alone=false"]
         command += ["--data-dir", str(data_dir)] if data_dir is not None else []
         code, errors = _output(command, _environment())
@@ -292,14 +289,6 @@ def verify(
             first.scan("events").collect().to_arrow(), second.scan("events").collect().to_arrow()
         )
         return difference or "the hashes differ, in messages that run.keep_messages = false did not keep"
-
-
-def _is_unchanged(code: Protocol | UserCode) -> bool:
-    """Whether the user's code is from a file, which is there as it was run."""
-    try:
-        return code.file is not None and sources_of_file(code.file) == code.sources
-    except OSError:
-        return False
 
 
 def _environment() -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import actors
 import protocols.framework.client
-from actors.place import written
+from actors.source_location import written
 from sim.errors import Advice
 
 _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")

@@ -1,6 +1,7 @@
 """Scenario files: read, overridden, checked, refused in words, and documented.
 
-`scenario` is what comes of one; `reading`, `overrides`, `checks` and `limits` are the way there, `refusals`
-what is said of a bad one. `schema`, `editor_schema` and `reference` document every key. `protocol_loader`,
-`protocol_modules`, `protocol_checks` and `sources` find the class that a scenario names, and its files.
+`scenario` loads one. On the way `reading` finds and parses the file, `overrides` applies --set and --unset,
+`plugins` and `protocol_loader` load the user's code, `checks` compares the sections. `refusals` puts what
+is wrong into words. `resolved` writes a scenario again, `shared_prefix` compares two. `schema`,
+`editor_schema` and `reference` document every key. `sections` has one file for each section.
 """

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sim.plugins.section import USERS_CODE
 from sim.scenario.schema import Schema, resolve
-from sim.settings.own import USERS_CODE
 
 Choice = tuple[Schema, Schema]
 """What a table's kind, or name, is, and what the table is then."""
@@ -36,20 +36,20 @@ def for_editors(schema: Schema) -> dict[str, Any]:
 
 
 def _used(definitions: Schema, root: Schema) -> Schema:
-    """The definitions that something refers to; what all tables of one's own have in common is shown only."""
+    """The definitions without those that nothing refers to."""
     text = json.dumps([root, definitions])
     kept = {name: table for name, table in definitions.items() if f'"#/$defs/{name}"' in text}
     return kept if len(kept) == len(definitions) else _used(kept, root)
 
 
 def _protocols(choice: Schema) -> tuple[Schema, list[Choice]]:
-    """What the name of a protocol of one's own looks like, and our protocols by name."""
+    """The pattern of the names of users' protocols, and the tables of our protocols by name."""
     *ours, custom = choice["anyOf"]
     return custom["properties"]["name"], [({"enum": [table["title"]]}, table) for table in ours]
 
 
 def _converted(schema: Any, definitions: Schema) -> Any:
-    """The schema with its choices made by `if`; what is said beside them stays."""
+    """The schema with `if` and `then` instead of `anyOf` and `oneOf`; all other keywords stay."""
     if isinstance(schema, list):
         return [_converted(item, definitions) for item in schema]
     if not isinstance(schema, Mapping):
@@ -74,7 +74,7 @@ def _no_key(known: Schema) -> Schema:
 
 
 def _any_of(options: Sequence[Schema], definitions: Schema) -> dict[str, Any]:
-    """Plain values, or a table, whose own mistakes are told."""
+    """The schema of a key with plain values or a table; mistakes in the table are reported at its keys."""
     tables = [option for option in options if _is_table(option, definitions)]
     plain = [_converted(option, definitions) for option in options if option not in tables]
     if not tables:
@@ -100,7 +100,7 @@ def _tables(option: Schema, definitions: Schema) -> list[Schema]:
 
 
 def _by_kind(schema: Schema, definitions: Schema) -> dict[str, Any]:
-    """A table in several kinds, or of code of the user's own."""
+    """The schema of a table that comes in several kinds, or names the user's code."""
     discriminator = schema.get("discriminator", {"propertyName": "kind", "mapping": {}})
     tags: dict[str, list[str]] = {}
     for tag, reference in discriminator["mapping"].items():
@@ -134,7 +134,7 @@ def _by_name(
 
 
 def _meanings(tables: Sequence[Schema]) -> dict[str, Schema]:
-    """All keys of these tables, each with what it means in the first one, and free to be anything."""
+    """The keys of all these tables with their descriptions, of the first table each, and no constraints."""
     found: dict[str, Schema] = {}
     for table in tables:
         for key, schema in table.get("properties", {}).items():

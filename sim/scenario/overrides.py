@@ -1,13 +1,12 @@
-"""What is stated beside a scenario file: keys that --set gives a value, and keys that --unset takes away."""
+"""Changes to a scenario file from the command line: `--set key=value` and `--unset key`."""
 
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.errors import UserError
-from sim.scenario.reading import parse_toml
-from sim.scenario.refusals import keys_of, nearest, one_line, show
+from sim.errors import UserError, nearest, one_line
+from sim.scenario.refusals import keys_of, show
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -21,7 +20,7 @@ _KEY = re.compile(rf"\s*{_PART}(?:\s*\.\s*{_PART})*\s*")
 
 
 def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -> list[str]:
-    """Change a file's contents: first the keys in `unset` go, then each ``section.key=value`` is stated.
+    """Change a file's contents: delete the keys in `unset`, then set each ``section.key=value``.
 
     Returns the keys that were stated. Raises UserError.
     """
@@ -33,7 +32,7 @@ def apply(raw: dict[str, Any], overrides: Iterable[str], unset: Iterable[str]) -
 
 
 def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Add other contents: items to lists, keys to tables; what is neither is stated anew."""
+    """Merge other contents in: lists are extended, tables merged, other values replaced."""
     for key, value in more.items():
         there = raw.get(key)
         if isinstance(there, dict) and isinstance(value, dict):
@@ -45,14 +44,14 @@ def add(raw: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether one key is the other or lies in its table."""
+    """Whether two keys are equal, or one lies in the table of the other."""
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def fit_to(learner: "type[Client]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
-    """Take out what a file says for its own protocol and means nothing to `learner`, which is run instead.
+    """Remove the keys of a file that belong to its own protocol and mean nothing to `learner`, run instead.
 
-    What --set stated stays, to be refused. Returns the keys that went.
+    Keys that --set stated stay, to be refused. Returns the removed keys.
     """
     known = ("name", *keys_of([learner.Settings]))
     gone: list[Key] = [("protocol", key) for key in raw["protocol"] if key not in known]
@@ -72,7 +71,7 @@ def _has_servers(learner: "type[Client]") -> bool:
 
 
 def _about_servers(network: dict[str, Any]) -> list[Key]:
-    """The keys of a network that speak of servers alone; cuts and groups speak of clients as well."""
+    """The keys of a network that are about servers only; cuts and groups are about clients as well."""
     gone: list[Key] = [("network", "server")] if "server" in network else []
     connections: list[tuple[Key, dict[str, Any]]] = [(("network",), network)]
     for i, kind in enumerate(network.get("class", ())):
@@ -156,19 +155,17 @@ def _index(items: list[Any], part: str, option: str, above: Sequence[str]) -> in
 
 
 def _value(text: str, option: str) -> Any:
-    """TOML where it can be read as such, else text."""
+    """The value after "=": TOML if it parses, else text."""
     if not text.strip():
         raise UserError(f"{option}: has no value; --unset takes a key away, and '\"\"' is an empty text")
     try:
-        found = parse_toml(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         found = {"value": text.strip()}
         if len(text.strip().splitlines()) > 1:
             raise UserError(
                 f"{option}: must be one value on one line; give each key a --set of its own"
             ) from None
-    except UserError as error:
-        raise UserError(one_line(f"{option}: {error.problem}")) from None
     if len(found) > 1:
         raise UserError(f"{option}: must be one value; give each key a --set of its own")
     return found["value"]

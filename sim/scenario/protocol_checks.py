@@ -2,15 +2,16 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from actors.message import describe
-from actors.place import of_definition, of_error, own_line
+from actors.source_location import of_definition, of_error, own_line
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
-from sim.scenario.own_fields import taken_fields
+from sim.plugins.source_files import OURS
 from sim.scenario.refusals import problems
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from protocols.framework.server import ServerPlan
     from sim.learning.architecture import Architecture
 
+_Item = TypeVar("_Item")
 _AWAITED = ("on_start", "on_stop", "on_message", "on_failure", "run", "step")
 _CALLED = (
     "heard", "peer_changed", "_finish_iteration", "weights", "coalition", "objective", "requirements",
@@ -36,17 +38,27 @@ def require_sound(kind: "type[Client]") -> None:
         raise UserError(problem)
 
 
-def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
-    """What a class method of a protocol returns; an error in it is a UserError that names its line."""
-    method = getattr(kind, name)
+@contextmanager
+def _blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
+    """An error in a method of a class of the user's is a UserError that names its line."""
     try:
-        return method(*arguments)
+        yield
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"{_failed_at(kind, method, error)}: {kind.__name__}.{name}() failed: {describe(error)}"
-        ) from error
+        where = own_line(kind, of_error(error)) or defined(getattr(kind, name))
+        failed = f"{kind.__name__}.{name}() failed: {describe(error)}{hint}"
+        raise UserError(f"{where}: {failed}") from error
+
+
+def _wrong(kind: type, name: str, problem: str) -> UserError:
+    return UserError(f"{defined(getattr(kind, name))}: {kind.__name__}.{name}() {problem}")
+
+
+def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
+    """What a class method of a protocol returns; an error in it is a UserError that names its line."""
+    with _blaming(kind, name):
+        return getattr(kind, name)(*arguments)
 
 
 def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective | None":
@@ -60,8 +72,11 @@ def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective
         problem = f"not {found.__name__ if isinstance(found, type) else type(found).__name__}"
     elif type(views) is not int or views not in (1, 2):
         problem = f"with `views`, 1 or 2, not {views!r}"
-    elif not _hashable(found):
-        problem = "whose fields are hashable, so that clients with equal ones are computed together"
+    else:
+        try:
+            hash(found)
+        except TypeError:
+            problem = "whose fields are hashable, so that clients with equal ones are computed together"
     if problem:
         what = "must return None or an instance of a frozen dataclass with a __call__"
         place = of_definition(type(found)) or defined(kind.objective)
@@ -79,44 +94,33 @@ def require_scalar_loss(
     """
     import torch
 
-    if type(objective).__module__.partition(".")[0] in ("protocols", "sim"):
+    kind = type(objective)
+    if kind.__module__.partition(".")[0] in OURS:
         return
-    call = f"{type(objective).__name__}.__call__()"
-    try:
-        with torch.no_grad():
-            start = model.initial(torch.Generator().manual_seed(0))
-            loss = objective(model, start, inputs, labels)
-    except Exception as error:
-        where = _failed_at(type(objective), type(objective).__call__, error)
-        raise UserError(f"{where}: {call} failed: {describe(error)}") from error
+    with _blaming(kind, "__call__"), torch.no_grad():
+        start = model.initial(torch.Generator().manual_seed(0))
+        loss = objective(model, start, inputs, labels)
     if not isinstance(loss, torch.Tensor) or loss.dim():
         what = f"a tensor {list(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
         must = "must return the mean loss of a batch, a tensor without dimensions, not"
-        raise UserError(f"{defined(type(objective).__call__)}: {call} {must} {what}")
+        raise _wrong(kind, "__call__", f"{must} {what}")
 
 
 def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[Requirement]":
     """What a protocol needs of the rest of a scenario. Raises UserError for what are no requirements."""
     from protocols.framework.requirements import Requirement
 
-    found = called(kind, "requirements", settings)
-    if not isinstance(found, list | tuple) or not all(isinstance(need, Requirement) for need in found):
-        must = f"must return a list of Requirement, not {found!r:.60}"
-        raise UserError(f"{defined(kind.requirements)}: {kind.__name__}.requirements() {must}")
-    return list(found)
+    return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
 def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
     """The servers that a protocol named for these clients. Raises UserError for what are none."""
     from protocols.framework.server import ServerPlan
 
-    if not isinstance(plans, list | tuple) or not all(isinstance(plan, ServerPlan) for plan in plans):
-        shown = f"{plans!r:.60}"
-        where = defined(kind.servers)
-        raise UserError(f"{where}: {kind.__name__}.servers() must return a list of ServerPlan, not {shown}")
-    servers = [plan.name for plan in plans]
+    found = _list_of(ServerPlan, kind, "servers", plans)
+    servers = [plan.name for plan in found]
     problems = [f"two actors are called {name}" for name in servers if [*servers, *clients].count(name) > 1]
-    for plan in plans:
+    for plan in found:
         problems += [
             f"{plan.name} serves {name}, which is no client" for name in {*plan.clients} - {*clients}
         ]
@@ -124,50 +128,31 @@ def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "l
         problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
     if problems:
         raise UserError(f"{defined(kind.servers)}: {kind.__name__}.servers(): {min(problems)}")
-    return list(plans)
+    return found
 
 
-def _hashable(value: object) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
+def _list_of(item: "type[_Item]", kind: type, name: str, found: Any) -> "list[_Item]":
+    if not isinstance(found, list | tuple) or not all(isinstance(each, item) for each in found):
+        raise _wrong(kind, name, f"must return a list of {item.__name__}, not {found!r:.60}")
+    return list(found)
 
 
 def made(kind: "type[Client]", make: "Callable[[], Client]") -> "Client":
-    """A client's learner; what is wrong with its class's `__init__` is a UserError."""
+    """A client of a protocol; what is wrong with its class's `__init__` is a UserError."""
     given = "(self, name, context, compute, settings)"
     begin = "super().__init__(name, context, compute, settings)"
-    try:
-        learner = make()
-    except UserError:
-        raise
-    except Exception as error:
-        where, what = _failed_at(kind, kind.__init__, error), f"{kind.__name__}.__init__() failed"
-        what = f"{what}: {describe(error)}; it takes {given} and begins with {begin}"
-        raise UserError(f"{where}: {what}") from error
-    if not _is_made(learner):
-        raise UserError(f"{defined(kind.__init__)}: {kind.__name__}.__init__() must call {begin}")
-    return learner
-
-
-def _is_made(learner: "Client") -> bool:
-    """Whether a learner's own __init__ was called: not by vars(), which would undo its compact form."""
-    try:
-        object.__getattribute__(learner, "_params")
+    with _blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
+        client = make()
+    try:  # not by vars(), which would undo the compact form of an object's fields
+        object.__getattribute__(client, "_params")
     except AttributeError:
-        return False
-    return True
+        raise _wrong(kind, "__init__", f"must call {begin}") from None
+    return client
 
 
 def defined(what: Any) -> str:
     """Where a function or class is defined."""
     return of_definition(what) or str(getattr(what, "__qualname__", what))
-
-
-def _failed_at(kind: type, function: object, error: Exception) -> str:
-    return own_line(kind, of_error(error)) or defined(function)
 
 
 def _unsound(kind: "type[Client]") -> Iterator[str]:
@@ -182,9 +167,6 @@ def _unsound(kind: "type[Client]") -> Iterator[str]:
             must = f"must be written `def {name}(...)`, without async"
             yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
     yield from _unsound_rounds(kind)
-    for cls in (kind, getattr(kind, "server", None)):
-        if isinstance(cls, type):
-            yield from taken_fields(cls)
 
 
 def _unsound_rounds(kind: "type[Client]") -> Iterator[str]:

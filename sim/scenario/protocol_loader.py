@@ -9,19 +9,18 @@ import ast
 import importlib
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeGuard
 
 import protocols
-from sim.errors import UserError
+from sim.errors import UserError, nearest, one_line
+from sim.plugins.loader import Plugin, is_plugin, load_plugin
 from sim.scenario.protocol_checks import require_sound
-from sim.scenario.refusals import nearest, one_line
-from sim.scenario.user_code import installed_module, module_of_file, require_code
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
+_KEY = "protocol.name"
 
 
 @cache  # a sweep reads hundreds of scenarios
@@ -46,31 +45,35 @@ def _classes(tree: ast.Module) -> list[str]:
     return [*imported, *[node.name for node in tree.body if isinstance(node, ast.ClassDef)]]
 
 
-def find_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> "type[Client]":
-    """The class of a protocol. A file's path is relative to the current folder, or else to `folder`.
+def load_protocol(name: str, folder: Path | None = None, *, code: bool = True) -> Plugin:
+    """A protocol's class, and the files that it consists of where it is the user's.
 
-    A class of a file or a package is found by executing that Python; code=False refuses it unread. Raises
-    UserError that names what there is: the known protocols, or the protocol classes of the module.
+    A file's path is relative to the current folder, or else to `folder`. A class of a file or a package is
+    found by executing that Python; code=False refuses it unread. Raises UserError that names what there is:
+    the known protocols, or the protocol classes of the module.
     """
-    place, _, class_name = name.rpartition(":")
-    if not (place and class_name):
-        return _known(name)
-    require_code("protocol.name", name, code=code, instead=", ".join(list_protocols()))
-    if place.endswith(".py"):
-        module = module_of_file("protocol.name", name, place, folder)
-    else:
-        module = installed_module("protocol.name", name, place)
-    found = getattr(module, class_name, None)
-    if not _is_protocol(found):
-        classes = [
-            key for key, value in vars(module).items() if _is_protocol(value) and _is_own(value, module)
-        ]
+    if not is_plugin(name):
+        return Plugin(_KEY, name, _known(name), None, None)
+    kind, instead = "protocol class (subclass of Client) called ", ", ".join(list_protocols())
+    plugin = load_plugin(_KEY, name, folder, code=code, instead=instead, is_one=_is_protocol, kind=kind)
+    require_sound(plugin.found)
+    return plugin
+
+
+def _known(name: str) -> "type[Client]":
+    known = list_protocols()
+    if name not in known:
         raise UserError(
-            f'protocol.name = "{name}": {place} has no protocol class {class_name!r} (subclass of Client); '
-            f"it has: {', '.join(classes) or 'none'}{nearest(class_name, classes)}"
+            one_line(
+                f'{_KEY} = "{name}": must be one of {", ".join(known)}, package.module:Class, '
+                f"or my_file.py:Class{nearest(name, known)}"
+            )
         )
-    require_sound(found)
-    return found
+    stem = name.replace("-", "_")
+    module = importlib.import_module(f"protocols.{stem}")
+    return next(
+        value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
+    )
 
 
 def _is_named_after(class_name: str, module: str) -> bool:
@@ -81,24 +84,3 @@ def _is_protocol(candidate: object) -> "TypeGuard[type[Client]]":
     from protocols.framework.client import Client
 
     return isinstance(candidate, type) and issubclass(candidate, Client) and candidate is not Client
-
-
-def _is_own(candidate: type, module: ModuleType) -> bool:
-    """Whether the class was written in this module, or in this package, and not imported by it."""
-    return f"{candidate.__module__}.".startswith(f"{module.__name__}.")
-
-
-def _known(name: str) -> "type[Client]":
-    known = list_protocols()
-    if name not in known:
-        raise UserError(
-            one_line(
-                f'protocol.name = "{name}": must be one of {", ".join(known)}, package.module:Class, '
-                f"or my_file.py:Class{nearest(name, known)}"
-            )
-        )
-    stem = name.replace("-", "_")
-    module = importlib.import_module(f"protocols.{stem}")
-    return next(
-        value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
-    )

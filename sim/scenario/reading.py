@@ -1,31 +1,18 @@
-"""The text of scenario files: found by path or name, read within limits, parsed.
-
-What is wrong ends in a UserError, whatever it is.
-"""
+"""The text of scenario files: found by path or by name, read, and parsed; UserError for what is none."""
 
 import difflib
 import os
 import re
-import stat
 import tomllib
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import sim
-from sim.errors import UserError
-from sim.scenario.refusals import one_line
+from sim.errors import UserError, errors_about, one_line
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
 _BYTES_MAX = 1_000_000
-_DEPTH_MAX = 32
-_SHOWN_MAX = 10
-_WHOLE_NUMBERS = range(-(2**63), 2**63)  # what TOML asks for, and what fits everywhere
-
-_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-# Refused before parsing, which takes a time that grows with the square of a key's parts.
-_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DEPTH_MAX},}}")
 
 
 def find_scenario(path: Path | str) -> Path:
@@ -55,25 +42,30 @@ def scenario_files() -> list[Path]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a scenario file: a regular file of at most 1 MB, in UTF-8, with or without a mark of it."""
+    """The text of a scenario file, in UTF-8. UserError."""
+    if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
+        raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
-        status = path.stat()  # first of all: to open a pipe waits for who writes to it
-        if stat.S_ISDIR(status.st_mode):
-            raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError("cannot be read: it is no regular file; write the scenario to one", path)
-        with path.open("rb") as file:
-            content = file.read(_BYTES_MAX + 1)  # of a file of the kernel's the size is not known before
-        if len(content) > _BYTES_MAX:
+        if path.stat().st_size > _BYTES_MAX:
             raise UserError(f"cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more", path)
-        return content.decode("utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"no such scenario file{_instead_of(path)}", path) from None
+        raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", path) from None
     except UnicodeDecodeError as error:
         byte = f"byte {error.start} is {error.object[error.start]:#x}"
         raise UserError(f"cannot be read: must be text in UTF-8, but {byte}", path) from None
+
+
+def _instead_of(path: Path) -> str:
+    """Which scenario may be meant by a path where there is no file."""
+    beside = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
+    by_name = {known.stem: known for known in (*scenario_files(), *beside)}
+    near = difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6)
+    return (
+        f"did you mean {by_name[near[0]]}?" if near else "`coterie list scenarios` names those that there are"
+    )
 
 
 def default_name(path: Path) -> str:
@@ -101,80 +93,24 @@ def question_of(path: Path) -> str:
         return error.problem
 
 
+def contents_of(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked. UserError."""
+    with errors_about(path):
+        return parse_toml(read_text(path))
+
+
 def parse_toml(text: str) -> dict[str, Any]:
-    """The contents of TOML. Raises TOMLDecodeError for other text, UserError for what passes all measure."""
-    if long_key := _LONG_KEY.search(text):
-        line = _line(text, long_key.start())
-        raise UserError(f"a key has more than {_DEPTH_MAX} parts", line=line)
+    """The contents of TOML. UserError."""
     try:
-        contents = tomllib.loads(text)
-    except RecursionError:
-        line = _line(text, _deepest(text))
-        raise UserError(f"nested more than {_DEPTH_MAX} deep", line=line) from None
-    except tomllib.TOMLDecodeError:
-        raise
-    except ValueError:  # of int(), which refuses thousands of digits
-        digits = max(re.finditer(r"[0-9_]+", text), key=lambda match: len(match[0]))
-        raise UserError(
-            f"a whole number of {len(digits[0]):,} digits; must have 64 bits at most",
-            line=_line(text, digits.start()),
-        ) from None
-    _require_measure(contents)
-    return contents
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # of int(), too, which refuses thousands of digits
+        raise UserError(one_line(f"not valid TOML: {error}")) from None
 
 
-def _require_measure(contents: dict[str, Any]) -> None:
-    """Refuse depths and numbers at which what works on the contents later would break."""
-    for key, value in _walk(contents):
-        if len(key) > _DEPTH_MAX:
-            raise UserError(one_line(f"{'.'.join(key[:3])}: nested more than {_DEPTH_MAX} deep"))
-        if type(value) is int and value not in _WHOLE_NUMBERS:
-            raise UserError(one_line(f"{'.'.join(key)}: a whole number must have 64 bits at most"))
-
-
-def _walk(contents: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Everything in the contents with its key; tables and lists before what they hold."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((key,), value) for key, value in contents.items()]
-    while waiting:
-        key, value = waiting.pop()
-        yield key, value
-        if isinstance(value, dict):
-            waiting += [((*key, part), item) for part, item in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*key, str(i)), item) for i, item in enumerate(value)]
-
-
-def _line(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
-
-
-def _deepest(text: str) -> int:
-    """Where brackets get too deep, strings not told apart: good enough to name a line."""
-    depth = 0
-    for match in re.finditer(r"[][{}]", text):
-        depth += 1 if match[0] in "[{" else -1
-        if depth > _DEPTH_MAX:
-            return match.start()
-    return 0
-
-
-def _instead_of(path: Path) -> str:
-    """What may be meant by a path where there is no file."""
-    # A link that leads nowhere is no file either, and must not be answered by looking for another.
-    there = [known for known in sorted(path.parent.glob("*.toml")) if known.is_file()]
-    beside = [known for known in there if _has_sections(known)]
-    by_name = {known.stem: known for known in (*scenario_files(), *beside)}
-    if near := difflib.get_close_matches(path.stem, by_name, n=1, cutoff=0.6):
-        return f"; did you mean {by_name[near[0]]}?"
-    if beside:
-        more = f" and {len(beside) - _SHOWN_MAX} more" if len(beside) > _SHOWN_MAX else ""
-        return f"; there is {', '.join(map(str, beside[:_SHOWN_MAX]))}{more}"
-    return "; `coterie list scenarios` names those that there are"
-
-
-def _has_sections(path: Path) -> bool:
-    """Whether it is a scenario by its looks, and not the TOML of another tool."""
-    try:
-        return re.search(r"^\s*\[\s*run\s*\]", read_text(path), re.MULTILINE) is not None
-    except UserError:
-        return False
+def require_whole_numbers(value: Any, key: str = "") -> None:
+    """Refuse whole numbers that TOML does not have: files and arrays hold no larger ones. UserError."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise UserError(one_line(f"{key}: a whole number must have 64 bits at most"))
+    if isinstance(value, dict | list):
+        for part, item in value.items() if isinstance(value, dict) else enumerate(value):
+            require_whole_numbers(item, f"{key}.{part}".removeprefix("."))

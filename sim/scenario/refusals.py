@@ -1,15 +1,14 @@
 """Refusals in words: what is wrong with a scenario, what is allowed there, and the nearest valid key."""
 
-import difflib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from protocols.framework.settings import SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from sim.errors import nearest
 from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
@@ -57,22 +56,6 @@ def show(value: Any) -> str:
     else:
         text = str(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def one_line(text: object, length: int = 1000) -> str:
-    """`text` as it can be printed on one line of bearable length, whatever stands in a stranger's file."""
-    shown = re.sub(r"[^\x20-\x7e]", lambda match: _printable(match[0]), str(text)[:length])
-    return shown if len(str(text)) <= length else f"{shown}..."
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else repr(character)[1:-1]
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` if a known word is near, else nothing."""
-    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def keys_of(models: Sequence[type[Settings]]) -> dict[str, Any]:

@@ -1,34 +1,39 @@
-"""Scenario files: read, overridden, validated, and written again with everything resolved.
+"""Scenario files: read, overridden, and validated.
 
 A scenario is TOML. Refused input raises UserError, whose lines name file, key, value and what is allowed.
 """
 
-import hashlib
 import os
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import tomli_w
 from pydantic import ValidationError
 
+from actors.settings.base import SettingError, Settings
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import SettingError, Settings
-from sim.errors import UserError, errors_about
+from sim.errors import UserError, errors_about, one_line
 from sim.learning.data import Data
 from sim.learning.models import Model
-from sim.scenario.checks import misfits, unmet
-from sim.scenario.limits import limits
+from sim.plugins.loader import Plugin, absolute_name, find_file
+from sim.scenario.checks import limits, misfits, unmet
+from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
-from sim.scenario.own_sections import section_of, users_of
-from sim.scenario.places import put, replaced, value_at
-from sim.scenario.protocol_loader import find_protocol
-from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
-from sim.scenario.refusals import as_written, one_line, problems, refused, show
+from sim.scenario.plugins import with_plugins
+from sim.scenario.protocol_loader import load_protocol
+from sim.scenario.reading import (
+    contents_of,
+    default_name,
+    find_scenario,
+    first_comment,
+    parse_toml,
+    read_text,
+    require_whole_numbers,
+)
+from sim.scenario.refusals import as_written, problems, refused, show
 from sim.scenario.sections import Sections
 from sim.scenario.sections.change import Change, changed_settings
 from sim.scenario.sections.churn import Churn
@@ -41,19 +46,22 @@ from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.sweep import Sweep
 from sim.scenario.sections.training import Training
-from sim.scenario.sources import Source, digest_of, sources_of
-from sim.scenario.user_code import UserCode, absolute_name, find_file
-from sim.world.churn_processes import ChurnProcess
+from sim.world.churn.processes import ChurnProcess
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 _PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
+_FILES = (
+    "clients.topology.file",
+    "devices.measured.file",
+    "network.latency.file",
+    "network.class.*.latency.file",
+)
+"""Files that lie beside the scenario, or in the current folder."""
 _SAMPLES = ("data.file", "data.test_file", "data.partition.path")
-"""Files of samples, and of whose they are."""
-_FILES = {"file", "test_file", "path"}
-"""Keys that name files which a run reads."""
+"""Files that may also lie in the data folder."""
 _Model = TypeVar("_Model", bound=Settings)
 
 
@@ -72,19 +80,8 @@ class Protocol:
 
     @property
     def alone(self) -> bool:
-        """Whether it is run as its own control, by clients that know of nobody."""
+        """Whether each client runs without peers, as a local baseline."""
         return self.settings.alone
-
-    @property
-    def file(self) -> Path | None:
-        """The file that the name names; None for a protocol of ours or of a package."""
-        place = self.name.rpartition(":")[0]
-        return Path(place) if place.endswith(".py") else None
-
-    @cached_property
-    def sources(self) -> tuple[Source, ...]:
-        """The files that it consists of, as they are when this is first asked for."""
-        return sources_of(self.learner, self.file)
 
 
 @dataclass(frozen=True)
@@ -108,15 +105,15 @@ class Scenario:
     supervision: Supervision
     change: tuple[Change, ...] = ()
     server: ServerSection | None = None
-    users_code: tuple[UserCode, ...] = field(default=(), compare=False)
-    """What other tables than the protocol's name of the user's own code."""
+    plugins: tuple[Plugin, ...] = field(default=(), compare=False)
+    """The user's code that it names: the protocol, if it is one's own, and what other tables name."""
     overrides: tuple[str, ...] = field(default=(), compare=False)
     """What was stated beside the file, as given: ``"--unset section.key"`` of each key that was taken away,
     ``"section.key=value"`` of each ``--set``, then the seed."""
     sweep: Sweep | None = field(default=None, compare=False)
     """What `coterie sweep` runs of this file; no part of a single run."""
     notices: tuple[str, ...] = field(default=(), compare=False)
-    """What was done to the file that nobody asked for in so many words; a sentence each."""
+    """Changes to the file that were not asked for explicitly; a sentence each."""
 
     @property
     def name(self) -> str:
@@ -140,53 +137,21 @@ def load_scenario(
     ``network.latency=20 ms`` needs no quotes. seed: instead of run.seed. unset: keys of the file that go
     before anything is overridden. more: contents that are added before that. Overriding protocol.name
     takes out what the file says for its own protocol alone; `Scenario.notices` says what that was. code:
-    execute the Python of a protocol that is not one of ours; else it is refused. Raises UserError.
+    execute the user's Python that it names; else it is refused. Raises UserError.
     """
     path = find_scenario(path)
-    text = read_text(path)
-    if seed is not None:
-        overrides = [*overrides, f"{_SEED}={seed}"]
-    raw = contents_of(path, text)
-    add(raw, more)
-    named = _table(raw, "protocol").get("name")
-    _require_run(raw, path)
     with errors_about(path):
-        keys = apply(raw, overrides, unset)
-    notices, stated = [], dict.fromkeys(keys, "--set")
-    if seed is not None:
-        stated[_SEED] = "--seed"
-        if keys.count(_SEED) > 1:
-            notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
-    sweep = _sweep(raw, path, stated)
-    typed = _table(raw, "protocol").get("name")
-    renamed = typed != named
-    _fill_in(raw, path)
-    users, sections = _sections(raw, path, stated, code)
-    with errors_about(path):
-        learner = find_protocol(sections.protocol.name, path.parent, code=code)
-    if renamed and (gone := fit_to(learner, raw, stated)):
-        users, sections = _sections(raw, path, stated, code)
-        notices.append(f"left out, as {_left_out(gone, str(typed))}")
-    options = {key: value for key, value in raw["protocol"].items() if key != "name"}
-    settings = _validated(learner.Settings, options, path, stated, "protocol")
-    with errors_about(path):
-        needs = [*unmet(learner, settings, sections)]
-    try:
-        changed_settings(settings, sections.change)
-    except SettingError as error:
-        needs.append(error)
-    except ValidationError as error:
-        found = refused(error)
-        raise _refusal(path, problems(learner.Settings, found, {}, ("change", "protocol")), stated) from None
-    wrong = [*misfits(sections), *needs, *limits(sections, settings)]
-    # One without a value is about what is missing, or about all of a section.
-    if unfit := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
-        raise _refusal(path, unfit, stated)
-    protocol = Protocol(sections.protocol.name, learner, settings)
-    _ = protocol.sources  # read now: whoever edits them later changes neither what is run nor what is kept
-    parts = dict(sections) | {"protocol": protocol, "users_code": users, "sweep": sweep}
+        text = read_text(path)
+        raw = parse_toml(text)
+        add(raw, more)
+        if seed is not None:
+            overrides = [*overrides, f"{_SEED}={seed}"]
+        try:
+            parts = _parts(raw, path, overrides, unset, seed, code)
+        except RecursionError:
+            raise UserError("tables or lists are nested too deeply") from None
     given = (*(f"--unset {key}" for key in unset), *overrides)
-    return Scenario(question=first_comment(text), path=path, overrides=given, notices=tuple(notices), **parts)
+    return Scenario(question=first_comment(text), path=path, overrides=given, **parts)
 
 
 def sweep_alone(
@@ -198,78 +163,83 @@ def sweep_alone(
     """
     raw = contents_of(path)
     with errors_about(path):
-        keys = apply(raw, overrides, unset)
-    if "scenario" not in _table(raw, "sweep"):
-        return None
-    stated = dict.fromkeys(keys, "--set")
-    sweep = _sweep(raw, path, stated)
-    assert sweep is not None and sweep.scenario is not None
-    if raw:
-        problem = (
-            f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
-        )
-        problem += "state what differs in sweep.set"
-        raise _refusal(path, [SettingError("sweep.scenario", sweep.scenario, problem)], stated)
-    return path.parent / sweep.scenario, sweep
+        stated = dict.fromkeys(apply(raw, overrides, unset), "--set")
+        if "scenario" not in _table(raw, "sweep"):
+            return None
+        sweep = _sweep(raw, stated)
+        assert sweep is not None and sweep.scenario is not None
+        if raw:
+            problem = (
+                f"its runs are of that scenario, but this file has {show(', '.join(raw))} beside the sweep; "
+                "state what differs in sweep.set"
+            )
+            raise _refusal([SettingError("sweep.scenario", sweep.scenario, problem)], stated)
+        return path.parent / sweep.scenario, sweep
 
 
-def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The scenario with every setting stated, defaults included; loads to an equal scenario.
+def _parts(
+    raw: dict[str, Any],
+    path: Path,
+    overrides: Sequence[str],
+    unset: Sequence[str],
+    seed: int | None,
+    code: bool,
+) -> dict[str, Any]:
+    """The fields of a `Scenario`, made of the contents of its file."""
+    if "scenario" in _table(raw, "sweep"):
+        other = show(_table(raw, "sweep")["scenario"])
+        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it")
+    named = _table(raw, "protocol").get("name")
+    keys = apply(raw, overrides, unset)
+    require_whole_numbers(raw)
+    notices, stated = [], dict.fromkeys(keys, "--set")
+    if seed is not None:
+        stated[_SEED] = "--seed"
+        if keys.count(_SEED) > 1:
+            notices.append(f"--seed {seed} is taken instead of what --set says of {_SEED}")
+    sweep = _sweep(raw, stated)
+    typed, folder = _table(raw, "protocol").get("name"), path.parent
+    _table(raw, "run").setdefault("name", default_name(path))
+    _find_files(raw, folder)
+    validated = partial(_validated, stated)
+    plugins, contents = with_plugins(raw, folder, validated, code=code)
+    sections = validated(Sections, contents)
+    own = load_protocol(sections.protocol.name, folder, code=code)
+    learner: type[Client] = own.found
+    if typed != named and (gone := fit_to(learner, raw, stated)):
+        plugins, contents = with_plugins(raw, folder, validated, code=code)
+        sections = validated(Sections, contents)
+        notices.append(f"left out, as {_left_out(gone, str(typed))}")
+    settings = validated(
+        learner.Settings, {key: value for key, value in raw["protocol"].items() if key != "name"}, "protocol"
+    )
+    _require_fitting(raw, sections, learner, settings, stated)
+    protocol = Protocol(sections.protocol.name, learner, settings)
+    plugins = (own, *plugins) if own.sources is not None else plugins
+    more = {"protocol": protocol, "plugins": plugins, "sweep": sweep, "notices": tuple(notices)}
+    return dict(sections) | more
 
-    instead: what some keys are to say, such as the copy of the user's code that a table names.
-    """
-    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
-    contents = resolved(scenario)
-    for key, value in instead.items():
-        put(contents, key, value)
-    return f"{comment}{tomli_w.dumps(contents)}"
 
-
-def digest(scenario: Scenario) -> str:
-    """Eight hexadecimal digits that change with any setting, the user's code, and their data files' content.
-
-    They don't change with the comment, nor with the folders that these files lie in.
-    """
-    contents, protocol = resolved(scenario), scenario.protocol
-    if protocol.file is not None:
-        contents["protocol"]["name"] = f"{protocol.file.name}:{protocol.label}"
-    for user in scenario.users_code:
-        put(contents, user.key, user.within(""))
-    for table in _tables(contents):
-        for key in _FILES & table.keys():
-            if isinstance(file := table[key], str) and os.path.isabs(file):
-                table[key] = _content(Path(file))
-    code = [protocol.sources, *[user.sources for user in scenario.users_code]]
-    text = "\0".join([tomli_w.dumps(contents), *map(digest_of, code)])
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-def _tables(value: Any) -> Iterator[dict[str, Any]]:
-    """All tables of a scenario, however deep."""
-    if isinstance(value, dict):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _tables(inner)
-
-
-def _content(path: Path) -> str:
-    """A file's name and what is in it, of which results are; its path where it cannot be read."""
-    if not os.path.isfile(path):
-        return str(path)
+def _require_fitting(
+    raw: dict[str, Any],
+    sections: Sections,
+    learner: "type[Client]",
+    settings: ProtocolSettings,
+    stated: Mapping[str, str],
+) -> None:
+    """Refuse sections that do not fit each other, or the protocol."""
+    wrong = [*misfits(sections), *unmet(learner, settings, sections)]
     try:
-        with path.open("rb") as file:
-            return f"{path.name} {hashlib.file_digest(file, 'blake2b').hexdigest()}"
-    except OSError:
-        return str(path)
-
-
-def contents_of(path: Path, text: str | None = None) -> dict[str, Any]:
-    """The tables of a TOML file, unchecked, or of its text where that is known. UserError."""
-    try:
-        with errors_about(path):
-            return parse_toml(read_text(path) if text is None else text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(one_line(f"not valid TOML: {error}"), path) from None
+        changed_settings(settings, sections.change)
+    except SettingError as error:
+        wrong.append(error)
+    except ValidationError as error:
+        found = problems(learner.Settings, refused(error), {}, ("change", "protocol"))
+        raise _refusal(found, stated) from None
+    wrong += limits(sections, settings)
+    # One without a value is about what is missing, or about all of a section.
+    if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
+        raise _refusal(wrong, stated)
 
 
 def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
@@ -278,63 +248,31 @@ def _table(raw: dict[str, Any], key: str) -> dict[str, Any]:
     return table if isinstance(table, dict) else {}
 
 
-def _require_run(raw: dict[str, Any], path: Path) -> None:
-    """Refuse a file that holds a sweep of another file's scenario."""
-    if "scenario" in _table(raw, "sweep"):
-        other = show(_table(raw, "sweep")["scenario"])
-        raise UserError(f"has no run of its own, but a sweep of {other}: coterie sweep runs it", path)
-
-
-def _sweep(raw: dict[str, Any], path: Path, stated: Mapping[str, str]) -> Sweep | None:
+def _sweep(raw: dict[str, Any], stated: Mapping[str, str]) -> Sweep | None:
     """Take the table of a study out of the file."""
     table = raw.pop("sweep", None)
     if table is None:
         return None
     if not isinstance(table, dict):
         problem = f"must be a table with the keys {', '.join(Sweep.model_fields)}"
-        raise _refusal(path, [SettingError("sweep", table, problem)], stated)
-    return _validated(Sweep, table, path, stated, "sweep")
+        raise _refusal([SettingError("sweep", table, problem)], stated)
+    return _validated(stated, Sweep, table, "sweep")
 
 
-def _fill_in(raw: dict[str, Any], path: Path) -> None:
-    """State what a file leaves to its place: its name, and the files that it means."""
-    _table(raw, "run").setdefault("name", default_name(path))
-    protocol, topology = _table(raw, "protocol"), _table(_table(raw, "clients"), "topology")
-    if isinstance(protocol.get("name"), str):
-        protocol["name"] = absolute_name(protocol["name"], path.parent)
-    network = _table(raw, "network")
-    classes = network.get("class")
-    connections = [network, *(classes if isinstance(classes, list) else ())]
-    measured = _table(_table(raw, "devices"), "measured")
-    latencies = [_table(each, "latency") for each in connections if isinstance(each, dict)]
-    for table in (topology, measured, *latencies):
-        if isinstance(table.get("file"), str):
-            table["file"] = str(find_file(table["file"], path.parent))
-    for place in _SAMPLES:
-        if isinstance(file := value_at(raw, place), str):
-            found = find_file(file, path.parent)
-            if os.path.exists(found):  # else it is looked for in the data folder
-                put(raw, place, str(found))
-
-
-def _sections(
-    raw: dict[str, Any], path: Path, stated: Mapping[str, str], code: bool
-) -> tuple[tuple[UserCode, ...], Sections]:
-    """What tables name of the user's own code, and all sections, those tables' among them."""
-    with errors_about(path):
-        users = [*users_of(raw, path.parent, code=code)]
-        contents = raw
-        # What lies inside of another such table goes first.
-        for door, user in sorted(users, key=lambda item: -item[1].key.count(".")):
-            place = user.key.removesuffix(f".{door.key}")
-            table = value_at(contents, place)
-            made = _validated(section_of(door, user), table, path, stated, *place.split("."))
-            contents = replaced(contents, place, made)
-    return tuple([user for _, user in users]), _validated(Sections, contents, path, stated)
+def _find_files(raw: dict[str, Any], folder: Path) -> None:
+    """Make the paths of files absolute, so that the resolved scenario can be read from anywhere."""
+    if isinstance(name := value_at(raw, "protocol.name"), str):
+        put(raw, "protocol.name", absolute_name(name, folder))
+    for pattern in (*_FILES, *_SAMPLES):
+        for place in places(raw, pattern):
+            if isinstance(file := value_at(raw, place), str):
+                found = find_file(file, folder)
+                if pattern in _FILES or os.path.exists(found):  # else it is looked for in the data folder
+                    put(raw, place, str(found))
 
 
 def _left_out(gone: Iterable[str], protocol: str) -> str:
-    """Why these keys mean nothing to a protocol: those of its own table, and those of servers."""
+    """Why keys were left out for a protocol: it has no such settings, or no servers."""
     settings = [key for key in gone if key.startswith("protocol.")]
     about_servers = [key for key in gone if key not in settings]
     reasons = [("no such keys", settings), ("no servers", about_servers)]
@@ -343,20 +281,18 @@ def _left_out(gone: Iterable[str], protocol: str) -> str:
 
 
 def _validated(
-    model: type[_Model], contents: dict[str, Any], path: Path, stated: Mapping[str, str], *prefix: str
+    stated: Mapping[str, str], model: type[_Model], contents: dict[str, Any], *prefix: str
 ) -> _Model:
     try:
         return model.model_validate(contents)
     except ValidationError as error:
         found = refused(error)
         shown = problems(model, found[:_PROBLEMS_SHOWN], contents, prefix)
-        raise _refusal(path, shown, stated, len(found) - _PROBLEMS_SHOWN) from None
+        raise _refusal(shown, stated, len(found) - _PROBLEMS_SHOWN) from None
 
 
-def _refusal(
-    path: Path, found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0
-) -> UserError:
-    """One line for each problem: file, key, value, what is allowed."""
+def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0) -> UserError:
+    """One line for each problem: key, value, what is allowed."""
     lines = []
     for problem in found:
         value = "" if problem.value is None else f" = {show(problem.value)}"
@@ -365,28 +301,4 @@ def _refusal(
         lines.append(one_line(f"{problem.key}{value}{origin}: {problem.problem}"))
     if more > 0:
         lines.append(f"and {more:,} more problems")
-    return UserError("\n".join(lines), path)
-
-
-def resolved(scenario: Scenario) -> dict[str, Any]:
-    """The contents of a file that states everything; quantities with units, None left out."""
-    contents: dict[str, Any] = {}
-    for section in Sections.model_fields:
-        part = getattr(scenario, section)
-        if isinstance(part, Protocol):
-            contents[section] = {"name": part.name} | _dump(part.settings)
-        elif part is not None:
-            contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
-    return {section: part for section, part in contents.items() if part != []}
-
-
-def _dump(settings: Settings) -> dict[str, Any]:
-    return _without_none(settings.model_dump(mode="json", by_alias=True))
-
-
-def _without_none(value: Any) -> Any:
-    # TOML has no null. Pydantic's exclude_none would also leave out the None that is written "unlimited".
-    if isinstance(value, dict):
-        kind_first = sorted(value.items(), key=lambda item: item[0] not in ("kind", "name"))
-        return {key: _without_none(item) for key, item in kind_first if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
+    return UserError("\n".join(lines))

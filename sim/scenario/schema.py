@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.scenario.sections import Sections
 from sim.scenario.sections.sweep import Sweep
 
@@ -67,7 +67,7 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
 
 
 def _ending_in(name: str) -> str:
-    """What matches the user's code by whatever path a scenario names its file."""
+    """A pattern for names of the user's code, whatever the path to its file."""
     place, _, label = name.rpartition(":")
     return f"(^|/){re.escape(place.rpartition('/')[2])}:{label}$"
 
@@ -83,7 +83,7 @@ def _section_schema(table: OwnTable, definitions: dict[str, Any]) -> dict[str, A
 
 
 def _nodes(node: dict[str, Any], parts: Sequence[str], definitions: Schema) -> Iterator[dict[str, Any]]:
-    """What says what stands at a place, and may be a table of the user's own."""
+    """The nodes of the schema at a path that allow the user's code."""
     options = [node, *node.get("anyOf", ())]
     if not parts:
         yield from [option for option in options if "x-own" in option]
@@ -118,7 +118,7 @@ def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
 
 
 def own_table(schema: Schema) -> Schema | None:
-    """What tables of the user's own code have at a key; None where there is none."""
+    """The keys that all tables naming the user's code have here; None if it cannot be named here."""
     for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
         if "x-own" in option:
             return option["x-own"]

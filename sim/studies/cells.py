@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from sim.errors import UserError, errors_about
 from sim.scenario.overrides import overlap
-from sim.scenario.past import shared_until
-from sim.scenario.reading import default_name, find_scenario, first_comment, parse_toml, read_text
-from sim.scenario.scenario import Scenario, digest, load_scenario, sweep_alone
+from sim.scenario.reading import default_name, find_scenario, first_comment, read_text
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import Scenario, load_scenario, sweep_alone
 from sim.scenario.sections.sweep import Axes, Comparing, Seeds, Sweep, listed
+from sim.scenario.shared_prefix import shared_until
 
 CELLS_MAX = 100_000
 Value = str | bool | int | float
@@ -362,6 +363,6 @@ def _parts(text: str) -> list[str]:
 
 def _parsed(text: str) -> Any:
     try:
-        return parse_toml(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
         return text

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sim.errors import UserError
 from sim.results.outcome import headlines
 from sim.results.store.output_dir import CELL, REPORT
-from sim.run.progress import Progress
-from sim.run.provenance import version_of
+from sim.run.save.progress import Progress
+from sim.run.save.provenance import version_of
 from sim.studies.cells import SweepCell
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
     """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
     from sim.kernel.clock import Deadlock
     from sim.run.running import run_scenario
-    from sim.scenario.scenario import digest, load_scenario
+    from sim.scenario.resolved import digest
+    from sim.scenario.scenario import load_scenario
 
     def show(progress: Progress) -> None:
         if shares is not None:
@@ -103,7 +104,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
 
 def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
     """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
-    from sim.run.resuming import Earlier
+    from sim.run.resume.resuming import Earlier
     from sim.run.running import run_scenario
 
     if task.parent is None:

@@ -1,7 +1,9 @@
-"""The simulated world: wires, devices, who knows whom, and clients that come and go.
+"""The simulated world: networks, devices, topologies, memberships, and clients that come and go.
 
-`network` carries messages over `wire`s, as `links` (`latency/`, `loss`, `partitions`, `bandwidths`) say, with
-`fair_sharing` of what is narrow. `devices` compute as fast as `speeds` and `slowness` say. `churn`,
-`churn_processes` and `sessions` bring clients and take them away; `topology` (`graphs`) and `membership/` say
-who knows whom. Most kinds that a scenario may name are one class: its keys, and what it does.
+- Network: `network` delivers messages over each `wire`. `links`, `latency/`, `loss`, `cuts` and `bandwidths`
+  describe it; `fair_sharing` shares bandwidth.
+- Devices: `devices`, with `speeds` and `slowness`; `timeline` keeps what they did.
+- Who is there: `churn`, `churn_processes`, `sessions`. Who knows whom: `topology`, `graphs`, `membership/`.
+
+Most kinds that a scenario may name are one class: its fields are the keys.
 """

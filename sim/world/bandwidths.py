@@ -1,19 +1,19 @@
-"""Each actor's bandwidths: one for all, drawn for each, or those of a measured phone. Bits per second."""
+"""Bandwidths of actors in bits per second: constant, drawn for each, or those of measured phones."""
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from protocols.framework.settings import Bandwidth, BandwidthOrUnlimited, Settings
-from sim.files.data_folder import trace_file
+from actors.settings.base import Settings
+from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited
+from actors.settings.tables import constant
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from sim.plugins.point import PluginPoint
 from sim.world.distributions import Constant, Distribution, distributions
-from sim.world.own import OwnQuantity, Who, numbers_of
 from sim.world.participants import Participants
+from sim.world.plugins import QuantityPlugin, Who, numbers_of
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 
@@ -35,10 +35,10 @@ class PhoneBandwidth(Settings):
     source: Literal["phones"]
     """The trace: `device-traces/phone_bandwidth.csv` in the data folder."""
     unit: Literal["kbit/s", "kB/s"] = "kbit/s"
-    """What the trace's numbers mean, which its source leaves open; the default is this simulator's choice."""
+    """The unit of the trace. Its source does not state it; the default is an assumption."""
 
 
-class OwnBandwidth(OwnQuantity):
+class OwnBandwidth(QuantityPlugin):
     """A function of your own says each client's bandwidth in bits per second; None: unlimited.
 
     It is given what it takes of `rng` (a numpy generator of the client's, with the same numbers for both
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 else:
     ClientBandwidth = Annotated[
         distributions("Bandwidth", Bandwidth, Bandwidth, ConstantBandwidth, PhoneBandwidth),
-        OrMade(OwnBandwidth),
+        PluginPoint(OwnBandwidth),
         constant(BandwidthOrUnlimited),
     ]
 
@@ -66,15 +66,15 @@ else:
 def bandwidth_of_each(
     way: Way, settings: ClientBandwidth, participants: Participants
 ) -> Callable[[str], float | None]:
-    """One of an actor's two bandwidths, by its name; None for unlimited. UserError."""
+    """The function from an actor's name to one of its two bandwidths (None: unlimited). UserError."""
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):
         return partial(_own_bps, settings, participants, numbers_of(participants))
-    phones = phone_bandwidths(f"network.{way}", participants.data_dir)
+    phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:
-        # The stream is the same for both ways, so that an actor has both of one phone.
+        # One stream for both directions, so that an actor has both bandwidths of one phone.
         up, down = phones[int(RandomStream(participants.seed, "phone", name).uniform() * len(phones))]
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
@@ -84,13 +84,13 @@ def bandwidth_of_each(
 def _own_bps(
     settings: OwnBandwidth, participants: Participants, numbers: Mapping[str, Who], name: str
 ) -> float | None:
-    # The numbers are the same for both ways, so that who is fast in one may be so in the other.
+    # The same numbers for both directions, so that a fast uplink can go with a fast downlink.
     bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
     return None if bps == math.inf else bps
 
 
-def phone_bandwidths(key: str, data_dir: Path | None) -> list[tuple[float, float]]:
+def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:
     """Mean up- and downlink of each phone, in the trace's own unit."""
-    file = trace_file(key, data_dir, "device-traces", "phone_bandwidth.csv")
+    file = folder.trace(key, "device-traces", "phone_bandwidth.csv")
     rows = file.table("up_mean", "down_mean")
     return [(row.number("up_mean", 1, 1e9), row.number("down_mean", 1, 1e9)) for row in rows]

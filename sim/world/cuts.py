@@ -1,4 +1,4 @@
-"""Scheduled partitions: times at which some names cannot reach some others, once or again and again."""
+"""Scheduled partitions: times at which some names cannot reach others, once or periodically."""
 
 import math
 from collections import Counter
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.members import Groups, Members
+from actors.settings.quantities import Duration, PositiveDuration, ShareAboveZero
 from sim.kernel.random import RandomStream
-from sim.settings.groups import Groups, Members
-from sim.settings.shared import ShareAboveZero
 from sim.world.participants import Participants
 
 
@@ -18,10 +18,10 @@ from sim.world.participants import Participants
 class Cut:
     """A cut of the network during `start_s <= time < end_s` (seconds of virtual time), in one of two forms.
 
-    `groups`: names of different groups cannot reach each other, in either direction; names in no group reach
-    everybody.  `sources` and `targets`: what a source sends to a target is cut; the way back stays open.
-    With a period the cut flaps: it is there for the first `cut_share` of each `period_s` from the start on.
-    Raises ValueError when the description is not exactly one of these.
+    groups: names of different groups cannot reach each other. Names in no group reach everybody.
+    sources, targets: messages from a source to a target are lost. The other direction stays open.
+    period_s, cut_share: a flapping cut holds for the first `cut_share` of each period from the start on.
+    ValueError for anything but exactly one form.
     """
 
     start_s: float
@@ -61,7 +61,7 @@ class Flapping(Settings):
     period: PositiveDuration
     """Time from one beginning of the cut to the next."""
     share: ShareAboveZero
-    """Share of each period that is cut; the rest of it, all is well."""
+    """Share of each period in which the cut holds."""
 
 
 class NetworkPartition(Settings):
@@ -72,10 +72,10 @@ class NetworkPartition(Settings):
     end: PositiveDuration
     """End of the cut."""
     groups: Groups | None = None
-    """Groups that are cut off from each other, both ways; who is in no group reaches everybody."""
+    """Groups that are cut off from each other, in both directions. Clients in no group reach everybody."""
     share: ShareAboveZero | None = None
-    """Each client is cut off, both ways, from all others and the servers with this probability, decided once
-    by a coin of its own; those cut off reach each other."""
+    """Each client is cut off with this probability, drawn once for each: from the servers and from all
+    clients that are not cut off, in both directions."""
     sources: Members | None = Field(None, alias="from")
     """One-way cut: messages of these to those in `to` are lost."""
     to: Members | None = None
@@ -104,7 +104,7 @@ class NetworkPartition(Settings):
         return self
 
     def build(self, number: int, participants: Participants) -> Cut | None:
-        """Entry `number` as a cut; None if it leaves nobody on one side of it. UserError."""
+        """Entry `number` as a cut. None if one side of it is empty. UserError."""
         groups: tuple[tuple[str, ...], ...] = ()
         if self.groups is not None:
             groups = participants.groups(self.groups, f"network.partition.{number}.groups")
@@ -125,8 +125,8 @@ class NetworkPartition(Settings):
         )
 
     def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
-        """Who is cut off, and all others."""
-        # A coin for each, not a draw among all: a further client must change nobody's side.
+        """The names that are cut off, and all others."""
+        # Drawn for each client by itself, so that one more client changes nobody's side.
         coins = {
             name: RandomStream(participants.seed, "partition", number, name).uniform()
             for name in participants.clients
@@ -136,7 +136,7 @@ class NetworkPartition(Settings):
 
 
 class Partitions:
-    """Answers whether a way is cut at some time."""
+    """All cuts of a run."""
 
     def __init__(self, partitions: Sequence[Cut] = ()) -> None:
         self._cuts = tuple(_Separation(partition) for partition in partitions)
@@ -147,13 +147,13 @@ class Partitions:
         """Whether nothing from `sender` can reach `receiver` at `time_s`."""
         if (
             not self._first_start_s <= time_s < self._last_end_s
-        ):  # asked twice for every message, and mostly over here
+        ):  # the common case; this is called twice for every message
             return False
         return any(cut.is_on(time_s) and cut.separates(sender, receiver) for cut in self._cuts)
 
 
 class _Separation:
-    """A `Cut` with its names looked up by hash."""
+    """A `Cut` with hashed names."""
 
     def __init__(self, partition: Cut) -> None:
         self.start_s = partition.start_s

@@ -1,8 +1,8 @@
 """Distributions of quantities: durations (seconds), speeds (FLOP/s), bandwidths (bit/s).
 
-A distribution is what a scenario states of it; the randomness comes from the caller's `RandomStream`, so
-that each link and each client draws from its own. Each kind is written once, for any quantity;
-`distributions` names the kinds for one quantity, whose units its values then carry.
+A distribution holds its parameters. Random numbers come from the caller's `RandomStream`, so each link and
+client draws from its own. A kind is written once for all quantities; `distributions` makes the kinds of one
+quantity, with its units.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Duration, PositiveDuration, SettingError, Settings, Within, default
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Duration, PositiveDuration, SigmaOfLog, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 
 Q = TypeVar("Q", bound=float)
 """A quantity."""
@@ -31,18 +31,18 @@ _standard_normal = NormalDist()
 
 
 class RandomQuantity(Settings):
-    """A quantity that differs from client to client, or from one time to the next."""
+    """A quantity that is drawn for each client, or for each use."""
 
     @property
     @abstractmethod
     def typical(self) -> float:
-        """A value that is neither rare nor far from the others, in SI units."""
+        """A typical value, in SI units."""
 
     @abstractmethod
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
-        """What draws its values; those that are measured read their trace for it. UserError.
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
+        """The function that draws values. Measured kinds read their trace here. UserError.
 
-        `key` is where this stands in the scenario.
+        key: the scenario's key of this quantity, for errors.
         """
 
 
@@ -53,12 +53,12 @@ class Distribution(RandomQuantity):
     def sample(self, draws: RandomStream) -> float:
         """One value, in SI units; takes at most one number from `draws`."""
 
-    def sampler(self, key: str, data_dir: Path | None) -> Callable[[RandomStream], float]:
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         return self.sample
 
 
 class Constant(Distribution, Generic[L]):
-    """The same value always."""
+    """Always the same value."""
 
     kind: Literal["constant"] = "constant"
     value: L
@@ -73,7 +73,7 @@ class Constant(Distribution, Generic[L]):
 
 
 class Uniform(Distribution, Generic[Q, L]):
-    """Every value between two bounds equally likely."""
+    """Uniform between two bounds."""
 
     kind: Literal["uniform"]
     low: Q
@@ -97,7 +97,7 @@ class Uniform(Distribution, Generic[Q, L]):
 
 
 class Normal(Distribution, Generic[Q, P]):
-    """Normally distributed, cut off below; where 0 would mean for ever, the bound must be stated."""
+    """Normal, truncated below. The bound must be stated where 0 is no possible value."""
 
     kind: Literal["normal"]
     mean: Q
@@ -115,7 +115,7 @@ class Normal(Distribution, Generic[Q, P]):
         return self
 
     def sample(self, draws: RandomStream) -> float:
-        # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact where low lies
+        # By inversion of the truncated upper tail, Q(z) = Q(low) (1 - u), which stays exact if low lies
         # far above the mean and 1 - Q would be 1.
         u = draws.uniform()
         if u == 0:  # the bound itself, where Q(low) may be 1 and the quantile infinite
@@ -130,7 +130,7 @@ class Normal(Distribution, Generic[Q, P]):
 
 
 class LogNormal(Distribution, Generic[P]):
-    """Logarithm normally distributed: most near the median, a long tail of large ones."""
+    """Lognormal: most values near the median, a long tail of large ones."""
 
     kind: Literal["lognormal"]
     median: P
@@ -147,13 +147,13 @@ class LogNormal(Distribution, Generic[P]):
 
 
 class Pareto(Distribution, Generic[P]):
-    """Heavy-tailed: most near the minimum, a few extremely large."""
+    """Pareto: most values near the minimum, a few extremely large."""
 
     kind: Literal["pareto"]
     minimum: P
-    """Smallest value, and the likeliest."""
+    """Smallest value, and the most likely one."""
     shape: Annotated[float, Field(ge=0.1), Within(0.1, 1000)]
-    """The share (minimum / x)^shape lies above x; from 1 downwards the mean is infinite."""
+    """The share (minimum / x)^shape lies above x. For 1 or less the mean is infinite."""
 
     def sample(self, draws: RandomStream) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
@@ -168,10 +168,10 @@ KINDS: tuple[Any, ...] = (Constant, Uniform, Normal, LogNormal, Pareto)
 
 
 def distributions(quantity: str, value: Any, positive: Any, *others: Any, largest: Any = None) -> Any:
-    """The kinds of distributions of one quantity, called after it, and others; to be told apart by `kind`.
+    """The union of all kinds of one quantity, discriminated by `kind`.
 
-    value, positive, largest: the annotations of its values, of those above 0, and of the largest of all. One
-    of `others` that is derived from a kind takes that one's place.
+    value, positive, largest: the annotations of its values, of those above 0, and of its largest value.
+    others: more kinds. One that is derived from a general kind replaces it.
     """
     annotations = {Q: value, P: positive, L: value if largest is None else largest}
 
@@ -196,7 +196,7 @@ def distributions(quantity: str, value: Any, positive: Any, *others: Any, larges
 
 
 class NormalTime(Normal[Duration, PositiveDuration]):
-    """Normally distributed, cut off below."""
+    """Normal, truncated below."""
 
     low: Duration = default("0 s")
     """Smallest value: the distribution is cut off here."""

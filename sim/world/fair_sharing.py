@@ -1,10 +1,9 @@
 """Max-min fair sharing of links by concurrent fluid transfers.
 
-A transfer is a fluid that passes all its links at one rate; the rates of all transfers at one time are the
-max-min fair ones (Bertsekas and Gallager, Data Networks, 2nd edition, section 6.5.2): none can be raised
-without lowering one that is no larger.  They change only when a transfer starts or ends or a capacity
-changes, so the finishing times are exact and nothing is ticked.  Bits, bits per second and seconds of
-virtual time throughout.
+A transfer is a fluid that passes all its links at one rate. The rates at any time are max-min fair: none can
+be raised without lowering one that is no larger (Bertsekas and Gallager, Data Networks, 2nd edition, section
+6.5.2). They change only when a transfer starts or ends, or a capacity changes. So the times at which
+transfers end are exact, without time steps. Units are bits, bits per second and seconds of virtual time.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from typing import TypeVar
 
 L = TypeVar("L", bound=Hashable)
 
-_NEARLY_ONE = 1 - 1e-12  # sums of rates are compared with capacities up to their rounding
+_NEARLY_ONE = 1 - 1e-12  # a sum of rates may differ from a capacity by rounding
 
 
 def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -> list[float]:
     """The max-min fair rate of each flow, by progressive filling; the unit is that of the capacities.
 
-    `flows[i]` holds the links that flow i passes, each at most once; `capacities` are positive and may be
-    `math.inf`.  A flow without a finite link gets `math.inf`.
+    flows: flows[i] are the links that flow i passes, each at most once. capacities: positive, maybe infinite.
+    A flow without a finite link gets `math.inf`.
     """
     rates = [math.inf] * len(flows)
     users: dict[L, list[int]] = {}
@@ -33,7 +32,7 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
                 users.setdefault(link, []).append(flow)
     left = {link: capacities[link] for link in users}
     waiting = {link: len(flow_ids) for link, flow_ids in users.items()}
-    # The position breaks ties, so that links need no order and equal input gives equal output.
+    # The position breaks ties: links need no order, and the result is reproducible.
     heap = [(left[link] / waiting[link], position, link) for position, link in enumerate(users)]
     heapify(heap)
     while heap:
@@ -41,7 +40,7 @@ def max_min_rates(flows: Sequence[Sequence[L]], capacities: Mapping[L, float]) -
         if not waiting[link]:
             continue
         current = left[link] / waiting[link]
-        if current > share:  # the entry is old: shares grow when slower transfers are fixed
+        if current > share:  # an old entry: shares grow when slower transfers are fixed
             heappush(heap, (current, position, link))
             continue
         for flow in users[link]:
@@ -62,14 +61,14 @@ class Link:
     def __init__(self, name: str, capacity_bps: float = math.inf) -> None:
         self.name = name
         self.capacity_bps = capacity_bps
-        self.transfers: dict[Transfer, None] = {}  # a dict, because its order is the order of starting
+        self.transfers: dict[Transfer, None] = {}  # in the order of starting
         self.binding = False
 
     def __repr__(self) -> str:
         return f"<Link {self.name} {self.capacity_bps:g} bit/s, {len(self.transfers)} transfers>"
 
     def can_bind(self) -> bool:
-        """Whether the transfers here could ask for more than there is, if nothing else held them up."""
+        """Whether its transfers could use more than its capacity, as far as their other links allow."""
         if self.capacity_bps == math.inf:
             return False
         asked_bps = 0.0
@@ -81,7 +80,7 @@ class Link:
 
 
 class Transfer:
-    """Bits on their way through links; `SharedLinks` starts, paces and ends it."""
+    """Bits that pass through links. `SharedLinks` starts it, sets its rate and ends it."""
 
     __slots__ = ("bits_left", "ceiling_bps", "done", "links", "number", "rate_bps", "since_s", "timer")
 
@@ -107,14 +106,12 @@ class Transfer:
 
 
 class SharedLinks:
-    """The transfers in progress, each at its max-min fair rate; each calls `done(transfer)` at its exact end.
+    """The running transfers, each at its max-min fair rate. Each calls `done(transfer)` at its exact end.
 
-    All changes of one instant are answered by one recomputation at the end of that instant, so a broadcast
-    to n peers costs one and not n.  It starts with the transfers on the changed links, takes all others'
-    rates as given, and widens to further links only where the result would leave a transfer without a
-    bottleneck; so its cost is that of the change's reach, and not of all transfers that some chain of links
-    connects.  A link whose transfers fit in together although each is held by its other link alone
-    constrains none of them; it never *binds*, and passes no change on.
+    Rates are recomputed once at the end of an instant in which anything changed. A recomputation begins with
+    the transfers on the changed links, and keeps all other rates. It includes further links only if a
+    transfer would be left without a bottleneck. So its cost depends on how far a change reaches. A link
+    *binds* if its transfers could use more than its capacity; other links pass no change on.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -125,7 +122,7 @@ class SharedLinks:
         self._started = 0
 
     def start(self, bits: float, links: tuple[Link, ...], done: Callable[["Transfer"], None]) -> Transfer:
-        """Start a transfer of `bits` > 0 through at least one link; `done(transfer)` is called at its end."""
+        """Start a transfer of `bits` > 0 through one link or more. `done(transfer)` is called at its end."""
         self._started += 1
         transfer = Transfer(self._started, bits, links, done, self._loop.time())
         for link in links:
@@ -133,25 +130,25 @@ class SharedLinks:
         if any(link.binding or link.can_bind() for link in links):
             self._changed_transfers[transfer] = None
             self._touch(links)
-        else:  # it gets all it can take, and takes from nobody
+        else:  # no link binds: it runs at its full rate and slows nobody
             self._pace(transfer, transfer.ceiling_bps, transfer.since_s)
         return transfer
 
     def cancel(self, transfer: Transfer) -> None:
-        """End a transfer in progress without calling its `done`; others get its share from now on."""
+        """End a running transfer without calling its `done`. Others get its share from now on."""
         if transfer.timer is not None:
             transfer.timer.cancel()
         self._remove(transfer)
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
-        """Change a link's capacity (positive, `math.inf` for unlimited), also under transfers in progress."""
+        """Change a link's capacity (positive, `math.inf`: unlimited), also for running transfers."""
         if not capacity_bps > 0:
             raise ValueError(f"{link.name}: the capacity must be positive, got {capacity_bps!r} bit/s")
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.ceiling_bps = min(passed.capacity_bps for passed in transfer.links)
             self._changed_transfers[transfer] = None
-            self._touch(transfer.links)  # what a transfer can ask of its other links has changed
+            self._touch(transfer.links)  # it may now use more or less of its other links
 
     def _finish(self, transfer: Transfer) -> None:
         self._remove(transfer)
@@ -168,11 +165,11 @@ class SharedLinks:
             self._changed_links[link] = None
         if links and not self._scheduled:
             self._scheduled = True
-            # A timer and not call_soon: it runs behind the timers that are due at this same instant.
+            # A timer runs behind those that are due at this instant already; call_soon would not.
             self._loop.call_at(self._loop.time(), self._rebalance)
 
     def _rebalance(self) -> None:
-        """Give all whom this instant's changes affect their fair rates, and time their ends anew."""
+        """Give all affected transfers their fair rates, and set their timers."""
         self._scheduled = False
         open_links: dict[Link, None] = {}
         for link in self._changed_links:
@@ -187,11 +184,11 @@ class SharedLinks:
         self._changed_transfers.clear()
         now_s = self._loop.time()
         for transfer, rate_bps in rates_bps.items():
-            if rate_bps != transfer.rate_bps:  # else its timer stands, and no rounding is added to it
+            if rate_bps != transfer.rate_bps:  # otherwise its timer stays, without more rounding
                 self._pace(transfer, rate_bps, now_s)
 
     def _fair_rates(self, open_links: dict[Link, None]) -> dict[Transfer, float]:
-        """Rates of the changed transfers and all on open links, if others keep theirs; in starting order."""
+        """Fair rates of changed transfers and of all on open links, in starting order. Others keep theirs."""
         members = dict(self._changed_transfers)
         for link in open_links:
             members.update(link.transfers)
@@ -205,10 +202,10 @@ class SharedLinks:
         return dict(zip(transfers, rates_bps, strict=True))
 
     def _unsettled_links(self, rates_bps: dict[Transfer, float], open_links: dict[Link, None]) -> list[Link]:
-        """The links still to be opened: those of transfers that these rates leave without a bottleneck.
+        """The links of transfers that have no bottleneck at these rates: they must be opened, too.
 
         Rates are max-min fair if and only if each transfer has a bottleneck: a full link on which none is
-        faster.  Only transfers with a new rate, and those beside them, can have lost theirs.
+        faster. Only transfers with a new rate, and those on the same links, can have lost theirs.
         """
         suspects = dict.fromkeys(rates_bps)
         for transfer, rate_bps in rates_bps.items():
@@ -232,7 +229,7 @@ class SharedLinks:
     def _pace(self, transfer: Transfer, rate_bps: float, now_s: float) -> None:
         if transfer.timer is not None:
             transfer.timer.cancel()
-        if now_s > transfer.since_s:  # also keeps an infinite rate, over no time at all, out of the product
+        if now_s > transfer.since_s:  # avoids infinity times 0
             moved_bits = transfer.rate_bps * (now_s - transfer.since_s)
             transfer.bits_left = max(0.0, transfer.bits_left - moved_bits)  # rounding may overshoot the end
             transfer.since_s = now_s
@@ -241,6 +238,6 @@ class SharedLinks:
 
 
 def _top_of_full_link(link: Link, rates_bps: dict[Transfer, float]) -> float:
-    """The fastest of the new rates on a link; infinite if it is not full, and so holds nobody back."""
+    """The fastest of the new rates on a link. Infinite if the link is not full."""
     rates = [rates_bps.get(transfer, transfer.rate_bps) for transfer in link.transfers]
     return max(rates) if sum(rates) >= link.capacity_bps * _NEARLY_ONE else math.inf

@@ -1,4 +1,4 @@
-"""What the network is like: one description for each kind of connection, and who has which.
+"""The model of a network: a description for each kind of connection, and which connections are of it.
 
 Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
 """
@@ -17,17 +17,17 @@ from sim.world.loss import NO_LOSS, BurstyLoss, LossModel
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """What connections of one kind are like. ValueError for what contradicts itself.
+    """One kind of connection. ValueError for settings that contradict each other.
 
-    latency: seconds from the end of a message's transfer to its arrival: drawn for each message, or by nodes.
-    reliable: reliable links repeat what is lost and keep the order of each pair's messages, as TCP does; a
-        datagram that is lost is gone, and it may overtake an earlier one.
+    latency: seconds from the end of a message's transfer to its arrival, drawn for each message or by nodes.
+    reliable: whether lost transmissions are repeated and each pair's messages stay in order, as with TCP. A
+        lost datagram is gone, and a datagram may overtake an earlier one.
     loss: which transmissions are lost.
-    rto_s: what each repetition adds to the latency.  Repetitions take no bandwidth.
-    duplicate: probability that the network doubles a datagram, if it does not lose it.  The copy is made
-        behind the transfer, is not lost in turn, and has a latency of its own.
-    reorder, reorder_s: probability that a datagram is held up, and for how long on top of its latency.
-    bandwidth_bps: of each single connection, beside what its ends have.
+    rto_s: what each repetition adds to the latency. Repetitions take no bandwidth.
+    duplicate: probability that a datagram that is not lost is duplicated. The duplicate is made after the
+        transfer, is never lost, and has a latency of its own.
+    reorder, reorder_s: probability that a datagram is delayed, and by how much.
+    bandwidth_bps: limit of each single connection, beside those of its ends.
     """
 
     latency: LatencyModel
@@ -38,8 +38,8 @@ class LinkModel:
     reorder: float = 0.0
     reorder_s: float = 0.0
     bandwidth_bps: float | None = None
-    constant_s: float | None = field(init=False, repr=False)  # where every latency is the same
-    chancy: bool = field(init=False, repr=False)  # whether anything is drawn beside latencies
+    constant_s: float | None = field(init=False, repr=False)  # the latency, if all are the same
+    chancy: bool = field(init=False, repr=False)  # whether anything but the latency is random
     by_node: bool = field(init=False, repr=False)  # whether latencies depend on who sends to whom
     _random_latency: bool = field(init=False, repr=False)
 
@@ -65,7 +65,7 @@ class LinkModel:
         object.__setattr__(self, "_random_latency", random)
 
     def latency_key(self, seed: int, purpose: str, pair: tuple[str, str]) -> int | None:
-        """The key of the random numbers for a pair's latencies; None where they need none."""
+        """The key of the random stream for a pair's latencies. None if they are not random."""
         return pair_key(seed, purpose, *pair) if self._random_latency else None
 
     def latency_s(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
@@ -79,10 +79,10 @@ class LinkModel:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """A kind of connection, and which are of it: those inside groups, across groups, or touching a group.
+    """A kind of connection, and which connections are of it.
 
-    group_of: the group of each name that is in one.  "touching": the sender, the receiver or both are in any
-    group; for the other two, both must be in one.
+    group_of: the group of each name that is in one. where: "inside" needs both ends in one group, "across" in
+    two different ones, "touching" one end in any group.
     """
 
     link: LinkModel
@@ -99,17 +99,17 @@ class LinkClass:
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """The network as a whole. ValueError for what cannot be.
+    """The network as a whole. ValueError for impossible values.
 
-    link: what every connection is like that is of none of the classes.
-    classes: the first that holds for a connection decides.
+    link: the kind of every connection that is in none of the classes.
+    classes: the first one that holds for a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: up- and downlink of the actors that differ.
-    partitions: times at which some names are cut off from others; what is sent, or would arrive, across a cut
-        is lost.
-    backlog: messages of one pair that may wait for the transfer of earlier ones; more are dropped.
-    uplink_queue_bytes: what may be at one actor's uplink, waiting or in transfer; a message that finds
-        something there and no room beside it is dropped.
+    partitions: times at which some names are cut off from others. Messages that are sent or would arrive
+        across a cut are lost.
+    backlog: how many messages of one pair may wait for a transfer. More are dropped.
+    uplink_queue_bytes: size of each actor's uplink queue, running transfers included. A message that does not
+        fit is dropped, unless the queue is empty.
     """
 
     link: LinkModel
@@ -139,7 +139,7 @@ class NetworkModel:
         return any(bps is not None for bps in caps)
 
     def link_of(self, pair: tuple[str, str]) -> LinkModel:
-        """What the connection of this pair, sender first, is like."""
+        """The kind of the connection of this pair, sender first."""
         for kind in self.classes:
             if kind.holds(*pair):
                 return kind.link

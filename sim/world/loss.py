@@ -1,8 +1,8 @@
-"""Loss of transmissions on one connection: independent of each other, or in bursts.
+"""Loss of transmissions on one connection: independent, or in bursts.
 
-A `LossModel` says how a kind of connection loses; `on` makes the process of one connection, which draws from
-streams of its own.  Reliable links ask how often a message has to be repeated, datagram links whether it is
-lost.  Either way a message takes one number of `draws`, so that its loss does not shift another's.
+A `LossModel` describes the loss of a kind of connection. Its method `on` makes the process of one connection,
+with random streams of its own. Reliable links ask how often a message is repeated, datagram links whether it
+is lost. Both take one number of `draws` for each message, so a message's loss does not depend on others.
 """
 
 import math
@@ -12,13 +12,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import PositiveDuration, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import PositiveDuration, ShareAboveZero, ShareBelowOne
+from actors.settings.tables import Shorthand
 from sim.kernel.random import RandomStream
-from sim.settings.shared import ShareAboveZero, ShareBelowOne, Shorthand
 
 
 class LossProcess(ABC):
-    """What becomes of the transmissions on one connection; asked in the order of time."""
+    """The losses on one connection. Its methods must be called in the order of time."""
 
     __slots__ = ("draws",)
 
@@ -31,11 +32,11 @@ class LossProcess(ABC):
 
     @abstractmethod
     def repetitions(self, time_s: float, every_s: float) -> int:
-        """How often a message first sent at this time is lost in a row, if it is repeated each `every_s`."""
+        """How often in a row a message is lost that is first sent at this time, and then each `every_s`."""
 
 
 class LossModel(Settings):
-    """How the connections of one kind lose transmissions."""
+    """The loss of connections of one kind."""
 
     @property
     @abstractmethod
@@ -44,7 +45,7 @@ class LossModel(Settings):
 
     @abstractmethod
     def on(self, seed: int, pair: tuple[str, str]) -> LossProcess | None:
-        """The process on the connection of this pair; None if nothing is ever lost."""
+        """The process on the connection of this pair. None if nothing is ever lost."""
 
 
 class IndependentLoss(LossModel):
@@ -73,15 +74,15 @@ class _Independent(LossProcess):
         return self.draws.uniform() < self._probability
 
     def repetitions(self, time_s: float, every_s: float) -> int:
-        # How often in a row it is lost is geometric; by inversion, as 1 - u is uniform in (0, 1].
+        # The number of losses in a row is geometric. By inversion; 1 - u is uniform in (0, 1].
         return int(math.log(1 - self.draws.uniform()) / math.log(self._probability))
 
 
 # Gilbert, "Capacity of a burst-noise channel", 1960; Elliott, "Estimates of error rates for codes on
-# burst-noise channels", 1963 (Bell System Technical Journal 39 and 42). Theirs steps with every bit sent;
-# this one runs in continuous time. A burst is a state of the path and not of its user: on a connection with
-# one message a minute, a chain stepped by messages would stay bad for hours, and a message more anywhere
-# would shift all later bursts. Here they depend on the seed and the pair alone.
+# burst-noise channels", 1963 (Bell System Technical Journal 39 and 42). Their chain steps with every bit;
+# this one runs in continuous time. A chain that steps with messages would stay bad for hours on a connection
+# with one message a minute, and one more message would shift all later bursts. Here bursts depend on the seed
+# and the pair only.
 class BurstyLoss(LossModel):
     """Gilbert-Elliott: a connection is in turn good and bad, for exponentially distributed times.
 
@@ -90,13 +91,13 @@ class BurstyLoss(LossModel):
 
     kind: Literal["gilbert-elliott"]
     good: PositiveDuration
-    """Mean length of a good spell."""
+    """Mean length of a good period."""
     bad: PositiveDuration
-    """Mean length of a bad spell."""
+    """Mean length of a bad period."""
     loss_good: ShareBelowOne = 0.0
-    """Probability that a transmission in a good spell is lost."""
+    """Probability that a transmission in a good period is lost."""
     loss_bad: ShareAboveZero = 1.0
-    """Probability that a transmission in a bad spell is lost."""
+    """Probability that a transmission in a bad period is lost."""
 
     @model_validator(mode="after")
     def _bad_is_worse(self) -> "BurstyLoss":
@@ -114,7 +115,7 @@ class BurstyLoss(LossModel):
 
 
 class _Bursty(LossProcess):
-    """Good and bad spells in turn, made as far ahead as somebody looks, forgotten once they are over."""
+    """Good and bad periods in turn. They are drawn as far ahead as needed, and dropped when over."""
 
     __slots__ = ("_bad", "_ends_s", "_losses", "_means_s", "_spells")
 
@@ -123,17 +124,19 @@ class _Bursty(LossProcess):
         self._means_s = (model.good, model.bad)
         self._losses = (model.loss_good, model.loss_bad)
         self._spells = spells
-        # In equilibrium from the start; what is left of the first spell is as long as a whole one, since
+        # The chain begins in equilibrium. The rest of the first period is distributed as a whole one, since
         # exponential lengths have no memory.
         self._bad = spells.uniform() < model.bad / (model.good + model.bad)
-        self._ends_s = [self._means_s[self._bad] * spells.exponential()]  # from the spell called _bad on
+        self._ends_s = [
+            self._means_s[self._bad] * spells.exponential()
+        ]  # of the period of state `_bad` and those after it
 
     def lost(self, time_s: float) -> bool:
         self._forget_before(time_s)
         return self.draws.uniform() < self._loss_at(time_s)
 
     def repetitions(self, time_s: float, every_s: float) -> int:
-        # By inversion, with one number for all repetitions: the chance to be lost k times in a row is the
+        # By inversion, with one number for all repetitions: the probability of k losses in a row is the
         # product of the k probabilities, and 1 - u is uniform in (0, 1].
         self._forget_before(time_s)
         left = 1 - self.draws.uniform()
@@ -152,7 +155,7 @@ class _Bursty(LossProcess):
         return self._losses[self._bad ^ (bisect_right(self._ends_s, time_s) % 2 == 1)]
 
     def _forget_before(self, time_s: float) -> None:
-        self._loss_at(time_s)  # so that a spell is left that is not over
+        self._loss_at(time_s)  # draws the period of that time, which is then left
         over = bisect_right(self._ends_s, time_s)
         del self._ends_s[:over]
         self._bad ^= over % 2 == 1

@@ -1,11 +1,11 @@
-"""Who takes part in a run, and what else the parts of a world are made from."""
+"""Who takes part in a run: what all parts of a world are built from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
+from actors.settings.members import Groups, Members
 from sim.errors import UserError
-from sim.settings.groups import Groups, Members
+from sim.files.data_folder import DataFolder
 
 
 def client_name(index: int) -> str:
@@ -15,17 +15,17 @@ def client_name(index: int) -> str:
 
 @dataclass(frozen=True)
 class Participants:
-    """The names of all clients and servers of a run, absent ones included, and where its chance comes from.
+    """The seed of a run and the names of all its clients and servers, absent ones included.
 
-    clusters: the true cluster of each client; None where the data has none. data_dir: the folder with
-    measured traces, where one was named.
+    clusters: the true cluster of each client; None if the data has none. data_folder: the folder with
+    measured traces.
     """
 
     seed: int
     clients: Sequence[str]
     servers: Sequence[str] = ()
     clusters: Sequence[int] | None = None
-    data_dir: Path | None = None
+    data_folder: DataFolder = field(default_factory=DataFolder)
 
     @property
     def names(self) -> list[str]:
@@ -38,7 +38,7 @@ class Participants:
         return tuple([name for names in listed for name in names])
 
     def groups(self, groups: Groups, key: str) -> tuple[tuple[str, ...], ...]:
-        """The names in each group; `key` is where the groups stand in the scenario. UserError."""
+        """The names in each group. key: the scenario's key of the groups, for errors. UserError."""
         if groups != "clusters":
             return tuple([self.members(group) for group in groups])
         if self.clusters is None:

@@ -11,12 +11,12 @@ State = Literal["waiting", "busy", "down"]
 
 
 class Timeline:
-    """The stretches of virtual time that a device was busy or down, in order; it was waiting in between.
+    """The intervals in which a device was busy or down, in order. In between it was waiting.
 
-    Stretches of one state that touch are one. Memory is bounded: past `limit` stretches the shorter half of
-    the gaps between stretches of one state is closed, and `resolution_s` is the longest gap that may have
-    vanished so far (0: none). Only changes between busy and down, which churn bounds, can take it over the
-    limit. ValueError for a limit below 4.
+    Adjacent intervals of one state are merged. Memory is bounded: beyond `limit` intervals, the shorter half
+    of the gaps between intervals of one state is closed. `resolution_s` is the longest gap that may have been
+    closed so far (0: none). Only changes between busy and down, which churn bounds, can exceed the limit.
+    ValueError for a limit below 4.
     """
 
     __slots__ = ("_compact_at", "_state", "_states", "_times_s", "limit", "resolution_s")
@@ -27,15 +27,15 @@ class Timeline:
         self.limit = limit
         self.resolution_s = 0.0
         self._compact_at = limit
-        self._times_s = array("d")  # start and end of each stretch, one after the other
-        self._states: list[tuple[int, State]] = []  # which state it is from which stretch on
-        self._state: State | None = None  # of the last stretch
+        self._times_s = array("d")  # start, end, start, end, ...
+        self._states: list[tuple[int, State]] = []  # (index of an interval, the state from there on)
+        self._state: State | None = None  # of the last interval
 
     def __len__(self) -> int:
         return len(self._times_s) // 2
 
     def __iter__(self) -> Iterator[tuple[float, float, State]]:
-        """The stretches as (start_s, end_s, state)."""
+        """The intervals as (start_s, end_s, state)."""
         times_s = self._times_s
         ends = [first for first, _ in self._states[1:]] + [len(self)]
         for (first, state), end in zip(self._states, ends, strict=False):
@@ -43,7 +43,7 @@ class Timeline:
                 yield times_s[place], times_s[place + 1], state
 
     def add(self, start_s: float, end_s: float, state: State) -> None:
-        """Append a stretch, which must not begin before the last one ended; an empty one leaves no mark."""
+        """Append an interval that begins when the last one ended, or later. An empty one is left out."""
         if start_s == end_s:
             return
         times_s = self._times_s
@@ -65,10 +65,10 @@ class Timeline:
         )
         if gaps_s:
             self.resolution_s = gaps_s[(len(gaps_s) - 1) // 2]
-        self._compact_at = 2 * len(stretches)  # no second compaction while the stretches are put back
+        self._compact_at = 2 * len(stretches)  # no compaction while the intervals are added again
         self._times_s, self._states, self._state = array("d"), [], None
         for stretch in stretches:
             self.add(*stretch)
-        # Where little could be closed, wait until the length has doubled: the cost per stretch stays small.
+        # If few gaps were closed, wait until the length has doubled. So the cost per interval stays small.
         left = len(self)
         self._compact_at = self.limit if left <= 0.75 * self.limit else 2 * left

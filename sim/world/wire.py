@@ -1,4 +1,4 @@
-"""One connection between two actors, and a message on it; what becomes of it is up to the network."""
+"""One connection between two actors, and the messages on it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Message:
-    """A message on its way; behind the transfer it is itself the timer of its arrival.
+    """A message in flight. After its transfer it is the timer of its own arrival.
 
-    `kind` is what it is filed under: its class; "None" for an empty answer, "error" for a failed one.
+    kind: the name under which it is counted: its class, "None" for an empty answer, "error" for a failed one.
     """
 
-    __slots__ = ("due", "envelope", "id", "kind", "line", "network", "number", "size_bytes", "wire")
+    __slots__ = ("due", "envelope", "id", "kind", "network", "number", "size_bytes", "together", "wire")
 
     def __init__(
         self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
     ) -> None:
         self.network = network
         self.wire = wire
-        self.id = 0  # of all messages of the network, once it is sent
+        self.id = 0  # its number among all messages of the network, once it is sent
         self.envelope = envelope
         message = envelope.message
         if envelope.error is not None:
@@ -38,19 +38,19 @@ class Message:
         else:
             self.kind = "None" if message is None else type(message).__name__
         self.size_bytes = size_bytes
-        self.number = number  # of those sent between the pair before it
-        self.line: list[Message] | None = None  # of those of its pair that arrive in one instant, in order
+        self.number = number  # how many the pair had sent before it
+        self.together: list[Message] | None = None  # the pair's messages that arrive at one time, in order
         self.due = NEVER
 
     def fire(self) -> None:
-        """Arrive; of several in one instant the first of the line, in whatever order the loop calls them."""
-        self.network._arrive(self if self.line is None else self.line.pop(0))
+        """Arrive. Of messages that arrive together, the first that is left arrives, whichever timer fires."""
+        self.network._arrive(self if self.together is None else self.together.pop(0))
 
 
 class Chances:
-    """What is random about one connection, beside its latency: each has its own stream, or is None.
+    """The random streams of one connection beside that of its latency; None for what is not random.
 
-    copies: the key of the latencies of copies.
+    copies: the key of the stream for the latencies of duplicates.
     """
 
     __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
@@ -64,10 +64,10 @@ class Chances:
         every = (loss, self.duplicates, self.reorders)
         self._all = tuple([draws for draws in every if draws is not None])
 
-    def turn_to(self, number: int) -> None:
-        """Have each stream's number for the pair's message of this number next.
+    def seek(self, number: int) -> None:
+        """Set each stream to the position of the pair's message with this number.
 
-        So a message keeps its own whatever became of those before it, and whenever its fate is decided.
+        So a message's random numbers do not depend on the fates of those before it.
         """
         for draws in self._all:
             draws.place = number
@@ -84,10 +84,10 @@ class Wire:
         "latency_key",
         "link",
         "pair",
+        "path",
         "queue",
         "sent",
         "transfer",
-        "way",
     )
 
     def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
@@ -97,18 +97,18 @@ class Wire:
         self.chances = Chances(pair, link, seed) if link.chancy else None
         self.head_bytes = head_size(*pair)
         self.sent = 0  # messages so far: the number of the next one
-        self.way: tuple[Link, ...] = ()  # what its transfers pass, once there was one
+        self.path: tuple[Link, ...] = ()  # the links that its transfers pass, once there was one
         self.queue: deque[Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
-        self.last: Message | None = None  # of those on the wires of a reliable link, and when it arrives
-        self.arrival_s = -math.inf
+        self.last: Message | None = None  # the last departed message of a reliable link
+        self.arrival_s = -math.inf  # when that arrives
 
-    def become(self, link: LinkModel, seed: int) -> None:
-        """From now on it is like `link`."""
+    def set_link(self, link: LinkModel, seed: int) -> None:
+        """Follow another model from now on."""
         self.link = link
         self.latency_key = link.latency_key(seed, "latency", self.pair)
         self.chances = Chances(self.pair, link, seed) if link.chancy else None
 
-    def is_blank(self) -> bool:
-        """Whether a new one would do as well."""
+    def is_idle(self) -> bool:
+        """Whether it has no state, so that a new one would do as well."""
         return self.latency_key is self.chances is self.queue is self.last is None

@@ -30,17 +30,6 @@ class Done:
     number: int
 
 
-@dataclass(frozen=True)
-class News:
-    number: int
-    repeated: bool = False
-
-
-@dataclass(frozen=True)
-class NewsWanted:
-    number: int
-
-
 @dataclass
 class Lossy(Transport):
     """A latency of .25 s; the messages with the given numbers, in order of sending, are lost."""
@@ -72,7 +61,6 @@ class Worker(Actor):
     """Answers each piece of work with its number."""
 
     handled = 0
-    news: News | None = None
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -81,15 +69,12 @@ class Worker(Actor):
                 number = self.handled
                 await self.sleep(seconds)
                 return Done(number)
-            case NewsWanted(number):
-                self.tell(sender, News(number, repeated=True))
         return None
 
 
 class Asker(Actor):
     """Does what a test gives it to do."""
 
-    collected = (News,)
     script: Callable[[Asker], Coroutine[Any, Any, object]]
     result: object = None
 
@@ -240,33 +225,6 @@ def test_attempts_must_be_a_number_of_times(attempts: float) -> None:
 
     _, asker, _ = play(script)
     assert asker.result == "refused"
-
-
-def test_who_is_late_with_a_collected_message_is_reminded() -> None:
-    async def script(asker: Asker) -> object:
-        found = await asker.collect(News, ["worker"], timeout=60, reminder=NewsWanted(7))
-        return found["worker"].number, asker.now
-
-    transport, asker, _ = play(script, lost=frozenset({0, 2}))
-    # Reminded after 1 s, and 1 s and 2 s later, as nothing is known of how long that takes; the answer to
-    # the second is lost, that to the third heard.
-    assert [when for when, sender, _ in transport.sent if sender == "asker"] == [1.0, 2.0, 4.0]
-    assert asker.result == (7, 4.5)
-    trip = asker.round_trips.of("worker", News)
-    assert not trip.known  # a repetition says nothing of how long the first one takes
-    assert trip.failures == 0
-
-
-def test_nobody_is_reminded_who_came_in_time_or_after_the_wait() -> None:
-    async def script(asker: Asker) -> object:
-        asker.tell("worker", NewsWanted(1))
-        for _ in range(2):
-            asker.round_trips.lossy = False
-            await asker.collect(News, ["worker"], timeout=0.9, reminder=NewsWanted(2))
-        return None
-
-    transport, _, _ = play(script)
-    assert [what for _, _, what in transport.sent] == ["NewsWanted", "News"]
 
 
 def test_the_first_answer_of_anybody_tells_when_those_of_strangers_are_overdue() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from actors.actor import Actor
 from actors.message import ActorError
-from actors.place import of_error, own_line, written
+from actors.source_location import of_error, own_line, written
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
 from tests.actors.world import (

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.run.building import build
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario
-from sim.run.simulation import Simulation
 from sim.scenario.scenario import load_scenario
-from sim.world.own_topology import OwnTopology
+from sim.world.topology.own import OwnTopology
 from tests.own.worlds import GOSSIP
 from tests.simulation.worlds import write
 

@@ -7,8 +7,8 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
-from protocols.framework.settings import Settings
-from sim.scenario.protocol_loader import find_protocol, list_protocols
+from actors.settings.base import Settings
+from sim.scenario.protocol_loader import list_protocols, load_protocol
 from sim.scenario.sections import Sections
 from tests.fuzz.spoil import Place, find, put
 from tests.fuzz.values import odd_value
@@ -130,7 +130,7 @@ def sections() -> tuple[Grammar, tuple[Key, ...]]:
 @cache
 def protocol(name: str) -> tuple[Grammar, tuple[Key, ...]]:
     """A protocol's settings, with their places in a scenario."""
-    grammar = Grammar(find_protocol(name).Settings)
+    grammar = Grammar(load_protocol(name).found.Settings)
     return grammar, tuple(Key(("protocol", *key.place), key.schema, {}) for key in grammar.all_keys())
 
 

@@ -177,7 +177,7 @@ def test_a_fault_is_told_with_what_was_changed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(isolation, "command", command)
     found = attempt(Case("numbers", 1), numbers, tmp_path, tmp_path / "kept")
     assert found.fault is not None and found.codes == (1,) and found.commands == (("check", "numbers.txt"),)
-    assert found.fault.name == "traceback UnicodeDecodeError sim/world/speeds.py:_scores"
+    assert found.fault.name == "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"
     assert (tmp_path / "kept" / "numbers.txt").read_text(encoding="utf-8") == " ".join(found.words) != ""
 
 
@@ -195,7 +195,7 @@ def test_unspoiled_input_that_is_refused_is_a_fault(tmp_path: Path, monkeypatch:
 TRACEBACK = f"""\
 Traceback (most recent call last):
   File "{worlds.SCENARIOS.parent}/sim/cli.py", line 1, in main
-  File "{worlds.SCENARIOS.parent}/sim/world/speeds.py", line 7, in _scores
+  File "{worlds.SCENARIOS.parent}/sim/world/devices/speeds.py", line 7, in _scores
   File "/usr/lib/python3/csv.py", line 97, in fieldnames
 package.errors.UnicodeDecodeError: 'utf-8' codec can't decode
 """
@@ -207,8 +207,8 @@ package.errors.UnicodeDecodeError: 'utf-8' codec can't decode
         (0, "fine", "", None),
         (2, "", "x.toml: run.seed = -1: must be 0 or more", None),
         (1, "", "the run failed: nobody is left", None),
-        (1, "", TRACEBACK, "traceback UnicodeDecodeError sim/world/speeds.py:_scores"),
-        (0, "", f"failed\n{TRACEBACK}", "traceback UnicodeDecodeError sim/world/speeds.py:_scores"),
+        (1, "", TRACEBACK, "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"),
+        (0, "", f"failed\n{TRACEBACK}", "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"),
         (2, "said on the wrong stream", "", "exit 2 of check without a message"),
         (130, "", "interrupted", "exit 130 of check"),
         (-11, "", "Segmentation fault", "signal 11 check outside our code"),

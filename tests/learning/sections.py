@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from sim.files.data_folder import DataFolder
 from sim.learning.architecture import Architecture
 from sim.learning.data import DATASETS, Dataset, QuadraticData
 from sim.learning.data.images import ImageArrays, ImageData
@@ -30,21 +31,21 @@ def image_data(name: str) -> ImageData:
 
 
 def read_images(name: str, data_dir: Path | None, *, download: bool = True) -> ImageArrays:
-    return image_data(name).read(data_dir, download=download)
+    return image_data(name).read(DataFolder(data_dir, download))
 
 
 def load_images(name: str, data_dir: Path | None = None) -> Dataset:
-    return image_data(name).load(1, 0, data_dir, download=True)
+    return image_data(name).load(1, 0, DataFolder(data_dir, download=True))
 
 
 def digits() -> Dataset:
     section = DATASETS["digits"].model_validate({"name": "digits", "partition": "iid"})
-    return section.load(1, 0, None, download=False)
+    return section.load(1, 0, DataFolder())
 
 
 def quadratic(*, clients: int, seed: int, **keys: Any) -> tuple[Dataset, Partition]:
     section = QuadraticData(name="quadratic", **keys)
-    data = section.load(clients, seed, None, download=False)
+    data = section.load(clients, seed, DataFolder())
     return data, section.share_out(data, clients, seed)[0]
 
 

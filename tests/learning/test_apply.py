@@ -20,7 +20,7 @@ from actors.codec import size
 from protocols.framework.vectors import mix
 from sim.errors import Advice
 from sim.learning.engine import Engine, Scalar, Vector
-from sim.learning.engine.encoded import TYPES
+from sim.learning.engine.graph.encoded import TYPES
 from tests.learning.engines import new_engine
 
 WIDTH = 6
@@ -80,7 +80,7 @@ CALLS: dict[str, tuple[Callable[..., Any], int, dict[str, Any]]] = {
     "many arguments": (median, 5, {}),
     "a gradient inside": (slope, 2, {}),
     "a function of torch": (torch.maximum, 2, {}),
-    "partial": (partial(torch.clamp, min=-0.5, max=0.5), 1, {}),
+    "static arguments of a function of torch": (torch.clamp, 1, {"min": -0.5, "max": 0.5}),
 }
 
 
@@ -133,7 +133,7 @@ def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
 
 def test_a_call_is_bounded_by_its_results_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
-    monkeypatch.setattr("sim.learning.engine.applied._NUMBERS_AT_ONCE_CPU", 2100)
+    monkeypatch.setattr("sim.learning.engine.graph.user_functions._NUMBERS_AT_ONCE_CPU", 2100)
     made = [engine.apply(wide, (n,), {"width": 1000}) for n in range(4)]
     engine.flush()
     assert engine.statistics.batches == 2  # 1 + 1,000 numbers each
@@ -162,10 +162,11 @@ def leaving(x: Tensor) -> Tensor:
     sys.exit(3)
 
 
-def test_arguments_of_all_kinds() -> None:
-    def affine(x: Tensor, scalar: Tensor, number: Tensor, noise: Tensor, flags: Tensor) -> Tensor:
-        return torch.where(flags > 0, x * scalar + number, noise)
+def affine(x: Tensor, scalar: Tensor, number: Tensor, noise: Tensor, flags: Tensor) -> Tensor:
+    return torch.where(flags > 0, x * scalar + number, noise)
 
+
+def test_arguments_of_all_kinds() -> None:
     engine = new_engine()
     flags = torch.tensor([1, 0, 1, 0, 1, 1])
     results = []
@@ -182,74 +183,55 @@ def test_arguments_of_all_kinds() -> None:
         torch.testing.assert_close(got.tensor(), expected)
 
 
-def test_calls_of_equal_functions_are_computed_together() -> None:
-    """However often one is made anew; with what it referred to then, and not where that differs."""
+def scaled(x: Tensor, factor: float) -> Tensor:
+    return x * factor
+
+
+def test_calls_with_equal_static_arguments_are_computed_together() -> None:
     engine = new_engine()
-    made = []
-    for client, x in enumerate(vectors(engine, 12)):
-        factor = 2.0 if client % 2 else 3.0
-        made.append((engine.apply(lambda x, factor=factor: x * factor, (x,), {}), x, factor))
-        made.append((engine.apply(lambda x: x / factor, (x,), {}), x, 1 / factor))  # noqa: B023
-    engine.flush()
-    assert engine.statistics.batches == 4
-    for got, x, factor in made:
-        torch.testing.assert_close(got.tensor(), x.tensor() * factor)
+    factors = [2.0 if client % 2 else 3.0 for client in range(12)]
+    made = [
+        engine.apply(scaled, (x,), {"factor": f}) for x, f in zip(vectors(engine, 12), factors, strict=True)
+    ]
+    for client, result in enumerate(made):
+        torch.testing.assert_close(result.tensor(), numbers(client) * factors[client])
+    assert engine.statistics.batches == 2
 
 
-@pytest.mark.parametrize("how", ["captured", "default", "keyword"])
-def test_a_number_that_differs_at_every_call_costs_no_memory_and_is_advised_against(how: str) -> None:
+def test_a_number_that_differs_at_every_call_costs_no_memory_and_is_advised_against() -> None:
     """Each is a function of its own: the results are right, few are remembered, and it is said once."""
     engine = new_engine()
     x = engine.vector(torch.arange(4.0))
-
-    def scaled(x: Tensor, factor: float) -> Tensor:
-        return x * factor
-
-    def times(factor: float) -> Any:
-        if how == "captured":
-            return engine.apply(lambda x: x * factor, (x,), {})
-        if how == "default":
-            return engine.apply(lambda x, factor=factor: x * factor, (x,), {})
-        return engine.apply(scaled, (x,), {"factor": factor})
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        made = [times(0.5 * number) for number in range(600)]
+        made = [engine.apply(scaled, (x,), {"factor": 0.5 * number}) for number in range(600)]
     for number, result in enumerate(made):
         torch.testing.assert_close(result.tensor(), torch.arange(4.0) * 0.5 * number)
-    assert len(engine.functions._prepared) <= 256 and len(engine.functions._known) <= 256
+    assert len(engine.functions._known) <= 256
     assert [each.category for each in caught] == [Advice]
-    assert "32 different sets of values" in str(caught[0].message) and "test_apply.py:" in str(
-        caught[0].message
-    )
-    before = engine.statistics.batches
-    again = [times(0.25) for _ in range(20)]
-    engine.flush()
-    assert engine.statistics.batches == before + 1
-    torch.testing.assert_close(again[7].tensor(), torch.arange(4.0) * 0.25)
+    assert "32 different sets of values" in str(caught[0].message)
+    assert "test_apply.py:" in str(caught[0].message)
+
+
+def kept(x: Tensor, value: object) -> Tensor:
+    return x + (isinstance(value, bool) + 2 * isinstance(value, float))
+
+
+def over(a: Tensor, z: tuple[float]) -> Tensor:
+    return a.abs() / z[0]
 
 
 def test_1_and_one_point_0_and_true_are_three_values() -> None:
-    def kept(x: Tensor, value: object) -> Tensor:
-        return x + (isinstance(value, bool) + 2 * isinstance(value, float))
-
     engine = new_engine()
     x = engine.vector(torch.zeros(1))
-    assert [float(engine.apply(kept, (x,), {"value": value}).numpy()[0]) for value in (1, 1.0, True)] == [
-        0,
-        2,
-        1,
-    ]
+    found = [engine.apply(kept, (x,), {"value": value}) for value in (1, 1.0, True)]
+    assert [float(each.numpy()[0]) for each in found] == [0, 2, 1]
 
 
 def test_a_zero_below_zero_is_another_value() -> None:
     engine = new_engine()
     [x] = vectors(engine, 1)
-
-    def over(a: Tensor, z: float) -> Tensor:
-        return a.abs() / z
-
-    found = [engine.apply(over, (x,), {"z": zero}) for zero in (0.0, -0.0)]
+    found = [engine.apply(over, (x,), {"z": (zero,)}) for zero in (0.0, -0.0)]
     assert [each.numpy().tolist() for each in found] == [[np.inf] * WIDTH, [-np.inf] * WIDTH]
 
 
@@ -312,7 +294,7 @@ def test_only_functions_calculate_with_numbers_of_few_bytes() -> None:
 
 LINE = "test_apply.py:[0-9]+"
 BATCHED = "many clients at once: no branch may depend on a number"
-OUTSIDE = "which may be another by the time it is computed; hand over numbers"
+TOP = "apply takes a function that is written at the top of a file, not a"
 
 
 def branching(x: Tensor) -> Tensor:
@@ -333,6 +315,34 @@ def misshapen(x: Tensor) -> Tensor:
 
 def raising(x: Tensor) -> Tensor:
     raise KeyError("mine")
+
+
+def without_arguments() -> Tensor:
+    return torch.zeros(1)
+
+
+def matrix(x: Tensor) -> Tensor:
+    return torch.outer(x, x)
+
+
+def order(x: Tensor) -> Tensor:
+    return x.argsort()
+
+
+def complex_numbers(x: Tensor) -> Tensor:
+    return torch.complex(x, x)
+
+
+def number(x: Tensor) -> float:
+    return 3.0
+
+
+def nothing(x: Tensor) -> tuple[()]:
+    return ()
+
+
+def half_a_pair(x: Tensor) -> tuple[Tensor, None]:
+    return x, None
 
 
 class Holder:
@@ -356,23 +366,23 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "an error inside": (raising, ValueError, f"{LINE}: raising.. failed: KeyError: 'mine'"),
     "leaving": (leaving, ValueError, f"{LINE}: leaving.. failed: SystemExit: 3"),
     "too many arguments": (
-        lambda: 1,
+        without_arguments,
         ValueError,
         "failed: TypeError: .* takes 0 positional arguments but 1 was given",
     ),
     "a matrix": (
-        lambda x: torch.outer(x, x),
+        matrix,
         ValueError,
         r"a tensor of shape \(6, 6\) and float32; it must be a tensor "
         "without dimensions or with one",
     ),
-    "whole numbers of 64 bits": (lambda x: x.argsort(), ValueError, r"of shape \(6,\) and int64; it must be"),
-    "complex numbers": (lambda x: torch.complex(x, x), ValueError, "and complex64; it must be"),
-    "no tensor": (lambda x: 3.0, ValueError, "failed|is a float; it must be"),
-    "nothing": (lambda x: (), ValueError, "returns nothing"),
-    "a part that is no tensor": (lambda x: (x, None), ValueError, "failed|result 1 of .* is a NoneType"),
-    "a method": (Holder().method, TypeError, "not a method such as method; write it outside the class"),
-    "a module": (torch.nn.Linear(6, 6), TypeError, "not a Linear such as Linear; write it outside the class"),
+    "whole numbers of 64 bits": (order, ValueError, r"of shape \(6,\) and int64; it must be"),
+    "complex numbers": (complex_numbers, ValueError, "and complex64; it must be"),
+    "no tensor": (number, ValueError, "failed|is a float; it must be"),
+    "nothing": (nothing, ValueError, "returns nothing"),
+    "a part that is no tensor": (half_a_pair, ValueError, "failed|result 1 of .* is a NoneType"),
+    "a method": (Holder().method, TypeError, f"{TOP} method such as method.*write it there with `def`"),
+    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear such as Linear"),
     "no function": (3, TypeError, "apply takes a function first, not a int"),
 }
 
@@ -387,20 +397,18 @@ def test_functions_that_cannot_be_computed_for_all_at_once_are_refused(name: str
     assert torch.equal(engine.apply(torch.neg, (x,), {}).tensor(), -numbers(1))  # and nothing is lost
 
 
-def test_what_may_change_until_it_is_computed_is_refused() -> None:
+def test_functions_without_a_name_of_their_own_are_refused() -> None:
     engine = new_engine()
-    x, array, holder = engine.vector(numbers(1)), np.ones(WIDTH), Holder()
-    refused: list[Callable[[], object]] = [
-        lambda: engine.apply(lambda x: x + array, (x,), {}),
-        lambda: engine.apply(lambda x, a=array: x + a, (x,), {}),
-        lambda: engine.apply(lambda x: holder.method(x), (x,), {}),
-        lambda: engine.apply(torch.clamp, (x,), {"min": array}),
-        lambda: engine.apply(partial(torch.add, array), (x,), {}),
-        lambda: engine.apply(lambda x: (x, [array])[0] if array is None else x, (x,), {}),
-    ]
-    for call in refused:
-        with pytest.raises(TypeError, match=OUTSIDE):
-            call()
+    x, factor = engine.vector(numbers(1)), 2.0
+
+    def inner(x: Tensor) -> Tensor:
+        return x * factor
+
+    for function in (lambda x: x + 1, inner, partial(torch.add, other=1)):
+        with pytest.raises(TypeError, match=TOP):
+            engine.apply(function, (x,), {})
+    with pytest.raises(TypeError, match="gets min by keyword, a ndarray, which may be another by the time"):
+        engine.apply(torch.clamp, (x,), {"min": np.ones(WIDTH)})
 
 
 def test_arguments_that_are_none_are_refused() -> None:
@@ -471,55 +479,11 @@ def test_slices_that_are_none_are_refused() -> None:
         x[4:4]
 
 
-RATE, TABLE, CONSTANT = 2.0, [1.0], torch.ones(WIDTH)
-
-
-def doubled(x: Tensor) -> Tensor:
-    return x * RATE
-
-
-def by_helper(x: Tensor) -> Tensor:
-    return doubled(x) + torch.nn.functional.relu(x)
-
-
 def halved(x: Tensor, times: int) -> Tensor:
     return x if times == 0 else halved(x / 2, times - 1)
-
-
-@pytest.mark.parametrize("function", [doubled, by_helper])
-def test_globals_are_those_of_the_call(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever they are by the time it is computed."""
-    engine = new_engine()
-    made, wanted = [], []
-    for client, x in enumerate(vectors(engine, 6)):
-        monkeypatch.setattr(sys.modules[__name__], "RATE", 2.0 if client % 2 else 3.0)
-        made.append(engine.apply(function, (x,), {}))
-        wanted.append(function(numbers(client)))
-    monkeypatch.setattr(sys.modules[__name__], "RATE", 100.0)
-    for got, expected in zip(made, wanted, strict=True):
-        torch.testing.assert_close(got.tensor(), expected)
-    assert engine.statistics.batches == 2
 
 
 def test_a_function_may_call_itself() -> None:
     engine = new_engine()
     [x] = vectors(engine, 1)
     torch.testing.assert_close(engine.apply(halved, (x,), {"times": 3}).tensor(), numbers(0) / 8)
-
-
-def test_globals_that_may_change_are_refused() -> None:
-    engine = new_engine()
-    [x] = vectors(engine, 1)
-
-    def counting(x: Tensor) -> Tensor:
-        global RATE
-        RATE += 1
-        return x
-
-    for function, message in [
-        (lambda x: x * TABLE[0], f"uses TABLE, a list, {OUTSIDE}"),
-        (lambda x: next(x + CONSTANT for _ in "a"), f"uses CONSTANT, a Tensor, {OUTSIDE}"),
-        (counting, "changes RATE, which is not its own; what it finds is returned"),
-    ]:
-        with pytest.raises(TypeError, match=message):
-            engine.apply(function, (x,), {})

@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.learning.data import Data, DataSection
 
 ROW = "39, Private, 77516, {education}, 13, Single, Sales, Single, White, Male, {gain}, 0, 40, Cuba, {income}"
@@ -33,7 +34,7 @@ def row(education: str = "Bachelors", gain: int | str = 0, income: str = "<=50K"
 
 def test_clients_are_near_a_common_function_and_half_have_the_opposite_sign() -> None:
     data = section(name="synthetic-regression", samples=400, rho=0.1, noise=0.01, test_samples=10)
-    loaded = data.load(4, 1, None, download=False)
+    loaded = data.load(4, 1, DataFolder())
     partition, validation = data.share_out(loaded, 4, 1)
     assert partition.clusters == (0, 0, 1, 1) and [len(rows) for rows in validation] == [0] * 4
     fitted = []
@@ -51,7 +52,7 @@ def test_clients_are_near_a_common_function_and_half_have_the_opposite_sign() ->
 
 def test_a_client_keeps_its_samples_whoever_else_there_is_and_holds_some_back() -> None:
     data = section(name="synthetic-regression", samples=30, test_samples=5, dimension=3, validation_share=0.2)
-    few, many = [data.load(count, 1, None, download=False) for count in (2, 4)]
+    few, many = [data.load(count, 1, DataFolder()) for count in (2, 4)]
     np.testing.assert_array_equal(few.train_x[:30], many.train_x[:30])
     partition, validation = data.share_out(many, 4, 1)
     for client, (train, held_back) in enumerate(zip(partition.train, validation, strict=True)):
@@ -69,7 +70,7 @@ def test_adult_by_hand(tmp_path: Path) -> None:
     train = [row(), row("Doctorate", 100, ">50K"), row("Doctorate")]
     folder = adult(tmp_path, train, [row(income=">50K."), row("Doctorate"), row("Masters")])
     data = section(name="adult", partition="natural")
-    loaded = data.load(2, 1, folder, download=False)
+    loaded = data.load(2, 1, DataFolder(folder))
     assert loaded.train_y.tolist() == [0, 1, 0] and loaded.test_y.tolist() == [1, 0, 0]
     assert loaded.owners is not None and loaded.owners.names == ("non-PhD", "PhD")
     partition, _ = data.share_out(loaded, 2, 1)
@@ -87,9 +88,7 @@ def test_adult_by_hand(tmp_path: Path) -> None:
 def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path) -> None:
     train = [row(), row("Doctorate", 100), row().replace("Cuba", "?")]
     folder = adult(tmp_path, train, [row(), row("Doctorate")])
-    loaded = section(name="adult", partition="natural", features="categories").load(
-        2, 1, folder, download=False
-    )
+    loaded = section(name="adult", partition="natural", features="categories").load(2, 1, DataFolder(folder))
     # 7 categories of one value and education with two of them: workclass, then Bachelors and Doctorate.
     assert loaded.train_x.tolist() == [[1, 1, 0, *[1] * 6], [1, 0, 1, *[1] * 6], [1, 1, 0, *[1] * 5, 0]]
 
@@ -105,13 +104,13 @@ def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path)
 def test_a_spoiled_row_is_refused(tmp_path: Path, spoiled: str, problem: str) -> None:
     folder = adult(tmp_path, [row(), spoiled], [row()])
     with pytest.raises(UserError, match="adult") as refused:
-        section(name="adult", partition="natural").load(2, 1, folder, download=False)
+        section(name="adult", partition="natural").load(2, 1, DataFolder(folder))
     assert problem in str(refused.value)
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"adult\.data and adult\.test not found"):
-        section(name="adult", partition="natural").load(2, 1, tmp_path, download=False)
+        section(name="adult", partition="natural").load(2, 1, DataFolder(tmp_path))
 
 
 def test_the_real_adult_has_the_numbers_of_its_page() -> None:
@@ -119,10 +118,10 @@ def test_the_real_adult_has_the_numbers_of_its_page() -> None:
     if not (folder and (Path(folder) / "adult").is_dir()):
         pytest.skip("needs adult in the folder COTERIE_DATA")
     data = section(name="adult", partition="natural")
-    loaded = data.load(2, 1, None, download=False)
+    loaded = data.load(2, 1, DataFolder())
     assert (len(loaded.train_y), int(loaded.train_y.sum())) == (32_561, 7_841)
     assert (len(loaded.test_y), int(loaded.test_y.sum())) == (16_281, 3_846)
     partition, _ = data.share_out(loaded, 2, 1)
     assert [len(rows) for rows in partition.train] == [32_148, 413]
     of_categories = section(name="adult", partition="natural", features="categories")
-    assert of_categories.load(2, 1, None, download=False).input_shape == (99,), "as in the papers"
+    assert of_categories.load(2, 1, DataFolder()).input_shape == (99,), "as in the papers"

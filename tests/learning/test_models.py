@@ -15,8 +15,8 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.flops import FlopCounter
 from sim.learning.models import MODELS
-from sim.learning.models.point_module import PointModule
-from sim.learning.models.residual_network import ResidualNetwork
+from sim.learning.models.modules.point import PointModule
+from sim.learning.models.modules.residual_network import ResidualNetwork
 from tests.learning.sections import architecture, module
 
 SMALL: list[tuple[str, dict[str, Any], tuple[int, ...], int]] = [

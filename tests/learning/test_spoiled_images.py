@@ -129,8 +129,8 @@ def junk_xz(file: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (replaced_by_folder, "is a folder; must be a file"),
-        (replaced_by_pipe, "is a pipe or a device; must be a file"),
+        (replaced_by_folder, "must be a regular file"),
+        (replaced_by_pipe, "must be a regular file"),
         (cut_off_gz, r"train-images-idx3-ubyte\.gz: cannot be read: Compressed file ended"),
         (junk_xz, r"train-images-idx3-ubyte\.xz: cannot be read: Input format not supported"),
     ],
@@ -149,17 +149,6 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("builtins.open", denied)
     with pytest.raises(UserError, match=rf"{folder / TRAIN_X}: cannot be read: Permission denied"):
-        read_images("mnist", tmp_path)
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".xz"])
-def test_a_packed_file_that_is_large_itself_is_not_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    file = mnist(tmp_path) / TRAIN_X
-    file.rename(file.with_name(file.name + suffix)).write_bytes(bytes(2**20 + 1))
-    with pytest.raises(UserError, match="has more than 1 MiB; must have less"):
         read_images("mnist", tmp_path)
 
 
@@ -277,13 +266,6 @@ def test_an_archive_whose_arrays_become_large(tmp_path: Path, monkeypatch: pytes
         archive.writestr("y_train.npy", bytes(2**20))
         archive.writestr("y_test.npy", bytes(2**20))
     with pytest.raises(UserError, match=r"labels\.npz: has more than 1 MiB, unpacked"):
-        read_images("cifar-100", tmp_path)
-
-
-def test_an_array_with_something_behind_it(tmp_path: Path) -> None:
-    file = cifar100(tmp_path) / "x_train.npy"
-    file.write_bytes(file.read_bytes() + b"junk")
-    with pytest.raises(UserError, match=r"x_train\.npy: is not a \.npy file.*: 4 bytes more behind its end"):
         read_images("cifar-100", tmp_path)
 
 

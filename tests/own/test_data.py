@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.scenario.scenario import digest, load_scenario
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import all_of, built, load, owned
 from tests.simulation.worlds import write
 
@@ -149,7 +151,7 @@ def test_several_inputs(tmp_path: Path, name: str) -> None:
         "training.learning_rate=0.3",
     )
     scenario = load(tmp_path, keys, *options, code=SAMPLES + SEVERAL)
-    data = scenario.data.load(3, 1, None, download=False)
+    data = scenario.data.load(3, 1, DataFolder())
     assert data.inputs == ((1, 2), (3,), ()) and data.input_shape == (6,)
     assert np.array_equal(data.train_x[:, 1], data.train_x[:, 0] + 0.5)
     assert np.array_equal(data.train_x[:, 5], data.train_y)
@@ -165,9 +167,9 @@ def test_its_keys_are_its_arguments_and_it_is_given_what_it_takes(tmp_path: Path
     (tmp_path / "here").mkdir()
     keys = IID + "\nnoise = 0.5\nsizes = [2, 5]"
     scenario = load(tmp_path, keys, code=code)
-    data = scenario.data.load(3, 1, tmp_path / "here", download=False)
+    data = scenario.data.load(3, 1, DataFolder(tmp_path / "here"))
     assert data.input_shape == (2, 5)
-    other = scenario.data.load(3, 2, tmp_path / "here", download=False)
+    other = scenario.data.load(3, 2, DataFolder(tmp_path / "here"))
     assert not np.array_equal(data.train_x.numpy(), other.train_x.numpy())
     with pytest.raises(UserError, match=r"data.noise = .*must be a number"):
         load(tmp_path, keys.replace("0.5", '"loud"'), code=code)

@@ -14,7 +14,8 @@ from sim.errors import UserError
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels, Owners
 from sim.run.running import run_scenario
-from sim.scenario.scenario import digest, load_scenario
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import built, load
 from tests.simulation.worlds import write
 

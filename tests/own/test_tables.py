@@ -13,8 +13,10 @@ import polars as pl
 import pytest
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.learning.data import DATASETS, Dataset
-from sim.scenario.scenario import digest, load_scenario
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import built, load, owned
 from tests.simulation.worlds import write
 
@@ -47,7 +49,7 @@ def section(keys: dict[str, Any]) -> Dataset:
     data = DATASETS[keys["name"]].model_validate(
         {key: each for key, each in keys.items() if each is not None}
     )
-    return data.load(3, 1, None, download=False)
+    return data.load(3, 1, DataFolder())
 
 
 def test_numbers_categories_classes_and_clients(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import polars as pl
 import pytest
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import GeneratorAt, RandomStream
 from sim.results.store.run_directory import RunDirectory
-from sim.run.building import build
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario, verify
-from sim.run.simulation import Simulation
-from sim.scenario.scenario import digest, load_scenario, to_toml
+from sim.scenario.resolved import digest, to_toml
+from sim.scenario.scenario import load_scenario
 from sim.world.participants import Participants, client_name
 from tests.own.worlds import scenario_with
 from tests.simulation.worlds import write
@@ -120,7 +122,7 @@ def test_a_class_of_connections_may_have_its_own(tmp_path: Path) -> None:
         'class = { kind = "own.py:mine" }', 'class = [{ inside = [[0, 1]], latency = "own.py:mine" }]'
     )
     scenario = load_scenario(write(tmp_path, text))
-    [user] = scenario.users_code
+    [user] = scenario.plugins
     assert user.key == "network.class.0.latency.kind"
     everybody = Participants(1, [client_name(index) for index in range(6)])
     model = scenario.network.build(everybody)
@@ -167,13 +169,13 @@ def test_each_client_has_the_bandwidth_and_the_speed_that_the_function_says(tmp_
 def test_step_times_and_speeds_are_those_of_the_function(tmp_path: Path) -> None:
     text = "def mine(client, clients):\n    return (1 + client) / clients\n"
     scenario = load_scenario(scenario_with(tmp_path, "devices.step_time", text))
-    devices = scenario.devices.build(1, None, 6)
+    devices = scenario.devices.build(1, DataFolder(), 6)
     assert [devices.cost_model(client).step_time_s for client in (0, 2, 5)] == [1 / 6, 0.5, 1.0]
     assert scenario.path is not None
     fast = "def mine(client):\n    return 10**9 * (1 + client)\n"
     write(tmp_path, fast, "own.py")
     text = scenario.path.read_text().replace("step_time =", "speed =")
-    devices = load_scenario(write(tmp_path, text)).devices.build(1, None, 6)
+    devices = load_scenario(write(tmp_path, text)).devices.build(1, DataFolder(), 6)
     assert devices.cost_model(5).flops_per_s == 6e9
 
 
@@ -188,7 +190,7 @@ def mine(rng, shared_rng, client, length: float = 2.0):
 
 def test_slow_times_hold_as_long_as_the_function_says(tmp_path: Path) -> None:
     scenario = load_scenario(scenario_with(tmp_path, "devices.slow_times", SPELLS, keys="length = 3.0"))
-    devices = scenario.devices.build(1, None, 6)
+    devices = scenario.devices.build(1, DataFolder(), 6)
     ends = []
     for client in (0, 2):
         slowness, factor = devices.slowness(client), 4 + client
@@ -201,7 +203,7 @@ def test_slow_times_hold_as_long_as_the_function_says(tmp_path: Path) -> None:
 
 def test_slow_times_concern_the_clients_that_are_named(tmp_path: Path) -> None:
     path = scenario_with(tmp_path, "devices.slow_times", SPELLS, keys="clients = [2]")
-    devices = load_scenario(path).devices.build(1, None, 6)
+    devices = load_scenario(path).devices.build(1, DataFolder(), 6)
     assert devices.slowness(1).finish_s(2.0, 1.0) == 3.0 < devices.slowness(2).finish_s(2.0, 1.0)
     with pytest.raises(UserError, match=r"devices.slow_times.0.clients = \[9\]: there is no client 9"):
         load_scenario(scenario_with(tmp_path, "devices.slow_times", SPELLS, keys="clients = [9]"))

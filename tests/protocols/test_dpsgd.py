@@ -10,8 +10,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from protocols.dpsgd import DPSGD, Exchange
-from sim.run.simulation import Simulation
+from protocols.dpsgd import ADPSGD
+from protocols.shared.averaging import Exchange
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,
@@ -191,7 +192,7 @@ def test_a_crashed_peer_holds_up_exchanges_for_four_attempts_but_no_training() -
         assert [row[2] for row in messages(world, "Exchange") if row[0] > 8.0].count("client-1") == 0
 
 
-class Refusing(DPSGD):
+class Refusing(ADPSGD):
     """Client 1 fails when it is asked for an exchange."""
 
     async def on_message(self, message: object, sender: str) -> object:

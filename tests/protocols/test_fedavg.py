@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from actors.transport import InMemoryTransport
-from protocols.fedavg import FedAvgServer, FedAvgSettings
+from protocols.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.oracle import Oracle
+from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
@@ -33,9 +34,9 @@ FEDAVG = ("protocol.name=fedavg", "protocol.local_steps=1")
 STRAGGLER = "\n[[devices.override]]\nclients = [{}]\nslowdown = {}\n"
 
 
-def server(world: Simulation, name: str = "server") -> FedAvgServer:
+def server(world: Simulation, name: str = "server") -> RoundServer:
     found = world.supervisor.running[name]
-    assert isinstance(found, FedAvgServer)
+    assert isinstance(found, RoundServer)
     return found
 
 
@@ -151,7 +152,7 @@ def test_how_many_clients_are_sampled(fraction: float, clients: int, count: int)
         lambda name, value: None,
     )
     settings = FedAvgSettings(fraction=fraction)
-    one = FedAvgServer("server", context, settings, initial=None)  # type: ignore[arg-type]
+    one = RoundServer("server", context, settings, initial=None)  # type: ignore[arg-type]
     chosen = one.sample()
     assert len(chosen) == len(set(chosen)) == count
     assert set(chosen) <= set(names)
@@ -291,7 +292,7 @@ def test_clusters_need_not_be_in_blocks() -> None:
         ("server-2", ("b", "d")),
         ("server-7", ("a", "c")),
     ]
-    assert all(plan.kind is FedAvgServer for plan in plans)
+    assert all(plan.kind is RoundServer for plan in plans)
 
 
 def test_the_oracle_refuses_data_without_clusters() -> None:

@@ -13,7 +13,7 @@ from protocols.federico import FedeRiCo
 from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
@@ -281,7 +281,7 @@ def test_the_dead_weigh_nothing_and_the_others_share_their_part() -> None:
 
 
 def test_newcomers_find_their_place() -> None:
-    """Without rounds; in rounds models become those of another cluster, see docs/fidelity.md."""
+    """Without rounds; in rounds models become those of another cluster, see docs/fidelity."""
     text = WORLD[0] + churn("join", 1, "5 s") + churn("crash", 3, "2 s") + churn("rejoin", 3, "6 s", "fresh")
     options = ("protocol.mode=asynchronous", "run.duration=15 s", "clients.newcomers=fresh")
     with ran(text, *WORLD[1:], *options, "data.partition.clusters=2") as world:

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import functional
 
-from protocols.learn_to_collaborate.weighing import moved, necessary
+from protocols.learn_to_collaborate.benefit_weights import moved, necessary
 from protocols.shared.hypernetwork import begun, generated, initial, pulled_back, size, slope, widened
 
 FORMS = [((4, 5, 14), None), ((4, 5, 14), 0.01), ((3, 6, 5, 14), 0.01), ((3, 6, 5, 14), 0.0), ((4, 14), None)]

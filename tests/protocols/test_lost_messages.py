@@ -14,22 +14,20 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from protocols.framework.node_UNKNOWN import RoundLearner
 
 from actors.message import Envelope
-from protocols.cga import CGA
-from protocols.cobo import CoBo
+from protocols.cga import CGAInPairs
+from protocols.cobo.asynchronous import CoBoAsynchronous, PairState
 from protocols.cobo.messages import PairRequest
-from protocols.cobo.pairs import Pair
 from protocols.dada import Dada
-from protocols.dpsgd import DPSGD
-from protocols.federico import FedeRiCo
+from protocols.dpsgd import ADPSGD
+from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.framework.client import Client
 from protocols.mapl.messages import KnowledgeWanted
-from protocols.meta_l2c import MetaL2C
-from protocols.scool import SCooL
+from protocols.meta_l2c import MetaL2CAsynchronous
+from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 
@@ -217,7 +215,7 @@ def test_who_has_yet_to_get_there_answers_no_reminder() -> None:
     slow = "\n[[devices.override]]\nclients = [3]\nslowdown = 20\n"
     with world(QUADRATIC + slow, "protocol.name=dpsgd", *ROUNDS, "run.iterations=2") as calm:
         # In round 1 the others wait for it from 1 s to 10.25 s. At the end all have announced round 2.
-        assert len(messages(calm, "RoundModelWanted")) > 0
+        assert len(messages(calm, "RepeatRequest")) > 0
         assert len(messages(calm, "RoundModel")) == 12 + 12 + 12
 
 
@@ -264,9 +262,7 @@ def test_a_newcomer_has_a_model_and_takes_part(lost: set[int]) -> None:
     ) as lossy:
         assert lossy.observer.metrics.latest("models_at_start")["client-3"] == 3
         assert all(len(learner(lossy, index).peers) == 3 for index in range(4))
-        rounds = [
-            one.round for one in map(lambda i: learner(lossy, i), range(4)) if isinstance(one, RoundLearner)
-        ]
+        rounds = [learner(lossy, index).rounds.number for index in range(4)]  # type: ignore[attr-defined]
         assert max(rounds) - min(rounds) <= 1
         assert min(rounds) >= 2 * (30 - 1.5 - costs_s(len(lost)))
 
@@ -295,15 +291,15 @@ def test_an_exchange_moves_both_sides_once(lost: set[int]) -> None:
 
     def timed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
-        assert isinstance(made, DPSGD)
-        exchange = made.exchange
+        assert isinstance(made, ADPSGD)
+        exchange = made.pairs.exchange
 
         async def exchanged(peer: str) -> None:
             begin_s = made.now
             await exchange(peer)
             waits_s.append(made.now - begin_s)
 
-        made.exchange = exchanged  # type: ignore[method-assign]
+        made.pairs.exchange = exchanged  # type: ignore[method-assign]
         return made
 
     with world(*EXCHANGES, lost=lost, prepare=looking) as lossy:
@@ -327,10 +323,10 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
 
     def timed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
-        assert isinstance(made, CoBo)
+        assert isinstance(made, CoBoAsynchronous)
         update = made.update_pair
 
-        async def updated(peer: str, pair: Pair) -> None:
+        async def updated(peer: str, pair: PairState) -> None:
             begin_s, limit_s = made.now, made.round_trips.limit_s(peer, PairRequest)
             await update(peer, pair)
             waits.append((made.now - begin_s, limit_s))
@@ -342,13 +338,15 @@ def test_the_ends_of_a_pair_agree_again_and_every_sampled_update_is_made(lost: s
     times = ("run.duration=90 s", "run.evaluate_every=90 s", "protocol.sampling_scale=0.5")
     with world(*scenario, *times, lost=lost, prepare=looking) as lossy:
         ends = [learner(lossy, index) for index in range(2)]
-        pairs = [pair for end in ends if isinstance(end, CoBo) for pair in end.pairs.values()]
+        assert all(isinstance(end, CoBoAsynchronous) for end in ends)
+        pairs = [pair for end in ends for pair in end.known.values()]  # type: ignore[attr-defined]
+        weights = [float(w) for end in ends for w in end.pairs.known().values()]  # type: ignore[attr-defined]
         assert max(pair.owed for pair in pairs) <= 3  # of ten that it would keep
         ledgers = [pair.ledger for pair in pairs]
         assert abs(ledgers[0].made - ledgers[1].taken) <= 1  # a result may be on its way
         assert abs(ledgers[1].made - ledgers[0].taken) <= 1
         if ledgers[0].steps_in_all == ledgers[1].steps_in_all:
-            assert float(pairs[0].weight) == pytest.approx(float(pairs[1].weight), abs=1e-6)
+            assert weights[0] == pytest.approx(weights[1], abs=1e-6)
         assert min(ledger.made for ledger in ledgers) >= 8
     # Behind an answer comes the asker's own gradient, which waits for a step and for one that it lends.
     assert all(wait_s <= 3 * limit_s + 2.0 for wait_s, limit_s in waits)
@@ -424,17 +422,17 @@ def assert_agreement(ends: Sequence[Client]) -> None:
         for other in ends:
             if one is other:
                 continue
-            if isinstance(one, SCooL):
-                opinion = one.acquaintance(other.name).opinion
-                assert opinion is not None and one.now - opinion.time < 15.0
+            if isinstance(one, SCooLAsynchronous):
+                evaluation = one.posterior.peer(other.name).evaluation
+                assert evaluation is not None and one.now - evaluation.time < 15.0
             if isinstance(one, Dada) and isinstance(other, Dada):
                 versions = [one.edge(other.name).version, other.edge(one.name).version]
                 assert abs(versions[0] - versions[1]) <= 1  # the last may be on its way
-            if isinstance(one, FedeRiCo):
-                assert one.table.records[other.name].tried
-            if isinstance(one, CGA):
+            if isinstance(one, FedericoAsynchronous):
+                assert one.collaborators.table.records[other.name].tried
+            if isinstance(one, CGAInPairs):
                 assert other.name in one.crossed
-            if isinstance(one, MetaL2C):
+            if isinstance(one, MetaL2CAsynchronous):
                 assert other.name in one.shares
 
 

@@ -13,13 +13,13 @@ from scipy.special import expit
 
 from actors.message import Envelope
 from protocols.framework.client import Client
-from protocols.scool import SCooL, consulting
-from protocols.scool.acquaintances import Acquaintance
-from protocols.scool.consulting import Publication
-from protocols.scool.messages import Beliefs, Consultation, Opinion
+from protocols.scool import SCooL, peer_evaluation
+from protocols.scool.asynchronous import SCooLAsynchronous
+from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
+from protocols.scool.peer_evaluation import Publication
+from protocols.scool.peer_state import PeerState
 from protocols.scool.priors import BlockPrior
-from protocols.shared.pace import PeerPace, relative_pace
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import LOSSY
 from tests.protocols.worlds import (
     DIGITS,
@@ -49,9 +49,9 @@ RATE = 0.1
 PATIENT = "protocol.patience=1000 s"
 
 
-def scool(world: Simulation, index: int) -> SCooL:
+def scool(world: Simulation, index: int) -> SCooL | SCooLAsynchronous:
     found = learner(world, index)
-    assert isinstance(found, SCooL)
+    assert isinstance(found, SCooL | SCooLAsynchronous)
     return found
 
 
@@ -123,59 +123,40 @@ def test_rounds_are_algorithm_1(aggregation: str, gradients: str, loss: float) -
 def test_only_those_kept_are_talked_to() -> None:
     text = DIGITS.replace('duration = "8 s"', "iterations = 6").replace('"4 s"', '"6 iterations"')
     with ran(text, *ROUNDS, "protocol.local_steps=2", *KEEPING) as world:
-        asked = Counter((sender, peer) for _, sender, peer, _ in messages(world, "Consultation"))
+        asked = Counter((sender, peer) for _, sender, peer, _ in messages(world, "EvaluationRequest"))
         for client in world.clients:
             of = scool(world, client.index)
-            assert len(of.weights() or {}) == 2 and len(of.left) == 3
+            assert len(of.weights() or {}) == 2 and len(of.posterior.left) == 3
             for peer in of.peers:  # in three rounds, and those that are kept in all
-                assert asked[client.name, peer] == (6 if peer in of.row else 3)
+                assert asked[client.name, peer] == (6 if peer in of.posterior.row else 3)
 
 
-def opinion(progress: float, iterations: int, time: float) -> Opinion:
+def evaluation(progress: float, iterations: int, time: float) -> PeerEvaluation:
     vector = np.array([progress])
-    return Opinion(None, None, vector, iterations, 0, 3, time, Beliefs(0.0))  # type: ignore[arg-type]
+    return PeerEvaluation(None, None, vector, iterations, 0, 3, time, Beliefs(0.0))  # type: ignore[arg-type]
 
 
 def test_each_update_of_a_peer_counts_once() -> None:
-    peer = Acquaintance()
+    peer = PeerState()
     assert peer.new_progress() is None
-    peer.answered(opinion(6.0, 3, 1.0))
+    peer.answered(evaluation(6.0, 3, 1.0))
     assert peer.new_progress() == 2.0, "at first what it did in one iteration"
     assert peer.new_progress() is None
-    peer.answered(opinion(11.0, 5, 2.0))
-    peer.answered(opinion(8.0, 4, 1.5))
+    peer.answered(evaluation(11.0, 5, 2.0))
+    peer.answered(evaluation(8.0, 4, 1.5))
     assert peer.new_progress() == 5.0, "an answer that was overtaken means nothing"
-    peer.answered(opinion(1.0, 2, 3.0))
+    peer.answered(evaluation(1.0, 2, 3.0))
     assert peer.new_progress() == 0.5, "it has lost its state, and begun anew"
 
 
 def test_who_has_nothing_new_is_asked_more_and_more_rarely() -> None:
-    peer, rests = Acquaintance(), []
+    peer, rests = PeerState(), []
     for number in range(8):
-        peer.answered(opinion(1.0, 1, float(number)))
+        peer.answered(evaluation(1.0, 1, float(number)))
         rests.append(peer.rests)
     assert rests == [0, 2, 4, 8, 16, 16, 16, 16]
-    peer.answered(opinion(2.0, 2, 9.0))
+    peer.answered(evaluation(2.0, 2, 9.0))
     assert peer.rests == 0
-
-
-def test_pace_is_that_beside_the_median_of_the_others() -> None:
-    def doing(rate: float) -> PeerPace:
-        pace = PeerPace()
-        pace.met(1.0, 5)
-        pace.met(3.0, 5 + round(2 * rate))
-        return pace
-
-    assert relative_pace(3, 3.0, [doing(0.5)]) is None, "one more iteration tells nothing"
-    assert relative_pace(3, 0.0, [doing(2.0)]) is None
-    assert relative_pace(3, 3.0, [doing(0.0), doing(2.0), doing(4.0), doing(100.0)]) == 0.25
-
-
-def test_pace_of_a_peer_that_begins_anew_is_that_of_its_new_life() -> None:
-    pace = PeerPace()
-    for time_s, iterations in [(1.0, 50), (11.0, 70), (10.5, 69), (20.0, 1), (24.0, 9)]:
-        pace.met(time_s, iterations)
-    assert pace.rate == 2.0
 
 
 def test_questions_say_how_many_iterations_have_ended() -> None:
@@ -186,7 +167,7 @@ def test_questions_say_how_many_iterations_have_ended() -> None:
         send = simulation.network.send
 
         def noted(envelope: Envelope) -> None:
-            if isinstance(envelope.message, Consultation):
+            if isinstance(envelope.message, EvaluationRequest):
                 of = next(each.learner for each in simulation.clients if each.name == envelope.sender)
                 assert of is not None
                 found = (envelope.message.iterations, of.iterations)
@@ -209,9 +190,9 @@ def test_who_never_judges_this_client_is_dropped_like_one_for_which_nothing_spea
             client.fresh = partial(without_time, client.fresh)
 
     with ran(text, *WITHOUT_ROUNDS, *KEEPING, "protocol.local_steps=2", prepare=silent) as world:
-        assert len(scool(world, 0).targets()) == 2
+        assert len(scool(world, 0).posterior.targets()) == 2
         asked = Counter(
-            peer for _, sender, peer, _ in messages(world, "Consultation") if sender == "client-0"
+            peer for _, sender, peer, _ in messages(world, "EvaluationRequest") if sender == "client-0"
         )
         assert sorted(asked.values())[:3] == [3, 3, 3]
 
@@ -221,20 +202,22 @@ KEEPING = ("protocol.keep=0.4", "protocol.keep_after=3")
 
 def without_time(fresh: Callable[[], Client]) -> Client:
     made = fresh()
-    assert isinstance(made, SCooL)
-    opinion = made.opinion
+    assert isinstance(made, SCooLAsynchronous)
+    evaluated = made.evaluations.evaluated
 
-    async def without_loss(message: Consultation, sender: str, latest: Publication) -> Opinion:
-        return await opinion(replace(message, params=None), sender, latest)
+    async def without_loss(
+        request: EvaluationRequest, sender: str, latest: Publication | None = None
+    ) -> PeerEvaluation:
+        return await evaluated(replace(request, params=None), sender, latest)
 
-    made.opinion = without_loss  # type: ignore[method-assign]
+    made.evaluations.evaluated = without_loss  # type: ignore[method-assign]
     return made
 
 
 def test_a_weight_that_is_not_known_is_not_told() -> None:
     """0 would say that there is no edge, which parts blocks before anything speaks for it."""
     with ran(DIGITS, *WITHOUT_ROUNDS, "protocol.local_steps=2", "protocol.keep=1.0") as world:
-        prior = scool(world, 0).prior
+        prior = scool(world, 0).posterior.prior
         assert isinstance(prior, BlockPrior)
         assert prior.told("client-1").weight == prior.weights["client-1"] > 0
         prior.forget("client-1")
@@ -248,14 +231,14 @@ def test_a_weight_that_is_not_known_is_not_told() -> None:
 @pytest.mark.parametrize("mode", ["synchronous", "asynchronous"])
 def test_an_e_step_costs_a_twentieth_of_the_training(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In gradients; that so few peers are asked shows here with twelve clients."""
-    monkeypatch.setattr(consulting, "ASKED_LEAST", 1)
+    monkeypatch.setattr(peer_evaluation, "ASKED_LEAST", 1)
     text = FOUR_ROUNDS.replace("count = 4", "count = 12").replace("steps = 4", "steps = 180")
     options = ("protocol.name=scool", f"protocol.mode={mode}", "protocol.local_steps=60")
     with ran(text, *options) as world:
         for client in world.clients:
             of = scool(world, client.index)
-            assert of.asked_at_once == 9 and 9 * of.opinion_cost <= 0.05 * 60
-            asked = [of.acquaintance(peer).asked for peer in of.peers]
+            assert 9 * of.evaluations.cost <= 0.05 * 60 < 10 * of.evaluations.cost
+            asked = [of.posterior.peer(peer).asked for peer in of.peers]
             assert sum(asked) <= 3 * 9 and min(asked) >= 1, "in turn all are asked"
 
 

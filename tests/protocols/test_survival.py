@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from sim.scenario.protocol_loader import find_protocol, list_protocols
+from sim.scenario.protocol_loader import list_protocols, load_protocol
 from tests.protocols.worlds import DIGITS, churn, ran
 
 CHURN = "".join(
@@ -65,7 +65,7 @@ def variants() -> list[tuple[str, ...]]:
     """Overrides for each protocol that comes with coterie, in each of its modes."""
     found = []
     for name in list_protocols():
-        fields: dict[str, Any] = find_protocol(name).Settings.model_fields
+        fields: dict[str, Any] = load_protocol(name).found.Settings.model_fields
         modes = get_args(fields["mode"].annotation) if "mode" in fields else ()
         for mode in modes or ("",):
             options = {"name": name} | ({"mode": mode} if mode else {})

@@ -14,9 +14,9 @@ import pytest
 from sim.cli import resume_commands
 from sim.results.store.output_dir import CHECKPOINT, HIDDEN, READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run import checkpoint
-from sim.run.checkpoint import Checkpoint
-from sim.run.resuming import Earlier
+from sim.run.resume import checkpoint
+from sim.run.resume.checkpoint import Checkpoint
+from sim.run.resume.resuming import Earlier
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import QUADRATIC, run

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.run.compute import DeviceCompute, LearningSettings
-from sim.world.devices import CostModel, Device, Slowness
+from sim.run.live.compute import DeviceCompute, LearningSettings
+from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, client_data, new_engine, objective_of, small
 from tests.virtual_time import run_virtual
 
@@ -69,7 +69,7 @@ async def gradient(compute: DeviceCompute, at: Vector) -> Any:
 
 
 async def train(compute: DeviceCompute, start: Any = None, steps: int = 1, **options: Any) -> Any:
-    given: dict[str, Any] = {"pulls": (), "learning_rate": None, "fresh_optimizer": False} | options
+    given: dict[str, Any] = {"proximal": (), "learning_rate": None, "fresh_optimizer": False} | options
     return await compute.train(initial(compute) if start is None else start, steps, **given)
 
 

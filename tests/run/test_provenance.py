@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import sim.run.provenance
+import sim.run.save.provenance
 from sim.results.store.run_directory import RunDirectory
-from sim.run.provenance import provenance
 from sim.run.running import RunResult, run_scenario
+from sim.run.save.provenance import provenance
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -75,12 +76,10 @@ def test_what_is_run_is_what_is_kept(folder: Path) -> None:
     """The file is edited while the run goes on."""
     edits = f"from pathlib import Path\nPath({str(folder / 'own.py')!r}).write_text('edited')\n"
     scenario = load_scenario(folder / "world.toml", [])
-    sources = scenario.protocol.sources
     exec(edits)
     result = run_scenario(scenario, out=folder / "runs", device="cpu")
     [copy] = result.directory.glob("protocol-*/own.py")
     assert copy.read_text() == OWN
-    assert scenario.protocol.sources is sources
 
 
 def copies(result: RunResult) -> dict[str, str]:
@@ -116,10 +115,8 @@ def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.Monkey
     assert said["command"] == ["coterie", "run", "world.toml"]
     assert (said["torch"], said["numpy"]) == (torch.__version__, np.__version__)
     assert said["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert said["coterie"] == "0.1.0"
-    assert {"own.py", "provenance_steps.py", "protocols/framework/client.py"} <= set(
-        said["protocol"]["files"]
-    )
+    assert said["coterie"] == version("coterie")
+    assert len(said["made_by"]["the user's code"]) == 8
     assert said["started"][:2] == "20"
     assert said["machine"]["cores"] >= said["machine"]["cores_allowed"] >= 1
     assert said["machine"]["device"] == "cpu"
@@ -131,16 +128,16 @@ def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository in which sim/run/provenance.py lies, but is not committed."""
+    """A repository in which sim/run/save/provenance.py lies, but is not committed."""
     root = tmp_path / "checkout"
     (root / "sim" / "run").mkdir(parents=True)
     (root / "sim" / "run" / "provenance.py").write_text("")
     git(root, "init", "--quiet")
-    monkeypatch.setattr(sim.run.provenance, "_ROOT", root)
-    monkeypatch.setattr(sim.run.provenance, "__file__", str(root / "sim" / "run" / "provenance.py"))
-    sim.run.provenance._checkout.cache_clear()
+    monkeypatch.setattr(sim.run.save.provenance, "PRODUCT", root)
+    monkeypatch.setattr(sim.run.save.provenance, "__file__", str(root / "sim" / "run" / "provenance.py"))
+    sim.run.save.provenance._checkout.cache_clear()
     yield root
-    sim.run.provenance._checkout.cache_clear()
+    sim.run.save.provenance._checkout.cache_clear()
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -152,8 +149,8 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def commit_said() -> tuple[str | None, bool | None]:
-    sim.run.provenance._checkout.cache_clear()
-    said = provenance((), "cpu")
+    sim.run.save.provenance._checkout.cache_clear()
+    said = provenance("cpu")
     return said["commit"], said["changed_since_commit"]
 
 
@@ -174,4 +171,4 @@ def test_the_commit_where_it_is_a_checkout(checkout: Path, monkeypatch: pytest.M
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert commit_said() == (None, None)
-    sim.run.provenance._checkout.cache_clear()
+    sim.run.save.provenance._checkout.cache_clear()

@@ -10,8 +10,9 @@ import pytest
 
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.scenario.protocol_loader import find_protocol, list_protocols
-from sim.scenario.scenario import load_scenario, to_toml
+from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.resolved import to_toml
+from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import OF_ALL_METHODS, SMALL, changed, write
 
 OWN = '''
@@ -22,7 +23,7 @@ from pydantic import PositiveInt
 
 from protocols.framework.client import Client
 from protocols.local import Local
-from protocols.framework.settings import Duration
+from protocols import Duration
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,13 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
+def find(name: str, folder: Path | None = None) -> Any:
+    return load_protocol(name, folder).found
+
+
 def refusal(name: str, folder: Path | None = None) -> str:
     with pytest.raises(UserError) as error:
-        find_protocol(name, folder)
+        find(name, folder)
     return str(error.value)
 
 
@@ -78,18 +83,18 @@ KNOWN += ["ditto", "federico", "fedem", "fedfomo", "ifca"]
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_protocols(name: str) -> None:
-    found = find_protocol(name)
+    found = find(name)
     assert issubclass(found, Client)
     assert found.__name__.lower() == name
     assert found.__module__ in (f"protocols.{name}", f"protocols.{name}.method")
 
 
 def test_a_class_of_a_package() -> None:
-    assert find_protocol("protocols.gossip:Gossip") is find_protocol("gossip")
+    assert find("protocols.gossip:Gossip") is find("gossip")
 
 
 def test_a_class_of_a_file_beside_the_scenario(own: Path) -> None:
-    found = find_protocol("own.py:Mine", own.parent)
+    found = find("own.py:Mine", own.parent)
     assert found.__name__ == "Mine"
     assert found.Settings().model_dump(exclude=OF_ALL_METHODS) == {"rounds": 3, "patience": 2.0}
 
@@ -99,15 +104,15 @@ def test_the_current_folder_comes_first(own: Path, tmp_path: Path, monkeypatch: 
     here.mkdir()
     (here / "own.py").write_text(OWN.replace("class Mine", "class Other").replace("(Mine)", "(Other)"))
     monkeypatch.chdir(here)
-    assert find_protocol("own.py:Other", own.parent).__name__ == "Other"
+    assert find("own.py:Other", own.parent).__name__ == "Other"
 
 
 def test_a_file_is_loaded_once_and_an_edited_one_anew(own: Path) -> None:
-    first = find_protocol(f"{own}:Mine")
+    first = find(f"{own}:Mine")
     os.utime(own, (time.time() + 10, time.time() + 10))
-    assert find_protocol(f"{own}:Mine") is first
+    assert find(f"{own}:Mine") is first
     own.write_text(OWN.replace("= 3", "= 4"))
-    assert find_protocol(f"{own}:Mine").Settings().model_dump()["rounds"] == 4
+    assert find(f"{own}:Mine").Settings().model_dump()["rounds"] == 4
 
 
 def test_a_scenario_with_a_protocol_from_a_file(own: Path) -> None:
@@ -141,13 +146,14 @@ def test_only_protocols_are_known(name: str) -> None:
 
 def test_a_missing_class_is_answered_with_those_of_the_file(own: Path) -> None:
     message = refusal("own.py:Mime", own.parent)
-    assert "own.py has no protocol class 'Mime' (subclass of Client)" in message
+    assert "own.py has no protocol class (subclass of Client) called 'Mime'" in message
     assert message.endswith("it has: Mine, Theirs; did you mean 'Mine'?")
 
 
 @pytest.mark.parametrize("name", ["Helper", "Note", "dataclass", "Client"])
 def test_another_class_is_no_protocol(own: Path, name: str) -> None:
-    assert f"has no protocol class {name!r}" in refusal(f"own.py:{name}", own.parent)
+    complaint = f"has no protocol class (subclass of Client) called {name!r}"
+    assert complaint in refusal(f"own.py:{name}", own.parent)
 
 
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,40 +222,58 @@ def beside(folder: Path, value: int) -> Path:
 
 
 def test_two_protocols_have_neighbours_of_one_name(tmp_path: Path) -> None:
-    """Whatever is imported when, a file gets those beside itself."""
-    found: list[Any] = [find_protocol(f"{beside(tmp_path / f'of_{i}', i)}:Own") for i in (1, 2)]
-    for i, learner in enumerate(found, 1):
+    """Whatever is imported when, the one that was loaded last gets those beside itself."""
+    files = [beside(tmp_path / f"of_{i}", i) for i in (1, 2)]
+    for i in (1, 2, 1, 2):
+        learner: Any = find(f"{files[i - 1]}:Own")
         value, hints = learner.later()
         assert (value, hints["kind"].value, learner.name, learner.public) == (i, i, f"lowest {i}", 1)
         module = sys.modules[learner.note.__module__]
         assert module.__file__ == str(tmp_path / f"of_{i}" / "loader_beside" / "inner.py")
         assert module.own.Own is learner  # type: ignore[attr-defined]
-    assert not {"loader_helper", "loader_beside"} & set(sys.modules)
+
+
+def test_files_of_one_folder_share_their_neighbours(tmp_path: Path) -> None:
+    first: Any = find(f"{beside(tmp_path / 'here', 1)}:Own")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "loader_other.py").write_text(OWN)
+    find(f"{tmp_path / 'elsewhere' / 'loader_other.py'}:Mine")
+    assert sys.modules[first.note.__module__] is sys.modules["loader_beside.inner"]
+    assert find(f"{tmp_path / 'here' / 'own.py'}:Own") is first
 
 
 def test_an_edited_neighbour_is_loaded_anew(tmp_path: Path) -> None:
     file = beside(tmp_path, 1)
-    first: Any = find_protocol(f"{file}:Own")
-    assert find_protocol(f"{file}:Own") is first
+    first: Any = find(f"{file}:Own")
+    assert find(f"{file}:Own") is first
+    assert first.later()[0] == 1
     (tmp_path / "loader_helper.py").write_text("VALUE = 2\n")
-    second: Any = find_protocol(f"{file}:Own")
-    assert (first.later()[0], second.later()[0]) == (1, 2)
+    second: Any = find(f"{file}:Own")
+    assert second is not first and second.later()[0] == 2
+    assert not [*tmp_path.rglob("__pycache__")]
+
+
+def test_a_file_with_the_name_of_one_of_pythons_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text(OWN)
+    assert "random.py has the name of another module of Python, random; rename it" in refusal(
+        "random.py:Mine", tmp_path
+    )
 
 
 def test_a_folder_beside_it_hides_no_installed_package(tmp_path: Path) -> None:
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "random.py").write_text("")
     (tmp_path / "own.py").write_text(f"from numpy import random, zeros\n{OWN}")
-    assert find_protocol(f"{tmp_path / 'own.py'}:Mine").__name__ == "Mine"
+    assert find(f"{tmp_path / 'own.py'}:Mine").__name__ == "Mine"
 
 
 def test_a_failed_neighbour_can_be_mended(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(f"import loader_broken\n{OWN}")
     (tmp_path / "loader_broken.py").write_text("1 / 0\n")
     assert "own.py cannot be loaded (line 1): ZeroDivisionError" in refusal("own.py:Mine", tmp_path)
-    assert not [name for name in sys.modules if name.startswith("coterie_protocol_own") and "broken" in name]
+    assert "loader_broken" not in sys.modules
     (tmp_path / "loader_broken.py").write_text("")
-    assert find_protocol("own.py:Mine", tmp_path).__name__ == "Mine"
+    assert find("own.py:Mine", tmp_path).__name__ == "Mine"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -261,24 +285,11 @@ def test_a_neighbour_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     )
 
 
-FIELDS = """
-from protocols import Client, RoundClient, RoundServer
-
-
-class Fields(Client):
-    async def on_start(self):
-        self.arrived = []
-        {line}
-
-    async def step(self):
-        self.params = self.params + await self.train()
+ROUNDS = """
+from protocols import RoundClient, RoundServer
 
 
 class MyServer(RoundServer):
-    def __init__(self, *given):
-        super().__init__(*given)
-        {line}
-
     def task(self, client, number): ...
 
     def combine(self, answers, number): ...
@@ -295,30 +306,8 @@ class Alone(RoundClient):
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ("self.inbox = []", "inbox"),
-        ("self.name = 'x'", "name"),
-        ("self.now: float = 0.0", "now"),
-        ("self.mine, self._tasks = 1, []", "_tasks"),
-    ],
-)
-def test_a_field_with_a_name_of_the_frameworks_is_refused(tmp_path: Path, line: str, name: str) -> None:
-    (tmp_path / "fields.py").write_text(FIELDS.format(line=line))
-    complaint = f"self.{name} is the framework's own; choose another name"
-    assert refusal("fields.py:Fields", tmp_path).endswith(f"fields.py:8: Fields: {complaint}")
-    assert refusal("fields.py:Clients", tmp_path).endswith(f"fields.py:17: MyServer: {complaint}")
-
-
-def test_fields_of_other_names_are_free(tmp_path: Path) -> None:
-    (tmp_path / "fields.py").write_text(FIELDS.format(line="self.numbers = self.params"))
-    assert find_protocol("fields.py:Fields", tmp_path).__name__ == "Fields"
-    assert find_protocol("fields.py:Clients", tmp_path).__name__ == "Clients"
-
-
 def test_a_round_client_without_a_server_is_told_to_name_it(tmp_path: Path) -> None:
-    (tmp_path / "fields.py").write_text(FIELDS.format(line="pass"))
+    (tmp_path / "fields.py").write_text(ROUNDS)
     assert "Alone is a RoundClient and must name the class of its server" in refusal(
         "fields.py:Alone", tmp_path
     )
@@ -327,14 +316,13 @@ def test_a_round_client_without_a_server_is_told_to_name_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("method", "owner", "line"),
     [
-        ("async def work(self, task)", "Clients is a RoundClient", 24),
-        ("def task(self, client, number)", "MyServer is a RoundServer", 14),
-        ("def combine(self, answers, number)", "MyServer is a RoundServer", 14),
+        ("async def work(self, task)", "Clients is a RoundClient", 11),
+        ("def task(self, client, number)", "MyServer is a RoundServer", 5),
+        ("def combine(self, answers, number)", "MyServer is a RoundServer", 5),
     ],
 )
 def test_what_rounds_call_must_be_defined(tmp_path: Path, method: str, owner: str, line: int) -> None:
-    source = FIELDS.format(line="pass")
-    (tmp_path / "fields.py").write_text(source.replace(f"    {method}: ...\n", "    pass\n", 1))
+    (tmp_path / "fields.py").write_text(ROUNDS.replace(f"    {method}: ...\n", "    pass\n", 1))
     assert refusal("fields.py:Clients", tmp_path).endswith(
         f"fields.py:{line}: {owner} and must define `{method}`"
     )

@@ -6,7 +6,8 @@ import pytest
 
 from sim.errors import UserError
 from sim.scenario.reading import first_comment
-from sim.scenario.scenario import Scenario, digest, load_scenario, to_toml
+from sim.scenario.resolved import digest, to_toml
+from sim.scenario.scenario import Scenario, load_scenario
 from sim.world.bandwidths import ConstantBandwidth
 from tests.scenario.texts import FULL, OF_ALL_METHODS, SMALL, changed, write
 from tests.world.quantities import constant, uniform

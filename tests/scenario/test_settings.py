@@ -5,25 +5,23 @@ import pickle
 import pytest
 from pydantic import ValidationError
 
-from protocols.framework.settings import (
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import (
     Bandwidth,
     BandwidthOrUnlimited,
     Compute,
     Duration,
     PositiveDuration,
-    SettingError,
-    Settings,
     Size,
-    default,
 )
+from actors.settings.spans import Span, parse_span
 from sim.learning.partitions.mapl import MaplClusters
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
-from sim.settings.spans import Span, parse_span
 from sim.world.distributions import Constant, LogNormal
-from sim.world.topology import Complete
+from sim.world.topology.kinds import Complete
 from tests.world.quantities import constant
 
 

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.units import (
-    BANDWIDTH,
-    COMPUTE,
-    DURATION,
-    SIZE,
-    Quantity,
-)
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
 
 
 @pytest.mark.parametrize(

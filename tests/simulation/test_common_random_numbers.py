@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.learning.engine.batches import draw_batches
-from sim.run.simulation import Simulation
+from sim.files.data_folder import DataFolder
+from sim.learning.engine.graph.batches import draw_batches
+from sim.run.live.simulation import Simulation
 from sim.world.wire import Wire
 from tests.simulation.worlds import DIGITS, events, simulation
 
@@ -45,7 +46,8 @@ def test_devices_stay_the_same(tmp_path: Path) -> None:
     with world(N, tmp_path) as built, world(N + 1, tmp_path) as larger:
         for client in range(N):
             few, more = (
-                each.scenario.devices.build(1, None, each.scenario.clients.count) for each in (built, larger)
+                each.scenario.devices.build(1, DataFolder(), each.scenario.clients.count)
+                for each in (built, larger)
             )
             assert few.cost_model(client) == more.cost_model(client)
             first, second = few.slowness(client), more.slowness(client)
@@ -53,7 +55,10 @@ def test_devices_stay_the_same(tmp_path: Path) -> None:
             assert [first.finish_s(time, 0.3) for time in times] == [
                 second.finish_s(time, 0.3) for time in times
             ]
-        speeds = {larger.scenario.devices.build(1, None, N + 1).cost_model(client) for client in range(N + 1)}
+        speeds = {
+            larger.scenario.devices.build(1, DataFolder(), N + 1).cost_model(client)
+            for client in range(N + 1)
+        }
         assert len(speeds) == N + 1  # so equal ones mean something
 
 

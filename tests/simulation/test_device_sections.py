@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.scenario.scenario import Scenario, load_scenario
 from sim.scenario.sections.devices import DevicesOfClients
 from tests.simulation.worlds import DIGITS, QUADRATIC, simulation
@@ -40,7 +41,7 @@ def loaded(folder: Path, text: str, *overrides: str) -> Scenario:
 
 
 def devices_of(scenario: Scenario, data_dir: Path | None) -> DevicesOfClients:
-    return scenario.devices.build(scenario.run.seed, data_dir, scenario.clients.count)
+    return scenario.devices.build(scenario.run.seed, DataFolder(data_dir), scenario.clients.count)
 
 
 def test_classes_have_the_shares_that_they_state(tmp_path: Path) -> None:

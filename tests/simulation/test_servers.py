@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from protocols import Client, Server, ServerPlan
-from protocols.fedavg import FedAvg, FedAvgServer
+from protocols.fedavg import FedAvg
+from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
-from sim.run.servers import owned
-from sim.run.simulation import Simulation
+from sim.run.live.servers import owned
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, make, messages, ran
 
 HERE = __file__
@@ -52,7 +53,7 @@ def own(world: Simulation, owner: int) -> tuple[torch.Tensor, torch.Tensor]:
 # --- data and a device ---
 
 
-class Refining(FedAvgServer):
+class Refining(RoundServer):
     """Trains the average on its own data, after each round."""
 
     async def refine(self, number: int) -> None:

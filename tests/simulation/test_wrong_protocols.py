@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from protocols.framework.client import Client
 from protocols.framework.requirements import Requirement
-from protocols.framework.settings import Duration
+from protocols import Duration
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.scenario.scenario import digest, load_scenario
+from sim.scenario.resolved import digest
+from sim.scenario.scenario import load_scenario
 from sim.studies.cells import as_toml, plan
 from tests.studies.worlds import STUDY, study
 

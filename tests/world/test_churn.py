@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.churn import ChurnEvent, Kind, absent_at_start, possible_for, schedule, validate_schedule
+from sim.world.churn.schedule import (
+    ChurnEvent,
+    Kind,
+    absent_at_start,
+    possible_for,
+    schedule,
+    validate_schedule,
+)
 from tests.virtual_time import run_virtual
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -11,15 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.world.churn import absent_at_start, validate_schedule
-from sim.world.churn_processes import (
+from sim.world.churn.processes import (
     DiurnalChurn,
     deal,
     poisson_sessions,
 )
+from sim.world.churn.schedule import absent_at_start, validate_schedule
+from sim.world.churn.sessions import (
+    ExponentialLength,
+    Session,
+    WeibullLength,
+    sessions_of_size,
+    spot_sessions,
+)
 from sim.world.distributions import Distribution
-from sim.world.sessions import ExponentialLength, Session, WeibullLength, sessions_of_size, spot_sessions
 from tests.world.quantities import constant, lognormal
 
 FOLDER = os.environ.get("COTERIE_DATA")
@@ -148,7 +155,7 @@ def test_a_step_curve_becomes_sessions() -> None:
 def test_measured_sessions_are_those_of_the_file() -> None:
     assert FOLDER is not None
     runs = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
-    found = {run: spot_sessions(run, "churn", Path(FOLDER)) for run in runs}
+    found = {run: spot_sessions(run, "churn", DataFolder(Path(FOLDER))) for run in runs}
     assert [len(of_run) for of_run in found.values()] == [39, 423, 28]
     ended = [[end - start for start, end in of_run if end < math.inf] for of_run in found.values()]
     assert [len(lengths) for lengths in ended] == [32, 417, 28]
@@ -159,6 +166,6 @@ def test_measured_sessions_are_those_of_the_file() -> None:
 @pytest.mark.skipif(FOLDER is None, reason="COTERIE_DATA names no folder with the real traces")
 def test_a_measured_group_is_as_large_as_in_the_file() -> None:
     assert FOLDER is not None
-    found = spot_sessions("p2_2020-11-20", "churn", Path(FOLDER))
+    found = spot_sessions("p2_2020-11-20", "churn", DataFolder(Path(FOLDER)))
     up = [sum(start <= time < end for start, end in found) for time in range(0, int(88 * HOUR_S), 60)]
     assert max(up) == 16

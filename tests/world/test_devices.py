@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
-from sim.world.devices import CostModel, Device, DeviceDown
-from sim.world.slowness import Slowness, once, spells
+from sim.world.devices.device import CostModel, Device, DeviceDown
+from sim.world.devices.slowness import Slowness, once, spells
 from sim.world.timeline import State, Timeline
 from tests.virtual_time import run_virtual
 

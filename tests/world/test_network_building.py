@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.files.data_folder import FOLDER_VARIABLE
-from sim.run.building import build
-from sim.scenario.scenario import load_scenario, to_toml
+from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
+from sim.run.build.builder import build
+from sim.scenario.resolved import to_toml
+from sim.scenario.scenario import load_scenario
 from sim.world.latency.nodes import NodeLatency
 from sim.world.links import NetworkModel
 from sim.world.participants import Participants, client_name
@@ -45,7 +46,7 @@ def network(
     again = load_scenario(write(folder, to_toml(scenario), "again.toml"))
     assert again == scenario
     names = [client_name(number) for number in range(clients)]
-    return again.network.build(Participants(seed, names, servers, clusters, data_dir))
+    return again.network.build(Participants(seed, names, servers, clusters, DataFolder(data_dir)))
 
 
 def latencies(model: NetworkModel) -> NodeLatency:

@@ -9,7 +9,7 @@ import pytest
 
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
-from sim.world.devices import Device
+from sim.world.devices.device import Device
 
 JOBS = 40_000
 

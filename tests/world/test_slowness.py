@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.kernel.random import RandomStream
-from sim.world.slowness import Slowness, cycles, once, periods, spells
+from sim.world.devices.slowness import Slowness, cycles, once, periods, spells
 
 
 def test_a_job_passes_through_the_slow_part_of_a_period() -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from sim.errors import UserError
 from sim.files import input_file
-from sim.world import bandwidths, slowness, speeds
+from sim.files.data_folder import DataFolder
+from sim.world import bandwidths
+from sim.world.churn.sessions import spot_sessions
+from sim.world.devices import slowness, speeds
 from sim.world.latency.matrix import latency_matrix
 from sim.world.latency.measured import round_trips
-from sim.world.sessions import spot_sessions
 
 SESSIONS = "run,instance,start_s,end_s,censored"
 AWS = "aws_2020-03-15"
@@ -21,19 +23,19 @@ P2 = "p2_2020-11-20"
 
 
 def phone_bandwidths(folder: Path) -> Any:
-    return bandwidths.phone_bandwidths("network.uplink", folder)
+    return bandwidths.phone_bandwidths("network.uplink", DataFolder(folder))
 
 
 def phone_scores(folder: Path) -> Any:
-    return speeds.phone_scores("devices.speed", folder)
+    return speeds.phone_scores("devices.speed", DataFolder(folder))
 
 
 def sessions(folder: Path) -> Any:
-    return spot_sessions(AWS, "churn_process.0.source", folder)
+    return spot_sessions(AWS, "churn_process.0.source", DataFolder(folder))
 
 
 def curve(folder: Path) -> Any:
-    return spot_sessions(P2, "churn_process.0.source", folder)
+    return spot_sessions(P2, "churn_process.0.source", DataFolder(folder))
 
 
 def slow_times(folder: Path) -> Any:
@@ -162,7 +164,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, trace: Trace) -> None:
     put(tmp_path, trace[0], "")
     (tmp_path / trace[0]).unlink()
     os.mkfifo(tmp_path / trace[0])
-    with pytest.raises(UserError, match="is a pipe or a device; must be a file"):
+    with pytest.raises(UserError, match="must be a regular file"):
         trace[1](tmp_path)
 
 
@@ -199,7 +201,7 @@ def put_planetlab(folder: Path, **arrays: np.ndarray | None) -> None:
 
 def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
     put_planetlab(tmp_path)
-    medians_s, slices_s = round_trips("planetlab", "network.latency", tmp_path)
+    medians_s, slices_s = round_trips("planetlab", "network.latency", DataFolder(tmp_path))
     assert (medians_s == 0.08).all()
     assert (slices_s == 0.09).all()
 
@@ -230,19 +232,19 @@ def test_round_trips_are_in_seconds(tmp_path: Path) -> None:
 def test_spoiled_round_trips(tmp_path: Path, arrays: dict[str, np.ndarray | None], problem: str) -> None:
     put_planetlab(tmp_path, **arrays)
     with pytest.raises(UserError, match=problem) as refusal:
-        round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", DataFolder(tmp_path))
     assert f"network.latency: {tmp_path / 'net-latency/planetlab_rtt_ms.npz'}" in str(refusal.value)
 
 
 @pytest.mark.filterwarnings("error")
 def test_numbers_may_be_of_a_type_that_the_limits_do_not_fit_into(tmp_path: Path) -> None:
     put_planetlab(tmp_path, rtt_ms_slices=SLICES.astype(np.float16))
-    assert (round_trips("planetlab", "network.latency", tmp_path)[1] == 0.09).all()
+    assert (round_trips("planetlab", "network.latency", DataFolder(tmp_path))[1] == 0.09).all()
     (tmp_path / "net-latency/planetlab_rtt_ms.npz").unlink()
     (tmp_path / "net-latency").rmdir()
     put_planetlab(tmp_path, rtt_ms_slices=spoiled(SLICES.astype(np.float16), (1, 0, 2), np.inf))
     with pytest.raises(UserError, match=r"rtt_ms_slices\[1, 0, 2\]: is inf"):
-        round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", DataFolder(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_numbers_may_be_of_a_type_that_the_limits_do_not_fit_into(tmp_path: Path
 def test_archives_that_are_none(tmp_path: Path, content: bytes, problem: str) -> None:
     put(tmp_path, "net-latency/planetlab_rtt_ms.npz", content)
     with pytest.raises(UserError, match=rf"planetlab_rtt_ms\.npz: {problem}"):
-        round_trips("planetlab", "network.latency", tmp_path)
+        round_trips("planetlab", "network.latency", DataFolder(tmp_path))
 
 
 @pytest.mark.parametrize(

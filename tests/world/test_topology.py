@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.world.graphs import (
+from sim.world.topology.graphs import (
     clusters,
     complete,
     erdos_renyi,

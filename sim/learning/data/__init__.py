@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from actors.settings.tables import tagged
 from sim.learning.data.adult import Adult
 from sim.learning.data.arrays import ArrayData
 from sim.learning.data.cifar import Cifar10, Cifar100
@@ -19,7 +20,6 @@ from sim.learning.data.mnist import FashionMnist, Mnist
 from sim.learning.data.quadratic import QuadraticData
 from sim.learning.data.synthetic_regression import SyntheticRegression
 from sim.learning.data.table import TableData
-from sim.settings.shared import tagged
 
 Data = Annotated[
     Digits

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from sim.errors import UserError
-from sim.files.data_folder import FOLDER_VARIABLE, data_folder
+from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
 from sim.learning.partitions.dealing import Owners
@@ -47,7 +46,7 @@ class Adult(LabelledData):
     """All that is known of a person, or only the 99 values of the categories, without numbers (Mohri et al.
     2019, and whoever follows them)."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """From `adult/adult.data` and `adult/adult.test` in the data folder, as the UCI repository has them.
 
         Features are age, years of education, capital gain and loss and hours per week, scaled by mean and
@@ -58,7 +57,7 @@ class Adult(LabelledData):
         """
         import torch
 
-        train, test = [_rows(file) for file in _files(data_dir)]
+        train, test = [_rows(file) for file in _files(folder)]
         found = _features(train, test, categories_only=self.features == "categories")
         labels = [np.array([_INCOMES.index(row[_INCOME]) for row in rows]) for rows in (train, test)]
         owners = [
@@ -74,13 +73,13 @@ class Adult(LabelledData):
         )
 
 
-def _files(data_dir: Path | None) -> list[InputFile]:
-    root, chosen_by = data_folder(data_dir)
-    files = [InputFile('data.name = "adult"', root / _FOLDER / name) for name in (_TRAIN, _TEST)]
+def _files(folder: DataFolder) -> list[InputFile]:
+    root = folder.path / _FOLDER
+    files = [InputFile('data.name = "adult"', root / name) for name in (_TRAIN, _TEST)]
     missing = [file.path.name for file in files if not file.path.is_file()]
     if missing:
         raise UserError(
-            f'data.name = "adult": {" and ".join(missing)} not found in {root / _FOLDER} ({chosen_by}); put '
+            f'data.name = "adult": {" and ".join(missing)} not found in {root} ({folder.chosen_by}); put '
             f"the files of the UCI repository there, or name another folder: --data-dir, {FOLDER_VARIABLE}"
         )
     return files

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
-from sim.files.data_folder import data_file
+from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import PARTS, GivenPart, dataset_of
-from sim.learning.data.given_section import GivenArrays
+from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays, dataset_of
 
 
-class ArrayData(GivenArrays):
+class ArrayData(UserArrays):
     """Arrays from an .npz file: x [samples, ...] and y [samples], and perhaps client [samples], who has it.
 
     Or x_train, y_train, client_train, and the same of test and of validation. y are classes from 0, or the
@@ -25,12 +23,12 @@ class ArrayData(GivenArrays):
     file: str
     """The .npz file. Its path is relative to the current folder, the scenario's, or the data folder."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
-        file = data_file("data.file", data_dir, self.file)
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
+        file = folder.file("data.file", self.file)
         return dataset_of(_parts(file), self.wanted, file.refusal)
 
 
-def _parts(file: InputFile) -> dict[str, GivenPart]:
+def _parts(file: InputFile) -> dict[str, ArraysPart]:
     """The arrays of each part that the file has."""
     there = file.names()
     single = "x" in there
@@ -44,7 +42,7 @@ def _parts(file: InputFile) -> dict[str, GivenPart]:
     parts = {}
     for part, (x, y, client) in names.items():
         wanted = [x, y, *([client] if client in there else [])]
-        parts[part] = GivenPart.of(file.arrays(*wanted), (x, y, client))
+        parts[part] = ArraysPart.of(file.arrays(*wanted), (x, y, client))
     return parts
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from protocols.framework.settings import Count, SettingError, Settings
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Count, ShareBelowOne
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.learning.partitions import Partition, PartitionKind
 from sim.learning.partitions.dealing import Labels, Owners
-from sim.settings.shared import ShareBelowOne
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,7 @@ class DataSection(Settings):
         """What does not fit so many clients; keys begin with `data`."""
 
     @abstractmethod
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """The samples. Raises UserError, for missing or unreadable files say; see `data_folder`."""
 
     @abstractmethod

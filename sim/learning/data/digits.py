@@ -1,10 +1,10 @@
 """The data set that is built in."""
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from sim.files.data_folder import DataFolder
 from sim.learning.data.dataset import Dataset, LabelledData
 
 
@@ -17,7 +17,7 @@ class Digits(LabelledData):
     name: Literal["digits"]
     """The data set."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """Those of scikit-learn.
 
         A fixed fifth of every class is the test part, whatever the scenario's seed, so that runs of different

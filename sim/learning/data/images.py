@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from sim.errors import UserError
-from sim.files.data_folder import FOLDER_VARIABLE, data_folder
+from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
 from sim.learning.data.image_checks import ImageKind, require_parts
@@ -68,40 +68,40 @@ class ImageData(LabelledData):
     torchvision: ClassVar[str]
     """The class of torchvision.datasets that downloads it."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
-        return normalised(self.read(data_dir, download=download), self.kind.classes)
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
+        return normalised(self.read(folder), self.kind.classes)
 
-    def read(self, data_dir: Path | None, *, download: bool = True) -> ImageArrays:
-        """The files from `data_dir`, else from the folder in COTERIE_DATA, else from ./data.
+    def read(self, folder: DataFolder) -> ImageArrays:
+        """The files of the data folder.
 
-        A set that is missing is downloaded into that folder. Raises UserError when that is not possible or
-        not wanted, and for files that are damaged or not this data set's; the message says where the files
+        A set that is missing is downloaded into it, if it says so. Raises UserError when that is not possible
+        or not wanted, and for files that are damaged or not this data set's; the message says where the files
         were looked for and what to put where, or which file has what that may not be there.
         """
         from sim.learning import vision
 
-        folder, chosen_by = data_folder(data_dir)
-        layout = self._find(folder)
+        root = folder.path
+        layout = self._find(root)
         failure = "nothing is downloaded here (coterie run downloads it)"
-        if layout is None and download:
+        if layout is None and folder.download:
             try:
-                with _leaving_no_empty_folders(folder):
-                    vision.download(self.torchvision, folder)
+                with _leaving_no_empty_folders(root):
+                    vision.download(self.torchvision, root)
             except _DOWNLOAD_ERRORS as error:
                 failure = f"it could not be downloaded ({type(error).__name__}: {error})"
             else:
-                layout = self._find(folder)
+                layout = self._find(root)
                 failure = "it was downloaded, but not found afterwards"
         if layout is None:
             looked_at = "\n".join(
-                f"  {folder / place.folder}: {', '.join(place.files)}" for place in self.layouts
+                f"  {root / place.folder}: {', '.join(place.files)}" for place in self.layouts
             )
             raise UserError(
-                f'data.name = "{self.name}": files not found in {folder} ({chosen_by}), and {failure}.\n'
+                f'data.name = "{self.name}": files not found in {root} ({folder.chosen_by}), and {failure}.\n'
                 "Put the files of one of these lines there (each may be compressed as .gz or .xz), or name "
                 f"another folder by --data-dir or {FOLDER_VARIABLE}:\n{looked_at}"
             )
-        found = ImageFolder(f'data.name = "{self.name}"', folder / layout.folder)
+        found = ImageFolder(f'data.name = "{self.name}"', root / layout.folder)
         arrays = layout.read(found, self.kind)
         require_parts(InputFile(found.key, found.path), arrays.train_x, arrays.test_x, self.kind)
         return arrays

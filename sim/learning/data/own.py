@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sim.errors import UserError
-from sim.files.data_folder import data_folder
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import NUMBERS_MAX, PARTS, GivenPart, dataset_of
-from sim.learning.data.given_section import GivenArrays
-from sim.settings.own import FAILURES, OwnSection, in_short
+from sim.learning.data.user_arrays import NUMBERS_MAX, PARTS, ArraysPart, UserArrays, dataset_of
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
-PROVIDED = ("rng", "clients", "folder")
-"""Arguments that the function is given, as far as it takes them; all others are keys of `[data]`."""
 _FORM = (
     "(x, y), (x, y, clients), a torch Dataset of such samples, or a table of these: train, and test and "
     "validation"
@@ -25,14 +21,16 @@ _FORM = (
 _SAMPLES_MAX = 10**8
 
 
-class OwnData(OwnSection, GivenArrays):
+class OwnData(PluginSection, UserArrays):
     """What a function of your own returns: arrays, or a data set of torch that is read once."""
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
-        """The samples, given a generator of the seed's, the number of clients and the data folder."""
-        folder = data_folder(data_dir)[0] if "folder" in self.takes else None
+    provided = ("rng", "clients", "folder")
+
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
+        """Calls the function with a generator of the seed, the number of clients and the data folder."""
+        path = folder.path if "folder" in self.takes else None
         try:
-            found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=folder)
+            found = self.call(rng=stream(seed, "data", "own"), clients=clients, folder=path)
             parts = dict(self._parts(found))
         except UserError:
             raise
@@ -43,7 +41,7 @@ class OwnData(OwnSection, GivenArrays):
     def _refuse(self, problem: str) -> UserError:
         return self.refusal(f"returned what cannot be used: {problem}")
 
-    def _parts(self, found: Any) -> Iterator[tuple[str, GivenPart]]:
+    def _parts(self, found: Any) -> Iterator[tuple[str, ArraysPart]]:
         if not isinstance(found, Mapping):
             yield "train", self._part(found, ("x", "y", "clients"))
             return
@@ -55,19 +53,19 @@ class OwnData(OwnSection, GivenArrays):
             if name in found:
                 yield name, self._part(found[name], (f"x of {name}", f"y of {name}", f"clients of {name}"))
 
-    def _part(self, found: Any, names: tuple[str, str, str]) -> GivenPart:
+    def _part(self, found: Any, names: tuple[str, str, str]) -> ArraysPart:
         if isinstance(found, tuple):
             if len(found) not in (2, 3):
                 raise self._refuse(f"a tuple of {len(found)}; must be {_FORM}")
-            return GivenPart.of(found, names)
+            return ArraysPart.of(found, names)
         is_dataset = hasattr(found, "__getitem__") and hasattr(found, "__len__")
         if isinstance(found, str | bytes | np.ndarray) or not (is_dataset or isinstance(found, Iterable)):
             raise self._refuse(f"{type(found).__name__}; must be {_FORM}")
         samples = (found[index] for index in range(len(found))) if is_dataset else iter(found)
         return self._read(samples, names)
 
-    def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> GivenPart:
-        """The samples of an iterator, side by side."""
+    def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
+        """Stacks the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
         numbers, shape = 0, None
         for place, sample in enumerate(samples):
@@ -97,7 +95,7 @@ class OwnData(OwnSection, GivenArrays):
             if isinstance(inputs[0], tuple)
             else np.stack(inputs)
         )
-        return GivenPart.of([x, *map(np.stack, others)], names)
+        return ArraysPart.of([x, *map(np.stack, others)], names)
 
 
 def _plain(value: Any) -> np.ndarray:

@@ -1,18 +1,19 @@
 """Quadratic functions, one for each client, as data."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from protocols.framework.settings import Count, SettingError, Weight, Within
+from actors.settings.base import SettingError
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count, Weight, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import cluster_members, even_sizes, membership
-from sim.settings.shared import cluster_misfits
 
 _NUMBERS_MAX = 3 * 10**8  # of all rows: 8 GB while they are made
 _Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]
@@ -52,7 +53,7 @@ class QuadraticData(DataSection):
                 "data.samples or clients",
             )
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """f_i(x) = a_i/2 ||x - mu_k||^2 for client i, k its cluster.
 
         A row is (a, target) in R^(1 + dimension), to be minimised as a/2 ||x - target||^2. Each client has

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import PositiveInt
 
-from protocols.framework.settings import Count, SettingError, Weight, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import even_sizes, membership
-from sim.settings.shared import ShareBelowOne
 
 _NUMBERS_MAX = 3 * 10**8  # of all rows
 
@@ -54,7 +54,7 @@ class SyntheticRegression(DataSection):
                 f"which do not fit in memory; must be at most {_NUMBERS_MAX:,}",
             )
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """Training and test samples of client after client; each client's depend on no other's."""
         import torch
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import SettingError
-from sim.files.data_folder import data_file
+from actors.settings.base import SettingError
+from sim.files.data_folder import DataFolder
 from sim.files.input_file import shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.given import CLASSES_MAX, GivenPart, Wanted, dataset_of
-from sim.learning.data.given_section import GivenData
+from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, UserData, Wanted, dataset_of
 
 if TYPE_CHECKING:
     from sim.learning.data.columns import TablePart
@@ -23,7 +21,7 @@ _Names = tuple[str, ...]
 _OTHERS = "*"
 
 
-class TableData(GivenData):
+class TableData(UserData):
     """A table, .csv (or other text) or .parquet: a row for each sample, a column for its label.
 
     Columns of numbers are features as they are, columns of texts one number for each category: 1 for the
@@ -81,13 +79,13 @@ class TableData(GivenData):
             raise SettingError("groups", self.groups, "has a value twice; must have each once")
         return self
 
-    def load(self, clients: int, seed: int, data_dir: Path | None, *, download: bool) -> Dataset:
+    def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """The table's rows as numbers. Raises UserError."""
         from sim.learning.data.columns import encoded, learned
 
         files = {"train": ("data.file", self.file), "test": ("data.test_file", self.test_file)}
         tables = {
-            name: self._table(key, data_dir, path) for name, (key, path) in files.items() if path is not None
+            name: self._table(key, folder, path) for name, (key, path) in files.items() if path is not None
         }
         train = tables["train"]
         if unknown := [name for name in self.categorical if name not in train.frame.columns]:
@@ -105,18 +103,18 @@ class TableData(GivenData):
             kept, whose = owners.of(table)
             x, missing = encoded(table, columns)
             names_of = ("x", "y", "client")
-            parts[name] = GivenPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
+            parts[name] = ArraysPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
         scaled = np.concatenate(
             [np.full(column.width, self.standardise and column.categories is None) for column in columns]
         )
         wanted = Wanted(self.purpose == "regression", labels.count, self.test_share, scaled)
         return dataset_of(parts, wanted, train.file.refusal)
 
-    def _table(self, key: str, data_dir: Path | None, path: str) -> TablePart:
+    def _table(self, key: str, folder: DataFolder, path: str) -> TablePart:
         from sim.files.table_file import TextFormat, read_table
         from sim.learning.data.columns import prepared
 
-        file = data_file(key, data_dir, path)
+        file = folder.file(key, path)
         frame = read_table(file, TextFormat(self.separator, self.comment, self.columns, self.strip))
         needed = dict.fromkeys([*self.labels, *([self.client] if self.client else [])])
         features = self.features or [name for name in frame.columns if name not in self._no_features]

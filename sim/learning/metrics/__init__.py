@@ -1,4 +1,4 @@
-"""What the observer evaluates, a class each.
+"""The metrics that the observer evaluates, a class each.
 
 To add one: a file with its class, and an object of it in `METRICS`.
 """
@@ -15,7 +15,7 @@ METRICS: Mapping[str, tuple[Metric, ...]] = {
     "regression": (SquaredError(),),
     "quadratic": (DistanceToOptimum(),),
 }
-"""By the task of the data; the first is what models are judged by."""
+"""Task of the data -> its metrics. Models are judged by the first one."""
 
 NAMES = frozenset(metric.name for metrics in METRICS.values() for metric in metrics)
 

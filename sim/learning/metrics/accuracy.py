@@ -1,4 +1,4 @@
-"""How many samples a model classifies rightly."""
+"""Accuracy of classifiers."""
 
 from torch import Tensor
 

@@ -1,11 +1,11 @@
-"""How far quadratic clients are from their optimum."""
+"""Distance of quadratic clients to their optimum."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
 
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.graph.samples import Subset
 from sim.learning.metrics.metric import ParameterMetric
 
 

@@ -1,4 +1,4 @@
-"""How probable a model takes the true classes to be, or how far it is from the true numbers."""
+"""Losses on test samples: cross-entropy of classifiers, squared error of regressions."""
 
 from torch import Tensor
 from torch.nn import functional
@@ -16,7 +16,7 @@ class CrossEntropy(SampleMetric):
 
 
 class SquaredError(SampleMetric):
-    """Mean squared error, also over the targets of a sample."""
+    """Mean squared error, averaged over the targets of a sample as well."""
 
     name = "loss"
 

@@ -1,4 +1,4 @@
-"""What the observer measures of a model: on samples one by one, or of its parameters."""
+"""The base classes of metrics: of samples, or of parameters."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.graph.samples import Subset
 
 
 class Metric(ABC):
-    """A metric called `name` in the results; its value is one number per client."""
+    """A metric, called `name` in the results. Its value is one number for each client."""
 
     name: str
 
 
 class SampleMetric(Metric):
-    """The mean of something over a client's samples."""
+    """A metric that is a mean over a client's samples."""
 
     @abstractmethod
     def values(self, scores: Tensor, y: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class SampleMetric(Metric):
 
 
 class ParameterMetric(Metric):
-    """Something that shows in a client's parameters."""
+    """A metric that is a function of a client's parameters."""
 
     @abstractmethod
     def of_models(self, rows: Tensor, subset: Subset, clients: Sequence[int]) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from protocols.framework.settings import SettingError
+from actors.settings.base import SettingError
+from actors.settings.tables import tagged
 from sim.learning.data import DATASETS, DataSection
 from sim.learning.models.cnn import Cnn
 from sim.learning.models.decoupled import Decoupled
@@ -18,7 +19,6 @@ from sim.learning.models.mlp import Mlp
 from sim.learning.models.model import ModelSection
 from sim.learning.models.point import Point
 from sim.learning.models.resnet9 import ResNet9
-from sim.settings.shared import tagged
 
 Model = Annotated[LogisticRegression | Mlp | Cnn | ResNet9 | Decoupled | Point, Field(discriminator="name")]
 
@@ -27,7 +27,7 @@ MODELS: Mapping[str, type[ModelSection]] = tagged(Model)
 
 
 def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingError]:
-    """What a model and the data that it is to learn from have against each other."""
+    """Why a model does not fit the data, if it does not."""
     if data.task in model.tasks:
         yield from model.misfits(data)
         return

@@ -33,10 +33,9 @@ def client_backbones(
 ) -> list[str]:
     """The backbone of each of `count` clients.
 
-    assign: "in-turn": client i has number i mod len(backbones). "random": each draws its own, from a stream
-    of its own. "by-speed": the slowest clients have the first backbone, the fastest the last, each backbone
-    the same number of clients but for rounding; `speeds` [count], larger is faster, is used for this alone.
-    ValueError for another `assign`.
+    assign: "in-turn": client i has number i mod len(backbones). "random": each client draws one from its own
+    stream. "by-speed": the slowest clients have the first backbone, the fastest the last, in equal parts up
+    to rounding. speeds: [count], larger is faster, only for "by-speed". ValueError for another `assign`.
     """
     kinds = len(backbones)
     if assign == "in-turn":

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import Count, SettingError, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, Within
 from sim.learning.data import DataSection
 from sim.learning.models.model import ModelSection
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import Count, SettingError
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.learning.data import DataSection
 from sim.learning.models.backbones import ANY_SHAPE, BackboneName
@@ -70,8 +71,8 @@ class Decoupled(ModelSection):
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
             raise UserError(f"unknown parts {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
-        from sim.learning.models.backbone_modules import backbone_module
-        from sim.learning.models.decoupled_module import DecoupledModule
+        from sim.learning.models.modules.backbones import backbone_module
+        from sim.learning.models.modules.decoupled import DecoupledModule
 
         body = backbone_module(backbone or self.backbones[0], input_shape, self.features)
         return DecoupledModule(body, classes, self.features, self.projection_hidden, parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocols.framework.settings import Count
+from actors.settings.quantities import Count
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:

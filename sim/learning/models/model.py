@@ -1,4 +1,4 @@
-"""What a model is: a section of the scenario, which makes a module."""
+"""The base class of models: a section of the scenario that makes a module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from protocols.framework.settings import SettingError, Settings
+from actors.settings.base import SettingError, Settings
 from sim.learning.data import DataSection
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class ModelSection(Settings):
-    """The section `[model]` with one model: its keys, what it can be trained on, and itself."""
+    """The section `[model]` for one model: its keys, the data that fit, and its module."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classification", "regression")
-    """Of the data sets that it fits."""
+    """The task of the data sets that fit."""
     smallest_image: ClassVar[int | None] = None
     """Height and width that images need at least; None for a model that takes samples of any shape."""
 
@@ -33,15 +33,15 @@ class ModelSection(Settings):
         return self.model_dump(exclude={"name", "initialisation"})
 
     def misfits(self, data: DataSection) -> Iterator[SettingError]:
-        """What speaks against data of the model's task; keys begin with `model`."""
+        """Why data of the model's task do not fit, by key (`model...`)."""
         yield from ()
 
     @abstractmethod
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The module for samples of this shape; on the meta device it is ready to be an `Architecture`."""
+        """The module for samples of this shape. It may be made on the meta device, for an `Architecture`."""
 
     def architecture(self, input_shape: tuple[int, ...], classes: int) -> Architecture:
-        """The model as a function of one vector; UserError if it does not take such samples."""
+        """The model as a function of one vector. UserError if samples of this shape do not fit."""
         options = self.options
         return self._as_architecture(lambda: self.module(input_shape, classes), options, input_shape, classes)
 
@@ -52,7 +52,7 @@ class ModelSection(Settings):
         input_shape: tuple[int, ...],
         classes: int,
     ) -> Architecture:
-        """The module as a function of one vector; equal `options` make equal architectures."""
+        """The module as a function of one vector. Architectures with equal `options` are equal."""
         import torch
 
         from sim.learning.architecture import Architecture
@@ -61,7 +61,7 @@ class ModelSection(Settings):
             return Architecture(module(), self._key(options, input_shape, classes), input_shape)
 
     def _key(self, options: dict[str, Any], input_shape: tuple[Any, ...], classes: int) -> str:
-        """What it is, equal for equal architectures."""
+        """A key that is equal for equal architectures."""
         settings = [
             f"{option}={value if isinstance(value, str | int | float) else list(value)}"
             for option, value in options.items()

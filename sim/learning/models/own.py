@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from sim.learning.models.model import ModelSection
-from sim.settings.own import FAILURES, OwnSection, in_short
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sim.learning.data import Dataset
     from sim.learning.objectives import Objective
 
-PROVIDED = ("input_shape", "classes")
-"""Arguments that the class of a model is given, as far as it takes them; all others are keys of `[model]`."""
 _CLIENTS, _SAMPLES = 2, 2  # of a trial; batch norms need two samples
 
 
-class OwnModel(OwnSection, ModelSection):
+class OwnModel(PluginSection, ModelSection):
     """A class, or a function, of your own makes an `nn.Module`; it is given `input_shape` and `classes`."""
+
+    provided = ("input_shape", "classes")
 
     def module(
         self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
@@ -32,9 +32,9 @@ class OwnModel(OwnSection, ModelSection):
         """
         from torch import nn
 
-        from sim.learning.models.batch_norm import replace_batch_norms
-        from sim.learning.models.dropout import replace_dropouts
-        from sim.learning.models.several_inputs import SeveralInputs
+        from sim.learning.models.modules.batch_norm import replace_batch_norms
+        from sim.learning.models.modules.dropout import replace_dropouts
+        from sim.learning.models.modules.several_inputs import SeveralInputs
 
         try:
             made = self.call(input_shape=inputs or input_shape, classes=classes)
@@ -76,7 +76,7 @@ class OwnModel(OwnSection, ModelSection):
         """
         import torch
 
-        from sim.learning.engine.kernels import Kernel
+        from sim.learning.engine.backends.kernels import Kernel
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])

@@ -19,6 +19,6 @@ class Point(ModelSection):
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """Of R^d for rows (curvature, target) of 1 + d numbers."""
-        from sim.learning.models.point_module import PointModule
+        from sim.learning.models.modules.point import PointModule
 
         return PointModule(input_shape[0] - 1)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import PositiveInt, model_validator
 
-from protocols.framework.settings import Count, SettingError, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, Within
 from sim.learning.models.model import ModelSection
 
 if TYPE_CHECKING:
@@ -31,6 +32,6 @@ class ResNet9(ModelSection):
         return self
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        from sim.learning.models.residual_network import ResidualNetwork
+        from sim.learning.models.modules.residual_network import ResidualNetwork
 
         return ResidualNetwork(input_shape[0], classes, self.width, self.groups)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from actors.settings.tables import kind_alone, tagged
 from sim.learning.partitions.classes_per_client import ClassesPerClient
 from sim.learning.partitions.dirichlet import Dirichlet
 from sim.learning.partitions.disjoint_clusters import DisjointClusters
@@ -18,8 +19,7 @@ from sim.learning.partitions.natural import Natural
 from sim.learning.partitions.own import OwnPartition
 from sim.learning.partitions.partition import Partition, PartitionSection
 from sim.learning.partitions.permuted_clusters import PermutedClusters
-from sim.settings.made import OrMade
-from sim.settings.shared import kind_alone, tagged
+from sim.plugins.point import PluginPoint
 
 PartitionKind = Annotated[
     Annotated[
@@ -34,7 +34,7 @@ PartitionKind = Annotated[
         Field(discriminator="kind"),
     ],
     kind_alone("iid", "natural"),
-    OrMade(OwnPartition),
+    PluginPoint(OwnPartition),
 ]
 
 PARTITIONS: Mapping[str, type[PartitionSection]] = tagged(PartitionKind)

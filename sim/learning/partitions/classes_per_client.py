@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.framework.settings import Count, SettingError
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,

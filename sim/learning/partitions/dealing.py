@@ -1,4 +1,4 @@
-"""What partitions are made of: sizes, clusters, and ways to deal out samples, each to one client at most."""
+"""Helpers of partitions: sizes, clusters, and functions that deal out samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from sim.kernel.random import stream
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose the samples of a data set are, where it says so.
+    """The owners of the samples, for data sets that state them.
 
-    names: what the data call their clients, in order. train, test, validation: the place in `names` of each
-    sample's client, int64 [n]; test is None where the test samples are nobody's.
+    names: the data's names of clients, in order. train, test, validation: the index in `names` of each
+    sample's client, int64 [n]. test is None if test samples have no owners.
     """
 
     names: tuple[str, ...]
@@ -26,8 +26,9 @@ class Owners:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of a data set's parts: int64 [n], each in 0 .. classes - 1, or the numbers that a regression
-    predicts, float32 [n, classes]; and whose they are, where the data say so."""
+    """The labels of a data set's parts, and the owners of the samples if the data state them.
+
+    Labels are int64 [n] in 0 .. classes - 1, or for a regression float32 [n, classes]."""
 
     train: np.ndarray
     test: np.ndarray
@@ -37,7 +38,7 @@ class Labels:
 
 
 def even_sizes(total: int, parts: int) -> list[int]:
-    """`total` in `parts` whole numbers as equal as possible, the larger ones first."""
+    """`total` as a sum of `parts` whole numbers that are as equal as possible, the larger ones first."""
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import PositiveFloat
 
-from protocols.framework.settings import Count, SettingError, Within
+from actors.settings.base import SettingError
+from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import ClassPools, Labels, check_enough, rows_by_class

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.framework.settings import SettingError
+from actors.settings.base import SettingError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     Labels,

@@ -13,11 +13,11 @@ from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.lists import PARTS, partition_of
 from sim.learning.partitions.partition import Partition, PartitionSection
 
-_JSON_MAX_BYTES = 64 * 2**20  # read, they take ten times as much
+_JSON_MAX_BYTES = 64 * 2**20  # in memory they take ten times as much
 
 
 class FromFile(PartitionSection):
-    """As a file says: the numbers of each client's samples, as JSON or as .npz."""
+    """From a file: the numbers of each client's samples, as JSON or as .npz."""
 
     needs_classes = False
 

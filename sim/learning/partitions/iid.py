@@ -24,9 +24,9 @@ class Iid(Sampled):
 
 
 def deal_at_random(labels: Labels, clients: int, seed: int, samples_per_client: int | None) -> Partition:
-    """The training samples shuffled and dealt; everybody is tested on all test samples.
+    """Deal the shuffled training samples, and validation samples if the data have a part of them.
 
-    So are the validation samples, where the data have some of their own.
+    Every client is tested on all test samples.
     """
     rows = stream(seed, "partition", "rows").permutation(len(labels.train))
     validation = None

@@ -1,4 +1,4 @@
-"""Partitions that somebody else made: lists of sample numbers, checked."""
+"""Partitions from lists of sample numbers, which are checked."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ Refuse = Callable[[str], UserError]
 
 
 def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:
-    """The partition of lists of sample numbers, one for each client; a table of these has those of test, too.
+    """The partition for lists of sample numbers, one for each client, or a table of such lists by part.
 
-    Numbers begin at 0 in each part; those of validation go on, behind the training samples, into the data's
-    own validation part. Without lists of test samples, all are tested on all. No list may be empty, no sample
-    twice in one, nor with two clients in training unless `overlap`. Raises what `refuse` makes of a problem.
+    Numbers begin at 0 in training and test. Validation numbers are training samples, and behind these the
+    data's own validation part. Without test lists, all clients are tested on all test samples. A list must
+    not be empty, nor have a sample twice. A training sample has one client, unless `overlap`. Raises what
+    `refuse` makes of a problem.
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
     if unknown := [name for name in parts if name not in PARTS]:
@@ -78,7 +79,7 @@ def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
 
 
 def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
-    """Nobody is validated on what it trains on, and nobody trains on another's sample unless `overlap`."""
+    """Require that validation samples are not trained on, and no training sample shared unless `overlap`."""
     validation = rows.get("validation", (np.empty(0, np.int64),) * len(rows["train"]))
     held = [np.concatenate(pair) for pair in zip(rows["train"], validation, strict=True)]
     for client, own in enumerate(held):

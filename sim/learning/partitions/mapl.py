@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Count, SettingError, Within
+from actors.settings.base import SettingError
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count, Within
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import (
     ClassPools,
@@ -19,7 +21,6 @@ from sim.learning.partitions.dealing import (
     rows_by_class,
 )
 from sim.learning.partitions.partition import Partition, PartitionSection, more_than_classes
-from sim.settings.shared import cluster_misfits
 
 
 class MaplClusters(PartitionSection):

@@ -1,4 +1,4 @@
-"""Clients that are in the data: hospitals, writers, phones."""
+"""The clients of the data themselves: hospitals, writers, phones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES_SHOWN = 8
 
 
 class Natural(PartitionSection):
-    """Each client has the samples that are its own in the data: for data that say whose each sample is."""
+    """Each client has its own samples, for data that state the client of each sample."""
 
     needs_classes = False
 
@@ -27,7 +27,7 @@ class Natural(PartitionSection):
     """Whether each is tested on its own test samples, or on everybody's."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Client i is the i-th of those chosen, in the order of the data's clients."""
+        """Client i is the i-th of the chosen clients, in the order of the data."""
         owners = labels.owners
         if owners is None:
             raise UserError(
@@ -42,7 +42,7 @@ class Natural(PartitionSection):
         )
 
     def _chosen(self, owners: Owners, clients: int, seed: int) -> np.ndarray:
-        """The places of the clients that take part, ascending."""
+        """The indices of the clients that take part, ascending."""
         there = len(owners.names)
         if clients > there or (clients < there and self.choose == "all"):
             names = ", ".join(owners.names[:_NAMES_SHOWN]) + (", ..." if there > _NAMES_SHOWN else "")
@@ -78,7 +78,7 @@ class Natural(PartitionSection):
     def _of_each(
         self, samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str
     ) -> tuple[np.ndarray, ...]:
-        """The rows of each of those chosen. UserError if one has none."""
+        """The rows of each chosen client. UserError if one has none."""
         rows = rows_by_class(samples, len(owners.names))
         for client, place in enumerate(chosen):
             if not len(rows[place]):

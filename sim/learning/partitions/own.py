@@ -7,14 +7,13 @@ from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
 from sim.learning.partitions.lists import partition_of
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.settings.own import FAILURES, OwnSection, in_short
-
-PROVIDED = ("rng", "labels", "test_labels", "clients")
-"""Arguments that the function is given, as far as it takes them; all others are keys of the partition."""
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
 
-class OwnPartition(OwnSection, PartitionSection):
+class OwnPartition(PluginSection, PartitionSection):
     """A function of your own that returns the numbers of each client's samples."""
+
+    provided = ("rng", "labels", "test_labels", "clients")
 
     needs_classes = False
 
@@ -23,7 +22,7 @@ class OwnPartition(OwnSection, PartitionSection):
     """Whether a training sample may belong to several clients."""
 
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """What the function says, given a generator of the seed's, labels and the number of clients."""
+        """Calls the function with a generator of the seed, the labels and the number of clients."""
         try:
             found = self.call(
                 rng=stream(seed, "partition", "own"),

@@ -1,4 +1,4 @@
-"""What a partition is, and what all kinds of them have in common."""
+"""The result of partitioning, and the base classes of all kinds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import ClassVar
 import numpy as np
 from pydantic import model_validator
 
-from protocols.framework.settings import Count, SettingError, Settings
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, even_sizes
-from sim.settings.shared import cluster_misfits, exactly_one
 
 
 @dataclass(frozen=True)
 class Partition:
-    """What each client owns, by client number.
+    """The samples of each client, by client number.
 
-    train, test: indices int64 into the data set's parts. clusters: each client's true cluster, None where
-    none is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None where all see
-    the data set's own. validation: likewise indices into the training part, and behind it into the data's own
-    validation part; None where nothing is held back.
+    train, test: indices int64 into the data set's parts. clusters: each client's true cluster; None if none
+    is defined. label_maps: client i sees the label y as label_maps[i][y] (int64 [K]); None if labels are not
+    changed. validation: indices into the training part, and behind it into the data's own validation part;
+    None if nothing is held back.
     """
 
     train: tuple[np.ndarray, ...]
@@ -64,24 +65,22 @@ class Partition:
 
 
 class PartitionSection(Settings):
-    """How samples are shared out: a kind, its keys, and the sharing out itself.
+    """A kind of partition: its keys, and `deal`.
 
-    Training samples are never shared, unless a list of the user's own says so: each belongs to one client at
-    most. Test samples are: every client is
-    tested on all test samples that fit its own distribution. Where `samples_per_client` is given, what a
-    client owns depends on the seed and on the clients before it only, so that adding a client at the end
-    changes nobody else's data.
+    A training sample belongs to one client at most, unless a list of the user's says otherwise. Test samples
+    are shared: a client is tested on all that fit its own distribution. With `samples_per_client`, a client's
+    samples depend on the seed and the clients before it only, so one more client at the end changes nothing.
     """
 
     needs_classes: ClassVar[bool] = True
-    """Whether it shares out samples by their class."""
+    """Whether samples are dealt by their class."""
 
     @abstractmethod
     def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
-        """Who owns which samples; UserError where there are too few."""
+        """Deal the samples. UserError if there are too few."""
 
     def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
-        """What does not fit so many clients and classes of the data set called `data`."""
+        """Settings that are impossible for so many clients and classes of the data set called `data`."""
         yield from ()
 
 
@@ -89,7 +88,7 @@ class Sampled(PartitionSection):
     """Kinds that can give each client equally many samples."""
 
     samples_per_client: Count | None = None
-    """Training samples of each client; by default everything is shared out."""
+    """Training samples of each client. By default all samples are dealt."""
 
 
 class Clustered(Sampled):
@@ -106,7 +105,7 @@ class Clustered(Sampled):
         return self
 
     def cluster_sizes(self, clients: int) -> list[int]:
-        """How many clients are in each cluster."""
+        """The number of clients in each cluster."""
         if self.sizes is not None:
             return list(self.sizes)
         assert self.clusters is not None

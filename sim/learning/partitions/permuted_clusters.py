@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.framework.settings import Count
+from actors.settings.quantities import Count
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels, membership

@@ -5,11 +5,12 @@ Every section is frozen and refuses unknown keys. After validation quantities ar
 
 from typing import Annotated, ClassVar
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.learning.data import Data
 from sim.learning.data.own import OwnData
 from sim.learning.models import Model
 from sim.learning.models.own import OwnModel
+from sim.plugins.point import PluginPoint
 from sim.scenario.sections.change import Change
 from sim.scenario.sections.churn import Churn
 from sim.scenario.sections.clients import Clients
@@ -21,8 +22,7 @@ from sim.scenario.sections.run import Run
 from sim.scenario.sections.server import ServerSection
 from sim.scenario.sections.supervision import Supervision
 from sim.scenario.sections.training import Training
-from sim.settings.made import OrMade
-from sim.world.churn_processes import ChurnProcess
+from sim.world.churn.processes import ChurnProcess
 
 
 class Sections(Settings):
@@ -32,8 +32,8 @@ class Sections(Settings):
 
     run: Run
     clients: Clients
-    data: Annotated[Data, OrMade(OwnData)]
-    model: Annotated[Model, OrMade(OwnModel)]
+    data: Annotated[Data, PluginPoint(OwnData)]
+    model: Annotated[Model, PluginPoint(OwnModel)]
     training: Training
     protocol: ProtocolChoice
     network: Network

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema, model_validator
 
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import ClientList, Duration, PositiveDuration, PositiveWeight
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.settings import Duration, PositiveDuration, PositiveWeight, SettingError, Settings
 from sim.errors import UserError
 from sim.scenario.sections.network import Network
-from sim.settings.shared import ClientList
 from sim.world.bandwidths import ClientBandwidth
-from sim.world.churn import ChurnEvent, kept_up
+from sim.world.churn.schedule import ChurnEvent, kept_up
 from sim.world.latency import Latency
 from sim.world.links import NetworkModel
 from sim.world.loss import Loss
@@ -75,7 +75,7 @@ class Change(Settings):
 def changed_networks(
     network: Network, changes: Iterable[Change], participants: Participants
 ) -> list[tuple[float, NetworkModel]]:
-    """What the network is from each change on, and since when (seconds). UserError."""
+    """(seconds, network from then on) of each change of the network. UserError."""
     models = []
     for change in sorted(changes, key=lambda change: change.at):
         if change.network is not None:
@@ -88,7 +88,10 @@ def changed_networks(
 def departures_that_do_not_happen(
     changes: Iterable[Change], events: Sequence[ChurnEvent]
 ) -> frozenset[tuple[int, float]]:
-    """(client, time in seconds) of them, and of the returns from them. UserError where there is none."""
+    """(client, seconds) of departures that a change prevents, and of the returns that then do not happen.
+
+    UserError for a change that prevents none.
+    """
     kept: set[tuple[int, float]] = set()
     for number, change in enumerate(changes):
         if change.churn is not None:
@@ -106,7 +109,7 @@ def departures_that_do_not_happen(
 def changed_settings(
     settings: ProtocolSettings, changes: Iterable[Change]
 ) -> list[tuple[float, ProtocolSettings]]:
-    """The protocol's settings from each change on, since when (seconds). SettingError, ValidationError."""
+    """(seconds, settings from then on) of each change of the protocol. SettingError, ValidationError."""
     found = []
     for number, change in sorted(enumerate(changes), key=lambda item: item[1].at):
         for key, value in (change.protocol or {}).items():

@@ -8,19 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import (
-    CountOrZero,
-    Duration,
-    PositiveDuration,
-    SettingError,
-    Settings,
-    default,
-)
+from actors.settings.base import SettingError, Settings, default, exactly_one
+from actors.settings.quantities import ClientList, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
-from sim.settings.shared import ClientList, exactly_one
-from sim.world.churn import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
-from sim.world.churn_processes import ChurnProcess, Deal
+from sim.world.churn.processes import ChurnProcess, Deal
+from sim.world.churn.schedule import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
 from sim.world.participants import Participants
 
 
@@ -75,7 +68,7 @@ def churn_schedule(
     participants: Participants,
     run_s: float | None,
 ) -> ChurnSchedule:
-    """Everybody's comings and goings in a run of so many seconds. UserError for what cannot happen."""
+    """All joins, departures and returns in a run of so many seconds. UserError for impossible ones."""
     count = len(participants.clients)
     pools = _pools(entries, processes, count)
     deals = [
@@ -183,7 +176,7 @@ def _pools(entries: Sequence[Churn], processes: Sequence[ChurnProcess], count: i
 def _play(
     number: int, process: ChurnProcess, pool: tuple[int, ...], participants: Participants, run_s: float | None
 ) -> Deal:
-    """One process, played with its pool."""
+    """The events that a process makes for its pool of clients."""
     until_s = min([time_s for time_s in (process.until, run_s) if time_s is not None], default=None)
     if until_s is None:
         raise UserError(

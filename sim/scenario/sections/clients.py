@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from protocols.framework.settings import Count, PositiveDuration, Settings, Within, default
-from sim.settings.made import OrMade
-from sim.settings.shared import kind_alone
-from sim.world.own_topology import OwnTopology
-from sim.world.topology import Topology
+from actors.settings.base import Settings, default
+from actors.settings.quantities import Count, PositiveDuration, Within
+from actors.settings.tables import kind_alone
+from sim.plugins.point import PluginPoint
+from sim.world.topology.kinds import Topology
+from sim.world.topology.own import OwnTopology
 
 
 class FreshStart(Settings):
@@ -48,7 +49,7 @@ class Clients(Settings):
 
     count: Annotated[PositiveInt, Within(1, 1_000_000, "more would not fit in memory")]
     """Number of clients, those that join later included."""
-    topology: Annotated[Topology, OrMade(OwnTopology)] = default("complete")
+    topology: Annotated[Topology, PluginPoint(OwnTopology)] = default("complete")
     """Who may talk to whom: a kind, or a table with its settings."""
     newcomers: Newcomers = default("fresh")
     """What a client that joins, or comes back without its state, starts from."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Compute, PositiveDuration, SettingError, Settings, Size
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.quantities import (
+    FACTOR_MAX,
+    FACTOR_MIN,
+    ClientList,
+    Compute,
+    Factor,
+    PositiveDuration,
+    Probability,
+    Size,
+)
 from sim.errors import UserError
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.settings.made import OrMade
-from sim.settings.shared import FACTOR_MAX, FACTOR_MIN, ClientList, Factor, Probability, exactly_one
-from sim.world.devices import CostModel
-from sim.world.own import OwnQuantity
-from sim.world.own_slow_times import OwnSlowTimes
-from sim.world.slowness import (
+from sim.plugins.point import PluginPoint
+from sim.world.devices.device import CostModel
+from sim.world.devices.own_slow_times import OwnSlowTimes
+from sim.world.devices.slowness import (
     MeasuredSlowTimes,
     PeriodicSlowTimes,
     Piece,
@@ -27,7 +35,8 @@ from sim.world.slowness import (
     TransientStragglers,
     slow_times,
 )
-from sim.world.speeds import Speed, StepTime
+from sim.world.devices.speeds import Speed, StepTime
+from sim.world.plugins import QuantityPlugin
 
 _DIGITS_MAX = 100  # of the product of slow times that overlap
 _TRIED = 3  # clients
@@ -99,7 +108,7 @@ class Devices(Settings):
     """Slow times that come again."""
     measured: MeasuredSlowTimes | None = None
     """Slow times as measured."""
-    slow_times: tuple[Annotated[OwnSlowTimes, OrMade(OwnSlowTimes)], ...] = ()
+    slow_times: tuple[Annotated[OwnSlowTimes, PluginPoint(OwnSlowTimes)], ...] = ()
     """Slow times as functions of your own say."""
 
     @model_validator(mode="after")
@@ -126,7 +135,7 @@ class Devices(Settings):
         return self
 
     def _require_bounded_slowdowns(self) -> None:
-        """Each is bounded, but those of one client multiply."""
+        """The product of the slowdowns of one client must be bounded, too."""
         of_client: dict[int, float] = {}
         for index, override in enumerate(self.override):
             for client in set(override.clients) if override.slowdown is not None else ():
@@ -146,9 +155,9 @@ class Devices(Settings):
                 problem = f"{len(at_once)} slow times at once multiply to more than {_DIGITS_MAX} digits"
                 raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
 
-    def build(self, seed: int, data_dir: Path | None, clients: int) -> DevicesOfClients:
-        """What describes the device of each of so many clients. UserError."""
-        devices = DevicesOfClients(self, seed, data_dir, clients)
+    def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
+        """The devices of so many clients. UserError."""
+        devices = DevicesOfClients(self, seed, folder, clients)
         devices.try_out()
         return devices
 
@@ -156,10 +165,10 @@ class Devices(Settings):
 class DevicesOfClients:
     """Describes the device of each client, from the client's own random numbers only."""
 
-    def __init__(self, settings: Devices, seed: int, data_dir: Path | None, clients: int) -> None:
+    def __init__(self, settings: Devices, seed: int, folder: DataFolder, clients: int) -> None:
         self._settings = settings
         self._seed = seed
-        self._data_dir = data_dir
+        self._folder = folder
         self._clients = clients
         self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
         self._trace: Trace | None = None
@@ -197,7 +206,7 @@ class DevicesOfClients:
                 yield own.pieces(number, seed, client, self._clients)
 
     def try_out(self) -> None:
-        """UserError for slow times of the user's own that fail at once, as far as a few clients show."""
+        """Call the user's functions of slow times for a few clients. UserError if one fails."""
         for number, own in enumerate(self._settings.slow_times):
             listed = own.clients if own.clients is not None else range(self._clients)
             for client in listed[:_TRIED]:
@@ -250,8 +259,8 @@ class DevicesOfClients:
     def _draw(self, key: str, client: int) -> float:
         """A client's step time or speed, as its class has it, or all."""
         settings = getattr(self._class(client), key, None) or getattr(self._settings, key)
-        if isinstance(settings, OwnQuantity):
+        if isinstance(settings, QuantityPlugin):
             return settings.of(client, self._clients, self._seed, key)
         if id(settings) not in self._samplers:
-            self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._data_dir)
+            self._samplers[id(settings)] = settings.sampler(f"devices.{key}", self._folder)
         return self._samplers[id(settings)](RandomStream(self._seed, "device", client))

@@ -7,11 +7,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from protocols.framework.settings import (
-    Settings,
-    Size,
-    default,
-)
+from actors.settings.base import Settings, default
+from actors.settings.quantities import Size
 
 _THREADS_MAX = 1_024
 

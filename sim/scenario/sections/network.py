@@ -5,19 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from actors.units import DURATION
-from protocols.framework.settings import (
-    Bandwidth,
-    BandwidthOrUnlimited,
-    Count,
-    PositiveDuration,
-    SettingError,
-    Settings,
-    Size,
-    default,
-)
-from sim.settings.groups import Groups, Members
-from sim.settings.shared import Share
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.members import Groups, Members
+from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
+from actors.settings.units import DURATION
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
 from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
@@ -163,7 +154,7 @@ class Network(Settings):
                 yield key, latency
 
     def about_servers(self) -> Iterator[SettingError]:
-        """What is said about servers, or leaves nobody but them on one side, and means nothing without them.
+        """The keys that mean nothing in a network without servers.
 
         Lists that hold clients as well may stay, so that methods with and without servers share a world.
         Whether there are servers is known when the world is built.
@@ -242,7 +233,7 @@ def _check_datagrams(network: Network, place: int | None) -> None:
 
 
 def _check_delays(network: Network) -> None:
-    """A delay that is stated must be that of some connection."""
+    """A stated delay must apply to some connection."""
     places = (None, *range(len(network.classes)))
     repeating = {place for place in places if network.of_class(place, "link") == "reliable"}
     holding_up = {place for place in places if place not in repeating and network.of_class(place, "reorder")}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 
 
 class ProtocolChoice(Settings):

@@ -11,17 +11,10 @@ from pydantic import (
     model_validator,
 )
 
-from actors.units import DURATION, SIZE
-from protocols.framework.settings import (
-    PositiveDuration,
-    SettingError,
-    Settings,
-    Size,
-    Weight,
-    Within,
-)
-from sim.settings.shared import exactly_one
-from sim.settings.spans import Span, span
+from actors.settings.base import SettingError, Settings, exactly_one
+from actors.settings.quantities import PositiveDuration, Size, Weight, Within
+from actors.settings.spans import Span, span
+from actors.settings.units import DURATION, SIZE
 
 Kind = Literal["steps", "samples", "time", "bytes"]
 

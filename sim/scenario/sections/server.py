@@ -7,16 +7,10 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework.settings import (
-    Compute,
-    CountOrZero,
-    Duration,
-    PositiveDuration,
-    SettingError,
-    Settings,
-)
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import Compute, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
-from sim.world.devices import CostModel
+from sim.world.devices.device import CostModel
 
 
 class ServerCrash(Settings):

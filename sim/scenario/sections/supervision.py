@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import NonNegativeInt
 
-from protocols.framework.settings import Settings, Within
+from actors.settings.base import Settings
+from actors.settings.quantities import Within
 
 
 class Supervision(Settings):

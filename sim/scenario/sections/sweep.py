@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, WithJsonSchema, model_validator
 
-from protocols.framework.settings import SettingError, Settings
-from sim.settings.shared import ClientList
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import ClientList
 
 SEEDS_MAX = 10_000
 _SEEDS = (

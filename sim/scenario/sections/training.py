@@ -10,15 +10,9 @@ from pydantic import (
     model_validator,
 )
 
-from protocols.framework.settings import (
-    PositiveWeight,
-    SettingError,
-    Settings,
-    Weight,
-    Within,
-)
+from actors.settings.base import SettingError, Settings
+from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
 from sim.learning.schedules import RateSchedule
-from sim.settings.shared import Share, ShareBelowOne
 
 _CropShare = Annotated[float, Field(gt=0, le=1), Within(0.0001, 1)]
 _Ratio = Annotated[PositiveFloat, Within(0.01, 100)]

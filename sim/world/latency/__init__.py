@@ -1,14 +1,14 @@
-"""Latency between the clients: drawn for each message, or decided by who talks to whom.
+"""Kinds of latency: drawn for each message, or a function of sender and receiver.
 
-A kind is one file: its keys, and what it builds. A distribution is its own model; all others come down to
+A kind is one file: its keys, and `build`. A distribution is a latency model itself. All other kinds build a
 `NodeLatency`.
 """
 
 from typing import TYPE_CHECKING, Annotated
 
-from protocols.framework.settings import Duration, PositiveDuration
-from sim.settings.made import OrMade
-from sim.settings.shared import constant
+from actors.settings.quantities import Duration, PositiveDuration
+from actors.settings.tables import constant
+from sim.plugins.point import PluginPoint
 from sim.world.distributions import Distribution, NormalTime, distributions
 from sim.world.latency.matrix import MatrixLatency
 from sim.world.latency.measured import TraceLatency
@@ -23,14 +23,14 @@ else:
     _KINDS = (MatrixLatency, PositionLatency, TraceLatency)
     Latency = Annotated[
         distributions("Time", Duration, PositiveDuration, NormalTime, *_KINDS),
-        OrMade(OwnLatency),
+        PluginPoint(OwnLatency),
         constant(Duration),
     ]
 
 LatencyModel = Distribution | LatencyOfPairs
-"""What gives a message its latency."""
+"""A model of the latency of messages."""
 
 
 def latency_model(latency: Latency, key: str, participants: Participants) -> LatencyModel:
-    """The model of a latency as stated; `key` is where it stands in the scenario. UserError."""
+    """The model of the stated latency. key: the scenario's key of it, for errors. UserError."""
     return latency.build(key, participants) if isinstance(latency, LatencyByNode) else latency

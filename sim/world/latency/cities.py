@@ -1,4 +1,4 @@
-"""Large cities: where on the globe clients are, if nobody says."""
+"""Large cities: the positions of clients for which the scenario states none."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -8,7 +8,7 @@ from sim.kernel.random import RandomStream
 
 
 class City(NamedTuple):
-    """Latitude and longitude in degrees, and roughly how many millions live in its metropolitan area."""
+    """Latitude and longitude in degrees, and the population of the metropolitan area in millions, rounded."""
 
     latitude: float
     longitude: float
@@ -47,5 +47,5 @@ _SUMS = tuple(accumulate(city.millions for city in CITIES.values()))
 
 
 def draw_city(draws: RandomStream) -> str:
-    """A city, each with a probability that is proportional to its population; takes one number."""
+    """A random city, with a probability proportional to its population. Takes one number."""
     return _NAMES[bisect_right(_SUMS, draws.uniform() * _SUMS[-1])]

@@ -1,4 +1,4 @@
-"""Latency of each pair by itself, from a file."""
+"""The latency of each pair, from a file."""
 
 from pathlib import Path
 from typing import Literal
@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.settings.quantities import SigmaOfLog
 from sim.files.input_file import InputFile, shown
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
@@ -15,14 +15,14 @@ _UNITS_PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 
 class MatrixLatency(LatencyByNode):
-    """Every pair has its own latency, from a file: one way, from the row's client to the column's."""
+    """The one-way latency of each pair from a file, from the row's client to the column's."""
 
     kind: Literal["matrix"]
     file: str
-    """A square matrix, as .npy or as .csv without a head, beside the scenario file or by its full path.
+    """A square matrix, as .npy or as .csv without a header, beside the scenario file or by its full path.
     Row i is client i; the last rows are the servers, if there are any. It may be larger than needed."""
     unit: Literal["s", "ms", "us"]
-    """What its numbers are."""
+    """Unit of its numbers."""
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
@@ -31,7 +31,7 @@ class MatrixLatency(LatencyByNode):
         needed = len(participants.clients) + len(participants.servers)
         seconds = latency_matrix(self.file, key, self.unit, needed)
         rows = {name: row for row, name in enumerate(participants.clients)}
-        # From the end, so that a further client takes no server's row.
+        # From the end, so that one more client does not take a server's row.
         rows |= {name: len(seconds) - 1 - row for row, name in enumerate(participants.servers)}
         return NodeLatency(seconds[np.newaxis], rows, jitter=self.jitter)
 
@@ -53,7 +53,7 @@ def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.fl
         )
     if matrix.dtype.kind in "iuf":
         matrix = matrix.astype(np.float64)
-        np.fill_diagonal(matrix, 0.0)  # nobody is its own neighbour, and many a file has nothing here
+        np.fill_diagonal(matrix, 0.0)  # unused, and many files have no number here
     source.require_numbers("row, column", matrix, least=0, most=LATENCY_MAX_S * _UNITS_PER_S[unit])
     return matrix / _UNITS_PER_S[unit]
 

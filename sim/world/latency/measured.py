@@ -1,17 +1,15 @@
-"""Latency as measured between real machines."""
+"""Latencies that were measured between real machines."""
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.framework.settings import PositiveDuration
-from sim.files.data_folder import trace_file
+from actors.settings.quantities import PositiveDuration, SigmaOfLog
+from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
@@ -23,24 +21,24 @@ _ROUND_TRIPS = {
 
 
 class TraceLatency(LatencyByNode):
-    """Measured round-trip times between real machines, halved; each client is one of them, drawn by the seed.
+    """Half of measured round-trip times between real machines. Each client is a machine, drawn by the seed.
 
-    No machine is taken twice before all are taken. Two clients on one machine are as near as the nearest two
-    machines. (Zhu et al., IEEE/ACM Transactions on Networking 25, 2017.)
+    Each machine is used once before any is used twice. Two clients on one machine are as near as the nearest
+    two machines. (Zhu et al., IEEE/ACM Transactions on Networking 25, 2017.)
     """
 
     kind: Literal["trace"]
     source: Literal["planetlab", "seattle"]
     """490 machines at universities, or 99 phones and laptops, slower and burstier."""
     slice: PositiveDuration | None = None
-    """Go through the trace's slices (6 of planetlab, 688 of seattle), each for so long, and then again from
-    the first; without it every pair has its median over time."""
+    """How long each slice of the trace holds (6 of planetlab, 688 of seattle); after the last the first one
+    follows again. By default every pair has its median over time."""
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
     def build(self, key: str, participants: Participants) -> NodeLatency:
-        """Everybody on a machine of an own draw."""
-        medians_s, slices_s = round_trips(self.source, key, participants.data_dir)
+        """Each actor on a random machine."""
+        medians_s, slices_s = round_trips(self.source, key, participants.data_folder)
         round_trips_s = medians_s[np.newaxis] if self.slice is None else slices_s
         nodes = sampled_nodes(
             participants.seed, participants.clients, participants.servers, round_trips_s.shape[1]
@@ -54,10 +52,10 @@ class TraceLatency(LatencyByNode):
 
 
 def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nodes: int) -> dict[str, int]:
-    """A node for each client, at random, and every node once before any comes again; servers from the end.
+    """A random node for each client, each used once before any is used twice. Servers are from the end.
 
-    A client's node depends on its number only, so that further clients and servers move nobody.  Nobody
-    shares a node as long as clients and servers together are not more than the nodes.
+    A client's node depends on its number only, so more clients or servers move nobody. Nobody shares a node
+    if there are enough nodes for all clients and servers.
     """
     orders: dict[int, NDArray[np.int64]] = {}
 
@@ -72,11 +70,10 @@ def sampled_nodes(seed: int, clients: Sequence[str], servers: Sequence[str], nod
 
 
 def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One-way latencies for `NodeLatency` from measured round trips, (slices, nodes, nodes): half of each.
+    """One-way latencies for `NodeLatency`, (slices, nodes, nodes): half of the measured round trips.
 
-    What is 0 was not measured, or is below the clock's resolution.  The median of what was measured between
-    these two in any of `slices_s` takes its place; without any, and for two actors on one node, the smallest
-    positive time of all: they are as near as the nearest two nodes.
+    A 0 was not measured, or is below the clock's resolution. It is replaced by the pair's median over
+    `slices_s`. Without any, and for two actors on one node, it is the smallest positive time of all pairs.
     """
     seconds = round_trips_s / 2
     diagonal = np.arange(seconds.shape[1])
@@ -91,12 +88,10 @@ def one_way_seconds(round_trips_s: NDArray[np.float64], slices_s: NDArray[np.flo
     return seconds
 
 
-def round_trips(
-    source: str, key: str, data_dir: Path | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Round trips in seconds: medians (nodes, nodes) and slices (slices, nodes, nodes); 0: not measured."""
     name, medians, slices = _ROUND_TRIPS[source]
-    file = trace_file(key, data_dir, "net-latency", name)
+    file = folder.trace(key, "net-latency", name)
     arrays = file.arrays(medians[0], slices[0])
     for array, (array_name, units_per_s), axes in zip(arrays, (medians, slices), (2, 3), strict=True):
         if array.ndim != axes or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:

@@ -1,4 +1,4 @@
-"""Latencies that depend on who talks to whom: everybody sits at a node, and a matrix holds the rest."""
+"""Latencies that depend on sender and receiver: each actor has a node, and a matrix has the latencies."""
 
 import math
 from abc import abstractmethod
@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from sim.kernel.random import RandomStream
 from sim.world.participants import Participants
 
@@ -20,11 +20,11 @@ LATENCY_MAX_S = 86_400.0  # a day, in measured files
 class NodeLatency:
     """The one-way latency between the nodes of sender and receiver, times a jitter drawn for each message.
 
-    seconds: (slices, nodes, nodes), from row to column; the diagonal holds for two actors on one node.
+    seconds: (slices, nodes, nodes), from row to column. The diagonal is for two actors on one node.
     node_of: each actor's node.
-    slice_s: how long each slice holds; behind the last one the first comes again.
-    jitter: standard deviation of the logarithm of the factor, whose median is 1; 0 for none.
-    places: each actor's latitude and longitude in degrees, where these are known.
+    slice_s: how long each slice holds. After the last slice the first one follows again.
+    jitter: standard deviation of the factor's logarithm (its median is 1); 0 for none.
+    places: each actor's latitude and longitude in degrees, if known.
 
     ValueError for latencies that are negative or not finite, and for actors without a row.
     """
@@ -51,26 +51,26 @@ class NodeLatency:
         object.__setattr__(self, "_slices", shape[0])
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency of a message of `pair` that departs at `time_s`; the jitter takes one of `draws`."""
+        """The latency of a message of `pair` that departs at `time_s`. The jitter takes one of `draws`."""
         number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
 
 class LatencyOfPairs(Protocol):
-    """Latencies that depend on who sends to whom."""
+    """A model of latencies that depend on sender and receiver."""
 
     @property
     def jitter(self) -> float:
-        """0 where no random numbers are taken."""
+        """0 if the model takes no random numbers."""
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
-        """The latency of a message of `pair` that departs at `time_s`, by the numbers at its place."""
+        """The latency in seconds of a message of `pair` that departs at `time_s`. draws: of that message."""
 
 
 class LatencyByNode(Settings):
-    """A kind of latency that is decided by who sends to whom."""
+    """A kind of latency that depends on sender and receiver."""
 
     @abstractmethod
     def build(self, key: str, participants: Participants) -> LatencyOfPairs:
-        """The latencies of everybody; `key` is where this stands in the scenario. UserError."""
+        """The model for these participants. key: the scenario's key of it, for errors. UserError."""

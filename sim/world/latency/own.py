@@ -1,4 +1,4 @@
-"""Latency as a function of the user's own says."""
+"""Latency from a function of the user's own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from itertools import permutations
 
 from sim.kernel.random import GeneratorAt, RandomStream, pair_key
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode
-from sim.world.own import OwnKind, numbers_of
 from sim.world.participants import Participants
-
-PROVIDED = ("rng", "sender", "receiver", "time", "clients")
-"""Arguments that a latency's function is given, as far as it takes them."""
+from sim.world.plugins import WorldPlugin, numbers_of
 
 
-class OwnLatency(OwnKind, LatencyByNode):
+class OwnLatency(WorldPlugin, LatencyByNode):
     """A function of your own is asked for each message's latency, in seconds.
 
     It is given what it takes of `rng` (a numpy generator, another one for each message), `sender` and
@@ -22,8 +19,10 @@ class OwnLatency(OwnKind, LatencyByNode):
     `clients` (how many there are).
     """
 
+    provided = ("rng", "sender", "receiver", "time", "clients")
+
     def build(self, key: str, participants: Participants) -> OwnLatencies:
-        """The latencies of everybody, tried for the first message of some pairs. UserError."""
+        """The latencies of all pairs. The function is tried for the first message of some. UserError."""
         made, names = OwnLatencies(self, participants), participants.names
         some = dict.fromkeys([*names[:2], *names[-1:]])
         for pair in permutations(some, 2):

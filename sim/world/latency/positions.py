@@ -1,4 +1,4 @@
-"""Latency by places on the globe. Times are seconds, distances metres, angles degrees."""
+"""Latency by positions on the globe. Times are seconds, distances metres, angles degrees."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from protocols.framework.settings import Duration, Within
+from actors.settings.quantities import Duration, SigmaOfLog, Within
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
-from sim.settings.shared import SigmaOfLog
 from sim.world.latency.cities import CITIES, draw_city
 from sim.world.latency.nodes import LatencyByNode, NodeLatency
 from sim.world.participants import Participants
@@ -57,22 +56,22 @@ Place = Annotated[
 
 
 class PositionLatency(LatencyByNode):
-    """Clients are places on the globe: the great circle at two thirds of the speed of light, plus a floor."""
+    """Clients have positions on the globe: great circles at 2/3 of the speed of light, plus a floor."""
 
     kind: Literal["positions"]
     floor: Duration
     """Added to every latency: the last mile and the routers on the way."""
     places: tuple[Place, ...] | None = None
-    """One for each client; without it, each client lives in a large city, drawn by population."""
+    """One for each client. By default each client is in a large city, drawn by population."""
     server_place: Place | None = None
-    """Where the servers are; without it and without `places` they are drawn like the clients."""
+    """Position of the servers. By default, without `places`, they are drawn like the clients'."""
     stretch: Annotated[float, Field(ge=1), Within(1, 1000)] = 1.0
     """How many times longer the fibre is than the great circle."""
     jitter: SigmaOfLog = 0.0
     """Each message's latency is the pair's times a lognormal factor with this sigma and median 1."""
 
     def build(self, key: str, participants: Participants) -> NodeLatency:
-        """Everybody at the place that is stated, or in a city of an own draw."""
+        """All actors at the stated positions, or each in a random city."""
         if self.places is not None and self.server_place is None and participants.servers:
             raise UserError(
                 f"{key}.server_place: is missing; where the clients are is stated, so state it, too"

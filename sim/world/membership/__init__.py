@@ -1,10 +1,10 @@
-"""How clients learn who is there: a kind is one file, its keys and the views that it gives the clients."""
+"""How clients learn who is there. A kind is one file: its keys, and the views of the clients."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from sim.settings.shared import kind_alone
+from actors.settings.tables import kind_alone
 from sim.world.membership.all_knowing import AllKnowing
 from sim.world.membership.announce import Announce
 from sim.world.membership.bootstrap import Bootstrap

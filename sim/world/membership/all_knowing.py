@@ -20,7 +20,7 @@ class AllKnowing(MembershipKind):
 
 
 class Directory:
-    """What all-knowing members share: who is up. A change reaches every member that is up at once."""
+    """Who is up, shared by all members. A change reaches at once every member that is up."""
 
     def __init__(self, up: Iterable[str]) -> None:
         self._up = set(up)
@@ -31,32 +31,32 @@ class Directory:
         return name in self._up
 
     def enrol(self, member: DirectoryView) -> None:
-        """Have `member` told of changes from now on, in place of an earlier member of that name."""
+        """Tell `member` of changes from now on. It replaces an earlier member of that name."""
         self._members[member.name] = member
 
     def came_up(self, name: str) -> None:
-        """Note that `name` is up, and tell the others; nothing happens if it was."""
+        """Note that `name` is up, and tell the others. Does nothing if it was up."""
         if name not in self._up:
             self._up.add(name)
             for member in self._others(name):
                 member.see_up(name)
 
     def went_down(self, name: str) -> None:
-        """Note that `name` is down, and tell the others; nothing happens if it was."""
+        """Note that `name` is down, and tell the others. Does nothing if it was down."""
         if name in self._up:
             self._up.remove(name)
             for member in self._others(name):
                 member.see_down(name)
 
     def _others(self, name: str) -> list[DirectoryView]:
-        """The members that are up, without `name`, in the order of their first enrolment."""
+        """The members that are up, except `name`, in the order in which they first enrolled."""
         return [member for other, member in self._members.items() if other != name and other in self._up]
 
 
 class DirectoryView(NeighbourView):
-    """Everybody knows at once who is up (the scenario's "all-knowing"), from a shared directory.
+    """The view of one member: a shared directory of who is up ("all-knowing" in scenarios).
 
-    Suspicions and late messages change nothing: the directory is right and they can be wrong.
+    Suspicions and late messages change nothing, as the directory is always right.
     """
 
     def __init__(self, name: str, neighbours: Iterable[str], directory: Directory) -> None:
@@ -75,7 +75,7 @@ class DirectoryView(NeighbourView):
         """No news."""
 
     def join(self, tell: Tell) -> None:
-        self._look_up()  # a member that was down was not told of changes
+        self._look_up()  # it was not told of changes while it was down
         self._directory.came_up(self.name)
 
     def leave(self, tell: Tell) -> None:
@@ -85,11 +85,11 @@ class DirectoryView(NeighbourView):
         self._directory.went_down(self.name)
 
     def see_up(self, peer: str) -> None:
-        """The directory's notice that `peer`, a neighbour or not, is up."""
+        """Called by the directory: `peer`, a neighbour or not, is up."""
         self._add(peer)
 
     def see_down(self, peer: str) -> None:
-        """The directory's notice that `peer`, a neighbour or not, is down."""
+        """Called by the directory: `peer`, a neighbour or not, is down."""
         self._remove(peer)
 
     def _look_up(self) -> None:

@@ -1,4 +1,4 @@
-"""Clients say themselves when they come and go."""
+"""Clients announce when they come and go."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 
 
 class Announce(MembershipKind):
-    """Clients say hello and goodbye to their neighbours; a timeout is the only sign of a crash."""
+    """Clients say hello and goodbye to their neighbours. A crash shows by timeouts only."""
 
     kind: Literal["announce"]
 

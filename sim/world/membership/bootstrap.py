@@ -6,16 +6,17 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from protocols.framework.settings import Count, PositiveDuration, SettingError, Settings, default
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Count, PositiveDuration
+from actors.settings.tables import kind_alone
 from protocols.membership.active import SampledView, SamplingSettings
 from sim.kernel.random import RandomStream, key, splitmix64_array
-from sim.settings.shared import kind_alone
 from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 from sim.world.membership.swim import Swim
 
 
 class NoDetection(Settings):
-    """Whoever does not answer is out of the view, and whoever leaves tells those in its own."""
+    """A peer that does not answer leaves the view. A client that leaves tells the peers in its view."""
 
     kind: Literal["none"]
 
@@ -23,23 +24,23 @@ class NoDetection(Settings):
 class Bootstrap(MembershipKind):
     """Clients know some contacts, and keep a changing sample of all others (Cyclon; Voulgaris et al. 2005).
 
-    It takes the place of a topology, which must be complete.
+    The topology must be complete.
     """
 
     kind: Literal["bootstrap"]
     contacts: Count = 3
-    """Clients that a bootstrap service names to each one when it comes, or when its view has run empty:
-    random ones of those that are up then."""
+    """How many random clients that are up a bootstrap service names to a client that comes, or whose view is
+    empty."""
     view: Count = 20
     """Peers that a client knows, at most."""
     shuffle: Count = 8
     """Entries of a view that are exchanged with a peer at once."""
     shuffle_every: PositiveDuration = default("5 s")
-    """Time between two exchanges that a client begins."""
+    """Time between two exchanges that a client starts."""
     detection: Annotated[
         Annotated[Swim | NoDetection, Field(discriminator="kind")], kind_alone("swim", "none")
     ] = default("swim")
-    """How the dead are found: by pings, or only when they don't answer."""
+    """How dead peers are detected: by pings, or only when they do not answer."""
 
     @model_validator(mode="after")
     def _shuffle_in_view(self) -> "Bootstrap":
@@ -65,10 +66,10 @@ class Bootstrap(MembershipKind):
 
 
 class BootstrapService:
-    """Names random clients that are up to whoever asks for contacts; it knows at once who is.
+    """Names random clients that are up to clients that need contacts. It knows at once who is up.
 
-    Each client has an order of its own of all others, by keyed hashes, and is named the first ones that are
-    up: so one client more or less changes nobody's contacts, unless it is one of them.
+    For each client, keyed hashes put all others in an order, and the first ones that are up are its contacts.
+    So one client more or less changes no other contacts.
     """
 
     def __init__(self, seed: int, names: Sequence[str], up: Iterable[str]) -> None:
@@ -85,7 +86,7 @@ class BootstrapService:
         self._up[self._places[name]] = up
 
     def contacts(self, name: str, count: int) -> list[str]:
-        """`count` clients that are up now, for this one; fewer if there are not so many."""
+        """`count` clients that are up now, or all if there are fewer."""
         others = np.flatnonzero(self._up)
         others = others[others != self._places[name]]
         own_key = np.array([key(self._seed, "contacts", name)], dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""What every kind of membership has: its keys, and the view that it gives each actor."""
+"""The base of all kinds of membership."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from protocols.framework.settings import Settings
+from actors.settings.base import Settings
 from protocols.membership.view import MembershipView
 
 ViewOf = Callable[[str, Sequence[str]], MembershipView]
-"""The view that the actor of this name has, whose neighbours in the topology are these."""
+"""(name, neighbours in the topology) -> the actor's view."""
 
 
 @dataclass(frozen=True)
 class MembershipContext:
-    """What views are made from. up, absent: who is there at the start, and who comes later."""
+    """What views are built from. up, absent: actors that are there at the start, and that come later."""
 
     loop: asyncio.AbstractEventLoop
     seed: int
@@ -25,12 +25,12 @@ class MembershipContext:
 
 
 class MembershipKind(Settings):
-    """A way in which clients learn who is there."""
+    """A kind of membership: how clients learn who is there."""
 
     @abstractmethod
     def views(self, context: MembershipContext) -> ViewOf:
-        """What makes each actor's view, and holds what all of them share."""
+        """The function that makes each actor's view. It holds what all views share."""
 
     def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
-        """What each client does again and again: the key below `key`, the seconds between, and what it is."""
+        """The periodic actions of each client: (key below `key`, period in seconds, what it does)."""
         yield from ()

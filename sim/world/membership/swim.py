@@ -1,11 +1,12 @@
-"""Clients find the dead by pings."""
+"""Clients detect dead peers by pings."""
 
 from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import model_validator
 
-from protocols.framework.settings import Count, PositiveDuration, PositiveWeight, SettingError, default
+from actors.settings.base import SettingError, default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight
 from protocols.membership.active import SwimView
 from protocols.membership.swim import SwimSettings
 from sim.kernel.random import RandomStream
@@ -13,21 +14,21 @@ from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
 
 
 class Swim(MembershipKind):
-    """Clients ping their peers, and pass on whom they found dead (Das, Gupta, Motivala 2002)."""
+    """Clients ping their peers, and tell each other which are dead (Das, Gupta, Motivala 2002)."""
 
     kind: Literal["swim"]
     period: PositiveDuration = default("1 s")
     """Protocol period: a client pings one peer in each."""
     timeout: PositiveDuration = default("300 ms")
-    """Time after which others are asked to ping a peer that has not answered."""
+    """Time after which other peers are asked to ping a peer that has not answered."""
     proxies: Count = 3
     """How many are asked."""
     suspicion: PositiveWeight = 5.0
-    """Protocol periods in which a suspected peer can refute that it is dead."""
+    """Protocol periods in which a suspected peer can say that it is alive."""
     news_per_message: Count = 6
-    """Pieces of news about peers that ride on a message, at most."""
+    """How many pieces of news about peers a message carries, at most."""
     reconnect: PositiveDuration = default("30 s")
-    """Time between two pings of a dead peer, to find out that it was only cut off."""
+    """Time between two pings of a dead peer, which may only have been cut off."""
 
     @model_validator(mode="after")
     def _timeout_in_period(self) -> "Swim":
@@ -46,7 +47,7 @@ class Swim(MembershipKind):
         )
 
     def detection(self) -> SwimSettings:
-        """What a failure detector is told."""
+        """The settings of the failure detector."""
         return SwimSettings(
             self.period,
             self.timeout,

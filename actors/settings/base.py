@@ -1,0 +1,64 @@
+"""The base class of all settings, and the error that names the key at fault."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+def default(text: str) -> Any:
+    """A quantity's default as it would stand in a file; typed Any, since it becomes a number."""
+    return text
+
+
+class SettingError(ValueError):
+    """A value that does not fit the others; raise it from a validator to name the key that is at fault.
+
+    `key` is relative to the settings class that raises (``"betas"``, ``"partition.clusters"``).
+    """
+
+    def __init__(self, key: str, value: Any, problem: str) -> None:
+        super().__init__(problem)
+        self.key, self.value, self.problem = key, value, problem
+
+
+class Settings(BaseModel):
+    """Base of every settings class: frozen, unknown keys refused, no silent conversions (``"3"`` is not 3).
+
+    A quantity's default is written as in a scenario file, ``patience: Duration = "2 s"``; where mypy checks,
+    ``default("2 s")``. Lists of a file arrive as tuples: declare ``tuple[int, ...]``, never ``list[int]``.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,  # a string under a field documents it in the schema and the reference
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_become_tuples(cls, data: Any) -> Any:
+        # Settings are immutable all the way down, and strict validation takes only tuples for tuples.
+        return {key: _tuples(value) for key, value in data.items()} if isinstance(data, dict) else data
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def exactly_one(section: Settings, *keys: str) -> None:
+    """Raise unless exactly one of these optional keys is stated."""
+    stated = [key for key in keys if getattr(section, key) is not None]
+    if len(stated) != 1:
+        names = " or ".join(repr(key) for key in keys)
+        raise SettingError(stated[1] if stated else keys[0], None, f"state exactly one of {names}")
+
+
+def at_most_one(section: Settings, *keys: str) -> None:
+    """Raise if more than one of these optional keys is stated."""
+    stated = [key for key in keys if getattr(section, key) is not None]
+    if len(stated) > 1:
+        names = " or ".join(repr(key) for key in keys)
+        raise SettingError(stated[1], None, f"state either {names}, not both")

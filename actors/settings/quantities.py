@@ -1,0 +1,156 @@
+"""Types of fields for what users write in scenario files: quantities with units, counts, shares, lists.
+
+A quantity is written with its unit (``"20 ms"``) and is a plain number in SI units afterwards: seconds, bits
+per second, bytes, floating-point operations per second. Dumped as JSON it is text with its unit again.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE, Quantity
+
+
+@dataclass(frozen=True)
+class Within:
+    """Annotation of a number: the smallest and the largest that make sense, and why no larger one does."""
+
+    least: float
+    most: float
+    reason: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return AfterValidator(self._checked).__get_pydantic_core_schema__(source, handler)
+
+    def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(number)
+        least = {} if "exclusiveMinimum" in schema else {"minimum": self.least}
+        return schema | least | {"maximum": self.most}
+
+    def _checked(self, value: float) -> float:
+        if value < self.least:
+            raise ValueError(f"must be at least {self.least:,}")
+        if value > self.most:
+            raise ValueError(f"must be at most {self.most:,}{self.reason and f': {self.reason}'}")
+        return value
+
+
+Count = Annotated[PositiveInt, Within(1, 1_000_000)]
+"""A number of things, one at least."""
+
+CountOrZero = Annotated[NonNegativeInt, Within(0, 1_000_000)]
+"""A number of things, or none."""
+
+Weight = Annotated[NonNegativeFloat, Within(0, 1_000_000)]
+"""A factor, 0 or more."""
+
+PositiveWeight = Annotated[PositiveFloat, Within(1e-30, 1_000_000)]
+"""A factor, more than 0 also when it is rounded to float32."""
+
+ClientList = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)]
+"""Numbers of clients, one at least."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1)]
+Probability = ShareAboveZero
+
+FACTOR_MIN, FACTOR_MAX = 1e-6, 1_000_000
+Factor = Annotated[float, Field(gt=0), Within(FACTOR_MIN, FACTOR_MAX)]
+
+# With more, exp of it would leave the range of numbers within the 8.3 sigma that a stream can draw.
+SigmaOfLog = Annotated[float, Field(ge=0, le=20)]
+
+Weighing = Literal["samples", "equal"]
+"""How much a client counts in an average: as it has samples, or as much as any other."""
+
+
+@dataclass(frozen=True, eq=False)  # annotations must be hashable, and a table of units is not
+class Written:
+    """Annotation of a number that is written as a quantity, from `least` to `most`.
+
+    Beyond these bounds nobody can mean it: clocks would stand still and sums overflow.
+    """
+
+    quantity: Quantity
+    least: str
+    most: str
+    zero: bool = False
+    """Whether it may be 0, too."""
+    unlimited: bool = False
+    """Whether "unlimited" stands for None."""
+
+    def parse(self, value: Any) -> Any:
+        """The number. ValueError says what is wrong with the value and what is allowed."""
+        if self.unlimited and value == "unlimited":
+            return None
+        or_unlimited = ', or "unlimited"' if self.unlimited else ""
+        try:
+            number = self.quantity.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{error}{or_unlimited}") from None
+        smallest, largest = self.quantity.parse(self.least), self.quantity.parse(self.most)
+        if number == 0 and not self.zero:
+            raise ValueError(f"{value!r} must be more than 0; write {self.quantity.allowed}")
+        if number and not smallest <= number <= largest:
+            raise ValueError(f"{value!r} must be from {self.least} to {self.most}{or_unlimited}")
+        return int(number) if self.quantity.whole else number
+
+    def format(self, value: Any) -> str:
+        """The number as it is written."""
+        return "unlimited" if value is None else self.quantity.format(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            self.parse,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                self.format, return_schema=core_schema.str_schema(), when_used="json"
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, number: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """As written in a file; ``x-allowed`` says it in an error message's words."""
+        allowed, other = self.quantity.allowed, ""
+        if self.unlimited:
+            allowed, other = f'{allowed}, or "unlimited"', "|unlimited"
+        pattern = rf"^([0-9.eE+]+ *({'|'.join(self.quantity.units)}){other})$"
+        text = {"type": "string", "pattern": pattern, "examples": [self.quantity.example]}
+        is_number = self.zero and self.quantity is DURATION
+        return {"x-allowed": allowed, **({"anyOf": [text, {"const": 0}]} if is_number else text)}
+
+
+# A clock that has gone for a century still tells half a microsecond.
+_DURATION = Written(DURATION, "0.001 us", "36500 day", zero=True)
+limited_duration = _DURATION.parse
+
+Duration = Annotated[float, _DURATION]
+"""Seconds, 0 or more, written as ``"20 ms"``."""
+
+PositiveDuration = Annotated[float, replace(_DURATION, zero=False)]
+"""Seconds, more than 0."""
+
+_BANDWIDTH = Written(BANDWIDTH, "1 bit/s", "1e6 Gbit/s")
+
+Bandwidth = Annotated[float, _BANDWIDTH]
+"""Bits per second, more than 0, written as ``"10 Mbit/s"``."""
+
+BandwidthOrUnlimited = Annotated[float | None, replace(_BANDWIDTH, unlimited=True)]
+"""Bits per second, or None for ``"unlimited"``."""
+
+Size = Annotated[int, Written(SIZE, "1 B", "1e6 GB", zero=True)]
+"""Bytes, written as ``"4 MB"``."""
+
+Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
+"""Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""

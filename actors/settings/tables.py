@@ -1,0 +1,50 @@
+"""Tables that come in several kinds, or may be written as a plain value."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from actors.settings.base import Settings
+
+
+@dataclass(frozen=True, eq=False)  # annotations must be hashable, and a schema is not
+class Shorthand:
+    """Annotation of a table that may also be written as a plain value; `expand` makes the table of it."""
+
+    expand: Callable[[Any], Any]
+    schema: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, table: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [self.schema, handler(table)]}
+
+
+def kind_alone(*kinds: str) -> Shorthand:
+    """``topology = "ring"`` stands for ``{ kind = "ring" }``; for kinds without required settings."""
+    return Shorthand(
+        lambda value: {"kind": value} if isinstance(value, str) else value, {"enum": list(kinds)}
+    )
+
+
+def constant(quantity: Any) -> Shorthand:
+    """A plain quantity stands for the constant distribution of that value."""
+
+    def expand(value: Any) -> Any:
+        return value if isinstance(value, dict | Settings) else {"kind": "constant", "value": value}
+
+    return Shorthand(expand, TypeAdapter(quantity).json_schema())
+
+
+def tagged(union: Any) -> dict[str, Any]:
+    """The classes of a table that comes in several kinds, by the kind (or name) that a file states."""
+    if isinstance(union, type) and issubclass(union, Settings):
+        fields = union.model_fields
+        return dict.fromkeys(get_args(fields["kind" if "kind" in fields else "name"].annotation), union)
+    return {tag: kind for part in get_args(union) for tag, kind in tagged(part).items()}

@@ -1,0 +1,67 @@
+"""Places in source code, for error messages: the line of an actor's own file where it failed or waits."""
+
+import inspect
+import os
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+Frame = tuple[str, int]
+"""A file and a line of it."""
+
+
+def own_line(kind: type, frames: Iterable[Frame]) -> str | None:
+    """The innermost of `frames` that lies in a file of an actor's class, or else of one of its base classes.
+
+    `frames` go from the outermost to the innermost. Only the files of its classes count, and not those of
+    classes whose own `_machinery` is True: their users did not write them. None if no
+    other class has a frame there.
+    """
+    packages: dict[str, set[str]] = {}
+    for cls in kind.__mro__:
+        module = sys.modules.get(cls.__module__)
+        if (file := getattr(module, "__file__", None)) and not vars(cls).get("_machinery", False):
+            packages.setdefault(getattr(module, "__package__", None) or "", set()).add(file)
+    frames = list(frames)
+    for files in packages.values():
+        if within := [frame for frame in frames if frame[0] in files]:
+            return written(*within[-1])
+    return None
+
+
+def written(file: str, line: int) -> str:
+    """A place as "file:line", relative to the current folder if it is below it."""
+    near = os.path.relpath(file) if file.startswith(os.getcwd() + os.sep) else file
+    return f"{near}:{line}"
+
+
+def of_definition(what: Any) -> str | None:
+    """The "file:line" at which a class, function or method begins; None if its source is not known."""
+    try:
+        what = inspect.unwrap(getattr(what, "__func__", what))
+        return written(inspect.getfile(what), inspect.getsourcelines(what)[1])
+    except (OSError, TypeError):
+        return None
+
+
+def of_coroutine(coroutine: Any) -> list[Frame]:
+    """The frames of a suspended coroutine, from its own to the innermost that it waits for."""
+    frames, inner = [], coroutine
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
+        if frame is None:  # a future: the end of the chain
+            break
+        frames.append((frame.f_code.co_filename, frame.f_lineno))
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+    return frames
+
+
+def of_error(error: BaseException) -> list[Frame]:
+    """The frames that an error passed through, from the outermost to the one that raised it."""
+    frames: list[Frame] = []
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        frames.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
+        step = step.tb_next
+    return frames

@@ -1,0 +1,189 @@
+"""The modules of backbones: input -> z [B, d_z]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from torch import Tensor, nn
+
+from sim.learning import vision
+from sim.learning.models.backbones import ANY_SHAPE, BACKBONES
+from sim.learning.models.inputs import require_images
+from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
+
+Shape = tuple[int, ...]
+
+
+def _small_mlp(input_shape: Shape, features: int) -> nn.Module:
+    """One hidden layer."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(math.prod(input_shape), 200), nn.ReLU(), nn.Linear(200, features)
+    )
+
+
+def _deep_mlp(input_shape: Shape, features: int) -> nn.Module:
+    """Two hidden layers."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(input_shape), 100),
+        nn.ReLU(),
+        nn.Linear(100, 100),
+        nn.ReLU(),
+        nn.Linear(100, features),
+    )
+
+
+def _small_cnn(input_shape: Shape, features: int) -> nn.Module:
+    """A 5x5 convolution of stride 2 and a 3x3 one (16, 32), then pooling."""
+    channels, height, width = input_shape
+    pooled = (height + 1) // 2 // 2 * ((width + 1) // 2 // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * pooled, features),
+    )
+
+
+def _conv(channels_in: int, channels_out: int, stride: int = 1) -> list[nn.Module]:
+    """3x3 convolution, batch norm, ReLU."""
+    return [
+        nn.Conv2d(channels_in, channels_out, 3, stride=stride, padding=1, bias=False),
+        BatchNorm(channels_out),
+        nn.ReLU(),
+    ]
+
+
+class _GlobalMean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, C]"""
+        return x.mean(dim=(2, 3))
+
+
+def _deep_cnn(input_shape: Shape, features: int) -> nn.Module:
+    """Five 3x3 convolutions with batch norm."""
+    channels = input_shape[0]
+    return nn.Sequential(
+        *_conv(channels, 16, stride=2),
+        *_conv(16, 32, stride=2),
+        *_conv(32, 32),
+        *_conv(32, 64, stride=2),
+        *_conv(64, 64),
+        _GlobalMean(),
+        nn.Linear(64, features),
+    )
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(
+            *_conv(channels_in, channels_out, stride),
+            nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
+            BatchNorm(channels_out),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels_in != channels_out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), BatchNorm(channels_out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(self.inner(x) + self.shortcut(x))
+
+
+def _small_resnet(input_shape: Shape, features: int) -> nn.Module:
+    """A convolution and two residual blocks, all with batch norm."""
+    channels = input_shape[0]
+    return nn.Sequential(
+        *_conv(channels, 16, stride=2),
+        _Residual(16, 32, 2),
+        _Residual(32, 64, 2),
+        _GlobalMean(),
+        nn.Linear(64, features),
+    )
+
+
+def _lenet(input_shape: Shape, features: int) -> nn.Module:
+    """Two 5x5 convolutions (16, 32), each with pooling, and 120 hidden units.
+
+    The target network of Shamsian et al., "Personalized federated learning using hypernetworks" (2021).
+    """
+
+    def last(size: int) -> int:
+        """Of the last feature maps."""
+        return ((size - 4) // 2 - 4) // 2
+
+    channels, height, width = input_shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * last(height) * last(width), 120),
+        nn.ReLU(),
+        nn.Linear(120, features),
+    )
+
+
+def _alexnet(input_shape: Shape, features: int) -> nn.Module:
+    """Three convolutions (64, 192, 384), with the overlapping pooling of Krizhevsky et al. (2012) between.
+
+    torchvision's AlexNet takes no images of 28x28 or 32x32; MAPL's code has a small one as well.
+    """
+    channels, height, width = input_shape
+
+    def last(size: int) -> int:
+        """Of the last feature maps: behind a stride of 2 and two poolings."""
+        return (((size + 1) // 2 - 1) // 2 - 1) // 2
+
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(64, 192, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2),
+        nn.Conv2d(192, 384, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(384 * last(height) * last(width), features),
+    )
+
+
+def _of_torchvision(name: str) -> Callable[[Shape, int], nn.Module]:
+    def build(input_shape: Shape, features: int) -> nn.Module:
+        return replace_batch_norms(vision.network(name, input_shape[0], features))
+
+    return build
+
+
+MODULES: Mapping[str, Callable[[Shape, int], nn.Module]] = {
+    "small-mlp": _small_mlp,
+    "deep-mlp": _deep_mlp,
+    "small-cnn": _small_cnn,
+    "deep-cnn": _deep_cnn,
+    "small-resnet": _small_resnet,
+    "lenet": _lenet,
+    "alexnet": _alexnet,
+    **{name: _of_torchvision(name) for name in vision.NETWORKS},
+}
+"""(input shape, d_z) -> module, of each row of `sim.learning.models.backbones.BACKBONES`."""
+
+
+def backbone_module(name: str, input_shape: Shape, features: int) -> nn.Module:
+    """A backbone from inputs of this shape to `features` numbers; UserError where it does not take them."""
+    smallest_image = BACKBONES[name]
+    if smallest_image is not None:
+        others = " and ".join(f'"{other}"' for other in ANY_SHAPE)
+        require_images(f'model.backbones: "{name}"', input_shape, smallest_image, f"only {others}")
+    return MODULES[name](input_shape, features)

@@ -1,0 +1,61 @@
+"""Dropout for models that are pure functions of their parameters: the mask is a function of one parameter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sim.learning.models.modules.replacing import replaced
+
+_MASK = 0xFFFFFFFF
+
+
+class Dropout(nn.Module):
+    """torch.nn.Dropout with a mask that is a function of the parameter `draw`, a whole number below 2^24.
+
+    The engine sets `draw` before each training step, from the client and the step, and to 0 after the last
+    one. Each call within a step uses the next number. So masks differ between clients and are reproducible.
+    In evaluation nothing is dropped.
+    """
+
+    untrained = ("draw",)
+    """Parameters that no optimizer touches."""
+    draws = ("draw",)
+    """Parameters that the engine sets."""
+
+    draw: Tensor  # for the type checker, as of batch norms
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.register_parameter("draw", nn.Parameter(torch.zeros(())))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+    def reset(self, parameters: dict[str, Tensor], generator: torch.Generator) -> None:
+        """Start with 0."""
+        parameters["draw"].fill_(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        draw = self.draw.detach()
+        self._parameters["draw"] = draw + 1  # type: ignore[assignment]  # as batch norms set their statistics
+        places = torch.arange(x.numel(), device=x.device)
+        bits = _mixed(places * 0x9E3779B1 + _mixed(draw.long()))
+        kept = (bits >= int(self.p * (1 << 32))).view(x.shape)
+        return x * kept / (1 - self.p) if self.p < 1 else x * 0
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """32 bits that look random, of int64: the last step of MurmurHash3 (Appleby)."""
+    bits = numbers & _MASK
+    bits = ((bits ^ (bits >> 16)) * 0x85EBCA6B) & _MASK
+    bits = ((bits ^ (bits >> 13)) * 0xC2B2AE35) & _MASK
+    return bits ^ (bits >> 16)
+
+
+def replace_dropouts(module: nn.Module) -> nn.Module:
+    """Replace torch's dropouts inside `module`, in place, by ours. Returns the module, or its replacement."""
+    return replaced(module, nn.Dropout, lambda theirs: Dropout(theirs.p).train(theirs.training))

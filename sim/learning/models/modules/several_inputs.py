@@ -1,0 +1,24 @@
+"""Models with several inputs, which are concatenated in a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class SeveralInputs(nn.Module):
+    """Splits samples into inputs of the right shapes, and calls a module with them."""
+
+    def __init__(self, module: nn.Module, shapes: Sequence[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.module = module
+        self._shapes = tuple(shapes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Samples [B, numbers] -> outputs [B, K]."""
+        pieces = x.split([math.prod(shape) for shape in self._shapes], dim=1)
+        inputs = [piece.reshape(len(x), *shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        outputs: Tensor = self.module(*inputs)
+        return outputs

@@ -1,0 +1,222 @@
+"""Loading the user's code: what `my_file.py:Name` or `package.module:Name` in a scenario names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from sim.errors import UserError, nearest, one_line
+from sim.plugins.source_files import SourceFiles, beside, of_package
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Something of the user's own that the key of a scenario names.
+
+    key: such as "model.name" or "churn_process.0.kind". name: as the resolved scenario states it, a file's
+    path absolute. found: the class or function. file: the file that the name names; None for a package.
+    sources: the files that results keep, as they were when it was loaded; None for code of coterie.
+    """
+
+    key: str
+    name: str
+    found: Any
+    file: Path | None
+    sources: SourceFiles | None
+
+    @property
+    def label(self) -> str:
+        """The part behind the colon."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def stated(self) -> str:
+        """What the resolved scenario says."""
+        return f'{self.key} = "{self.name}"'
+
+    def within(self, folder: str) -> str:
+        """Its name if its file lay in that folder; that of a package is the same everywhere."""
+        return self.name if self.file is None else f"{folder}{self.file.name}:{self.label}"
+
+    def is_unchanged(self) -> bool:
+        """Whether it is from a file that is still as it was loaded, with all that lies beside it."""
+        try:
+            return self.file is not None and beside(self.file) == self.sources
+        except (OSError, ValueError):
+            return False
+
+
+def is_plugin(name: object) -> TypeGuard[str]:
+    """Whether a name in a scenario is one of the user's code."""
+    if not isinstance(name, str):
+        return False
+    place, _, label = name.rpartition(":")
+    return bool(place) and label.isidentifier()
+
+
+def load_plugin(
+    key: str,
+    name: str,
+    folder: Path | None,
+    *,
+    code: bool,
+    instead: str,
+    is_one: Callable[[Any], bool] = callable,
+    kind: str = "",
+) -> Plugin:
+    """What `name` names, by executing that Python.
+
+    A file's path is relative to the current folder, or else to `folder`. code=False refuses it unread, and
+    says what is allowed `instead`. is_one: whether something can be meant; kind: what such things are called.
+    Raises UserError.
+    """
+    place, _, label = name.rpartition(":")
+    stated = f'{key} = "{name}"'
+    if not code:
+        refused = "would execute Python that does not come with coterie, which --no-code refuses"
+        raise UserError(one_line(f"{stated}: {refused}; allowed: {instead}"))
+    path = find_file(place, folder) if place.endswith(".py") else None
+    try:
+        if path is None:
+            module = importlib.import_module(place)
+            sources = None
+        elif os.path.isfile(path):
+            sources = beside(path)
+            module = _module_of(path, sources)
+        else:
+            looked = dict.fromkeys([Path(place).absolute(), path])
+            raise UserError(one_line(f"{stated}: there is no file {' or '.join(map(str, looked))}"))
+        found = getattr(module, label, None)
+        if path is None and is_one(found):
+            sources = of_package(getattr(found, "__module__", module.__name__))
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(one_line(f"{stated}: {_failure(place, error)}")) from None
+    if found is None or not is_one(found):
+        own = [each for each, value in vars(module).items() if is_one(value) and _is_of(value, module)]
+        has = f"it has: {', '.join(own) or 'none'}{nearest(label, own)}"
+        if found is None or kind:
+            raise UserError(f"{stated}: {place} has no {kind}{label!r}; {has}")
+    return Plugin(key, name if path is None else f"{path}:{label}", found, path, sources)
+
+
+def absolute_name(name: str, folder: Path | None) -> str:
+    """`name` with a file's path made absolute, so that it means the same wherever it is read again."""
+    place, _, label = name.rpartition(":")
+    return f"{find_file(place, folder)}:{label}" if place.endswith(".py") else name
+
+
+def find_file(path: str, folder: Path | None) -> Path:
+    """Absolute path of a file that a scenario names: relative to the current folder, or else to `folder`."""
+    here = Path(path).absolute()
+    # Not Path.exists, which raises for a path that is too long.
+    return here if folder is None or os.path.exists(here) else (folder / path).absolute()
+
+
+def _is_of(value: object, module: ModuleType) -> bool:
+    """Whether something was written in this module, or in this package, and not imported by it."""
+    return f"{getattr(value, '__module__', None)}.".startswith(f"{module.__name__}.")
+
+
+def _failure(place: str, error: BaseException) -> str:
+    """Why code cannot be loaded, with the last line of its file that took part."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be read: {error.strerror}"
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename.endswith(place)]
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{place} cannot be loaded{where}: {type(error).__name__}: {error}"
+
+
+# --- modules of files ---------------------------------------------------------------------------------------
+
+
+class _Folder:
+    """A folder's modules, under the names by which files in it import each other.
+
+    Python remembers a module by its name alone. So a folder that has modules of the same names, or was
+    edited, takes the place of the other in Python's memory when something of it is loaded.
+    """
+
+    def __init__(self, sources: SourceFiles) -> None:
+        self._paths = {str(sources.root / name) for name in sources.files}
+        self._tops = _tops(sources)
+        self._others = set(sys.modules)  # which are not its own, whatever their files
+        self._modules: dict[str, ModuleType] = {}
+
+    def shares_names(self, sources: SourceFiles) -> bool:
+        """Whether one of its modules, or packages, has the name of one of these files."""
+        return bool(self._tops & _tops(sources))
+
+    def put_in_place(self) -> None:
+        """Have Python know these modules again."""
+        sys.modules.update(self._modules)
+
+    def forget(self) -> None:
+        """Have Python forget these modules until they are put in place again."""
+        found = {
+            name: module
+            for name, module in sys.modules.items()
+            if name not in self._others and getattr(module, "__file__", None) in self._paths
+        }
+        for name in found:
+            del sys.modules[name]
+        self._modules |= found
+
+
+def _tops(sources: SourceFiles) -> set[str]:
+    return {name.partition("/")[0].removesuffix(".py") for name in sources.files}
+
+
+_folders: dict[tuple[Path, str], _Folder] = {}
+_places: list[str] = []
+"""The folders that were added to the end of Python's path."""
+
+
+def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
+    """The module of a file, the same one as long as no file of its folder changes.
+
+    Raises whatever executing it raises.
+    """
+    key = (sources.root, sources.digest)
+    for other, each in _folders.items():
+        if other != key and each.shares_names(sources):
+            each.forget()
+    folder = _folders.setdefault(key, _Folder(sources))
+    folder.put_in_place()
+    name, place = path.stem, str(path.parent)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if known is not None or name in sys.stdlib_module_names:
+        raise UserError(f"{path} has the name of another module of Python, {name}; rename it")
+    # For what is imported later on; what is installed comes first, and of these folders the latest.
+    others = [each for each in _places if each != place]
+    sys.path[:] = [place, *[each for each in sys.path if each not in _places], place, *others]
+    _places[:] = [place, *others]
+    importlib.invalidate_caches()
+    sys.dont_write_bytecode = True  # results hold nothing but code, and what was edited is read anew
+    try:
+        spec = spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    except BaseException:
+        folder.forget()
+        del _folders[key]
+        raise
+    finally:
+        sys.path.remove(place)

@@ -1,0 +1,89 @@
+"""The keys of a scenario that may name the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import (
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+)
+from pydantic_core import CoreSchema, core_schema
+
+from actors.settings.base import Settings
+from sim.plugins.section import PluginSection
+
+
+@dataclass(frozen=True, eq=False)
+class PluginPoint:
+    """Annotation of a table that may name the user's code instead of one of the kinds that come with coterie.
+
+    Whoever reads a scenario finds all such tables by `plugin_points`, loads what they name and makes sections
+    of the class `section` of them; such a section is then taken as it is. In the JSON Schema "x-own" is what
+    all sections of this class have.
+    """
+
+    section: type[PluginSection]
+
+    @property
+    def key(self) -> str:
+        """The key of the table that names the code."""
+        return "kind" if "kind" in self.section.model_fields else "name"
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, check: value if isinstance(value, self.section) else check(value),
+            handler(source),
+            serialization=core_schema.wrap_serializer_function_ser_schema(self._dumped, info_arg=True),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, table: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        # By the handler: what its keys refer to, kinds of partitions, say, are among the whole's definitions.
+        # Beside the table may be a plain value that stands for one.
+        section = handler(self.section.__pydantic_core_schema__)
+        options = [handler.resolve_ref_schema(each) for each in (section, *section.get("anyOf", ()))]
+        own = {"x-own": dict(next(each for each in options if "properties" in each))}
+        known = handler(table)
+        choices = [option for option in (known, *known.get("anyOf", ())) if "discriminator" in option]
+        for choice in choices:
+            choice |= own
+        return known if choices else own
+
+    def _dumped(self, value: Any, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        if not isinstance(value, self.section):
+            return handler(value)
+        return value.model_dump(mode=info.mode, by_alias=info.by_alias)
+
+
+def plugin_points(settings: type[Settings]) -> dict[str, tuple[PluginPoint, Any]]:
+    """The tables of a section that may name the user's code, by their places, and their other kinds.
+
+    A place is written as keys with dots, "*" for each item of a list: "churn_process.*".
+    """
+    found: dict[str, tuple[PluginPoint, Any]] = {}
+    for name, field in settings.model_fields.items():
+        place = field.alias or name
+        for point in field.metadata:
+            if isinstance(point, PluginPoint):
+                found[place] = point, field.annotation
+        found |= {key: each for key, each in _within(field.annotation, place) if key not in found}
+    return found
+
+
+def _within(annotation: Any, place: str) -> Iterator[tuple[str, tuple[PluginPoint, Any]]]:
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        yield from [(f"{place}.{key}", each) for key, each in plugin_points(annotation).items()]
+        return
+    if getattr(annotation, "__origin__", None) is tuple:
+        place = f"{place}.*"
+    for argument in get_args(annotation):
+        if isinstance(argument, PluginPoint):
+            yield place, (argument, annotation)
+        else:
+            yield from _within(argument, place)

@@ -1,0 +1,94 @@
+"""The Python files that the user's code consists of, so that results can keep them and tell them apart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PRODUCT = Path(__file__).parents[2]
+"""The folder that this coterie is imported from."""
+OURS = ("actors", "protocols", "sim")
+"""The packages of coterie."""
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders that packages are installed in."""
+FILES_MAX, BYTES_MAX = 1_000, 10_000_000
+"""What results copy is at most so much; a folder with more is not one of a method."""
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The contents of Python files by their paths, relative to `root`, with slashes."""
+
+    root: Path
+    files: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that change with any name and any content, but not with the root."""
+        hashed = hashlib.blake2b(digest_size=4)
+        for name, content in sorted(self.files.items()):
+            hashed.update(f"{name}\0{len(content)}\0".encode() + content)
+        return hashed.hexdigest()
+
+
+def beside(file: Path) -> SourceFiles:
+    """The Python files of a file's folder, and of folders in it that can be imported from.
+
+    Of coterie's own folder, and of one in which packages are installed, these are the files beside it and the
+    file alone. Raises OSError, and ValueError for a folder with too much in it.
+    """
+    if file.parent.name in INSTALLED:
+        return SourceFiles(file.parent, {file.name: file.read_bytes()})
+    return _below(file.parent, file.parent, with_folders=file.parent != PRODUCT)
+
+
+def of_package(module: str) -> SourceFiles | None:
+    """The files of the package that an imported module is in; None for a module of coterie.
+
+    Of a package that was installed it is the module's own file. Raises as `beside`.
+    """
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None or module.partition(".")[0] in OURS:
+        return None
+    depth = module.count(".") + (Path(file).name == "__init__.py")
+    root = Path(file).parents[depth]
+    if depth == 0 and root.name not in INSTALLED:
+        return beside(Path(file))
+    if root.name in INSTALLED:
+        return SourceFiles(root, {Path(file).relative_to(root).as_posix(): Path(file).read_bytes()})
+    return _below(root, root / module.partition(".")[0])
+
+
+def _below(root: Path, folder: Path, *, with_folders: bool = True) -> SourceFiles:
+    files: dict[str, bytes] = {}
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        entries = list(os.scandir(here))
+        modules = [Path(entry) for entry in entries if entry.name.endswith(".py") and entry.is_file()]
+        files |= {path.relative_to(root).as_posix(): path.read_bytes() for path in modules}
+        if len(files) > FILES_MAX or sum(map(len, files.values())) > BYTES_MAX:
+            raise ValueError(
+                f"{folder} has more than {FILES_MAX:,} Python files, or {BYTES_MAX:,} bytes of them, which "
+                "results would copy: give the code a folder of its own"
+            )
+        if with_folders and (modules or here == folder):  # others hold data, or results
+            waiting += [
+                Path(entry)
+                for entry in entries
+                if entry.name.isidentifier() and entry.is_dir(follow_symlinks=False)
+            ]
+    return SourceFiles(root, files)
+
+
+@cache  # the code that runs is the one that was there when it was loaded
+def digest_of_coterie(*packages: str) -> str:
+    """The digest of these packages of coterie."""
+    files = [path for package in packages for path in (PRODUCT / package).rglob("*.py")]
+    contents = {path.relative_to(PRODUCT).as_posix(): path.read_bytes() for path in files}
+    return SourceFiles(PRODUCT, contents).digest

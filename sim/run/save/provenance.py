@@ -1,0 +1,94 @@
+"""Where results came from: which code, which libraries, which command, which machine, and when."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import datetime
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.plugins.source_files import OURS, PRODUCT, digest_of_coterie
+from sim.scenario.scenario import Scenario
+
+_LIBRARIES = ("torch", "numpy", "scipy", "pyarrow", "polars")
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """The contents of provenance.json; docs/results.md has the meaning of each key."""
+    commit, changed = _checkout()
+    return {
+        "coterie": version_of("coterie"),
+        "commit": commit,
+        "changed_since_commit": changed,
+        "python": platform.python_version(),
+        **{library: version_of(library) for library in _LIBRARIES},
+        "command": sys.argv,
+        "folder": os.getcwd(),
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": {
+            "platform": platform.platform(),
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "cores_allowed": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+            "device": device,
+        },
+    }
+
+
+def made_by(scenario: Scenario, device: torch.device) -> dict[str, str]:
+    """What the numbers of a run hang on beside its scenario, by its name."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    own = [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
+    return {
+        "the code of coterie": digest_of_coterie(*OURS),
+        "the user's code": " ".join(own) or "none",
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+        "the device": name,
+    }
+
+
+def version_of(package: str) -> str | None:
+    """The version of a package that is installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None  # run from its sources, without having been installed
+
+
+@lru_cache(maxsize=1)  # the code that runs is the one that was there when it was loaded
+def _checkout() -> tuple[str | None, bool | None]:
+    """The commit that the code comes from, and whether it was changed since; None where it is no checkout."""
+    # It may lie in a repository that is somebody else's, in a virtual environment, say.
+    if _git("ls-files", "--error-unmatch", __file__) is None:
+        return None, None
+    commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *OURS)
+    return commit, None if changes is None else changes != ""
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says about the folder that this code runs from; None where there is no git, or no checkout."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(PRODUCT), *arguments]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,92 @@
+"""Writing a scenario with every setting stated, and the digest that tells two scenarios apart."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import tomli_w
+
+from actors.settings.base import Settings
+from sim.plugins.source_files import digest_of_coterie
+from sim.scenario.key_path import put
+from sim.scenario.scenario import Protocol, Scenario
+from sim.scenario.sections import Sections
+
+_FILES = {"file", "test_file", "path"}
+"""Keys that name files which a run reads."""
+
+
+def to_toml(scenario: Scenario, instead: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The scenario with every setting stated, defaults included; loads to an equal scenario.
+
+    instead: what some keys are to say, such as the copy of the user's code that a table names.
+    """
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in scenario.question.splitlines())
+    contents = resolved(scenario)
+    for key, value in instead.items():
+        put(contents, key, value)
+    return f"{comment}{tomli_w.dumps(contents)}"
+
+
+def digest(scenario: Scenario) -> str:
+    """Eight hexadecimal digits that change with any setting, the code of methods, and data files' content.
+
+    They don't change with the comment, nor with the folders that these files lie in.
+    """
+    contents = resolved(scenario)
+    for plugin in scenario.plugins:
+        put(contents, plugin.key, plugin.within(""))
+    for table in _tables(contents):
+        for key in _FILES & table.keys():
+            if isinstance(file := table[key], str) and os.path.isabs(file):
+                table[key] = _content(Path(file))
+    code = [digest_of_coterie("actors", "protocols")]
+    code += [plugin.sources.digest for plugin in scenario.plugins if plugin.sources is not None]
+    text = "\0".join([tomli_w.dumps(contents), *code])
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _tables(value: Any) -> Iterator[dict[str, Any]]:
+    """All tables of a scenario, however deep."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _tables(inner)
+
+
+def _content(path: Path) -> str:
+    """A file's name and the hash of its content; its path if it cannot be read."""
+    if not os.path.isfile(path):
+        return str(path)
+    try:
+        with path.open("rb") as file:
+            return f"{path.name} {hashlib.file_digest(file, 'blake2b').hexdigest()}"
+    except OSError:
+        return str(path)
+
+
+def resolved(scenario: Scenario) -> dict[str, Any]:
+    """The contents of a file that states everything; quantities with units, None left out."""
+    contents: dict[str, Any] = {}
+    for section in Sections.model_fields:
+        part = getattr(scenario, section)
+        if isinstance(part, Protocol):
+            contents[section] = {"name": part.name} | _dump(part.settings)
+        elif part is not None:
+            contents[section] = [_dump(item) for item in part] if isinstance(part, tuple) else _dump(part)
+    return {section: part for section, part in contents.items() if part != []}
+
+
+def _dump(settings: Settings) -> dict[str, Any]:
+    return _without_none(settings.model_dump(mode="json", by_alias=True))
+
+
+def _without_none(value: Any) -> Any:
+    # TOML has no null. Pydantic's exclude_none would also leave out the None that is written "unlimited".
+    if isinstance(value, dict):
+        kind_first = sorted(value.items(), key=lambda item: item[0] not in ("kind", "name"))
+        return {key: _without_none(item) for key, item in kind_first if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value

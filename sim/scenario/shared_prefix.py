@@ -1,0 +1,126 @@
+"""Which prefix two scenarios share: up to a moment they say the same, so it is simulated only once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.settings.units import DURATION
+from sim.errors import UserError
+from sim.scenario.overrides import apply
+from sim.scenario.resolved import digest, resolved
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.change import ChangedNetwork, ChangedTraining
+
+LATER = ("run.duration", "change", "churn", "network.partition", "devices.slowdown", "server.crash")
+"""What can be other after a moment: when the run ends, and entries that begin later; a change may begin with
+it, as it comes after all that happens then."""
+
+_CHANGING = tuple(f"network.{key}" for key in ChangedNetwork.model_fields) + tuple(
+    f"training.{key}" for key in ChangedTraining.model_fields
+)
+
+
+def prefix_digest(scenario: Scenario, time_s: float) -> str:
+    """A digest of a scenario without the entries that begin after `time_s` and without its duration."""
+    return digest(_up_to(scenario, time_s))
+
+
+def require_same_prefix(scenario: Scenario, parent: Scenario, time_s: float) -> None:
+    """UserError, with the key, unless a scenario differs from its parent only in what is after `time_s`."""
+    ours, theirs = (dict(_leaves(resolved(_up_to(each, time_s)))) for each in (scenario, parent))
+    for key in dict.fromkeys([*ours, *theirs]):
+        if ours.get(key) != theirs.get(key):
+            kind = next((kind for kind in LATER if key.startswith(f"{kind}.")), None)
+            if kind is None:
+                can, changing = ", ".join(LATER), ", ".join(changing_of(parent))
+                raise UserError(
+                    f"{key}: cannot be another one from a moment on; what can begin later is {can}, and "
+                    f"--set can change {changing}"
+                )
+            raise UserError(f"{key}: changes what is at or before --at ({time_s:g} s); must be after it")
+
+
+def shared_until(scenario: Scenario, parent: Scenario) -> float | None:
+    """The last virtual time (seconds) until which both are the same; None if they differ from the start.
+
+    It is the one right before the first entry that only one of them has.
+    """
+    if prefix_digest(scenario, -math.inf) != prefix_digest(parent, -math.inf):
+        return None
+    durations_s = [each.run.duration for each in (scenario, parent) if each.run.duration is not None]
+    moments_s = {moment_s for each in (scenario, parent) for moment_s in _before_entries(each)}
+    for moment_s in sorted(moments_s, reverse=True):
+        is_within = 0 < moment_s < min(durations_s, default=math.inf)
+        if is_within and prefix_digest(scenario, moment_s) == prefix_digest(parent, moment_s):
+            return moment_s
+    return None
+
+
+def _before_entries(scenario: Scenario) -> Iterator[float]:
+    """The last moment (seconds) before each entry that does not begin with the run."""
+    yield from [change.at for change in scenario.change]  # a change comes after all of its moment
+    server = scenario.server
+    starts_s = [entry.at for entry in scenario.churn] + [cut.start for cut in scenario.network.partition]
+    starts_s += [slow.start for slow in scenario.devices.slowdown]
+    starts_s += [crash.at for crash in server.crash] if server is not None else []
+    yield from [math.nextafter(start_s, 0.0) for start_s in starts_s]
+
+
+def timed_changes(
+    overrides: Sequence[str], time_s: float, of_protocol: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Splits overrides into those that must hold from the start and a `[[change]]` at `time_s` of the others.
+
+    of_protocol: which of its settings can change.
+    """
+    entry: dict[str, Any] = {}
+    changing = _changing(of_protocol)
+    keys = {text: text.partition("=")[0].strip() for text in overrides}
+    can = {
+        text: any(key == each or key.startswith(f"{each}.") for each in changing)
+        for text, key in keys.items()
+    }
+    apply(entry, [text for text in overrides if can[text]], ())
+    timed = {"change": [{"at": DURATION.format(time_s)} | entry]} if entry else {}
+    return [text for text in overrides if not can[text]], timed
+
+
+def changing_of(scenario: Scenario) -> tuple[str, ...]:
+    """The keys that a `[[change]]` can change while this scenario runs."""
+    return _changing(scenario.protocol.learner.Settings.changing)
+
+
+def _changing(of_protocol: Sequence[str]) -> tuple[str, ...]:
+    return (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
+
+
+def _up_to(scenario: Scenario, time_s: float) -> Scenario:
+    network, devices, server = scenario.network, scenario.devices, scenario.server
+    cuts = tuple([cut for cut in network.partition if cut.start <= time_s])
+    slow = tuple([slowdown for slowdown in devices.slowdown if slowdown.start <= time_s])
+    if server is not None:
+        crashes = tuple([crash for crash in server.crash if crash.at <= time_s])
+        server = server.model_copy(update={"crash": crashes})
+    return replace(
+        scenario,
+        run=scenario.run.model_copy(update={"duration": None}),
+        change=tuple([change for change in scenario.change if change.at < time_s]),
+        churn=tuple([entry for entry in scenario.churn if entry.at <= time_s]),
+        network=network.model_copy(update={"partition": cuts}),
+        devices=devices.model_copy(update={"slowdown": slow}),
+        server=server,
+    )
+
+
+def _leaves(contents: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(contents, Mapping):
+        for name, item in contents.items():
+            yield from _leaves(item, f"{key}.{name}".removeprefix("."))
+    elif isinstance(contents, list):
+        for number, item in enumerate(contents):
+            yield from _leaves(item, f"{key}.{number}")
+    else:
+        yield key, contents

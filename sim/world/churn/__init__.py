@@ -1,0 +1,1 @@
+"""Clients that come, leave, crash and come back: single events, and processes that draw sessions."""

@@ -1,0 +1,185 @@
+"""Churn: who joins, leaves, crashes and comes back, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal, get_args
+
+Kind = Literal["join", "leave", "crash", "rejoin"]
+State = Literal["keep", "stale", "fresh"]
+Presence = Literal["absent", "up", "left", "crashed"]
+
+# presence of a client -> what can happen to it -> its presence afterwards
+_NEXT: dict[Presence, dict[Kind, Presence]] = {
+    "absent": {"join": "up"},
+    "up": {"leave": "left", "crash": "crashed"},
+    "left": {"rejoin": "up"},
+    "crashed": {"rejoin": "up"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChurnEvent:
+    """An event at `time_s` (virtual seconds) of all `clients` (numbers from 0), in this order.
+
+    kind: "join": a client that was absent from the start comes. "leave": it says goodbye and goes. "crash":
+    it is gone at once. "rejoin": a client that left or crashed comes back.
+    state: what it comes back with: all that it had ("keep"), the model of its last backup ("stale"), or
+    nothing ("fresh"). Backups are made every `backup_every_s` while a client is up.
+    ValueError for other values.
+    """
+
+    time_s: float
+    kind: Kind
+    clients: tuple[int, ...]
+    state: State = "keep"
+    backup_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.time_s) and self.time_s >= 0):
+            raise ValueError(f"a churn event's time must be finite and not below 0 s, not {self.time_s!r}")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"unknown churn event {self.kind!r}; allowed: {', '.join(get_args(Kind))}")
+        if not self.clients:
+            raise ValueError(f"the {self.kind} at {self.time_s:g} s names no clients")
+        if self.state not in get_args(State):
+            raise ValueError(
+                f"unknown state {self.state!r} of a churn event; allowed: {', '.join(get_args(State))}"
+            )
+        if self.state != "keep" and self.kind != "rejoin":
+            raise ValueError(f"state {self.state!r} belongs to a rejoin, not to a {self.kind}")
+        if not (isfinite(self.backup_every_s) and self.backup_every_s > 0):
+            raise ValueError(f"backups need a time above 0 s between them, not {self.backup_every_s!r}")
+
+
+def absent_at_start(events: Iterable[ChurnEvent]) -> tuple[int, ...]:
+    """The clients that join later, in ascending order. All others are there at time 0."""
+    return tuple(sorted({client for event in events if event.kind == "join" for client in event.clients}))
+
+
+def rejoins(events: Iterable[ChurnEvent]) -> dict[int, list[ChurnEvent]]:
+    """The rejoins of each client that has any, by time."""
+    found: dict[int, list[ChurnEvent]] = {}
+    for event in sorted(events, key=lambda event: event.time_s):
+        if event.kind == "rejoin":
+            for client in event.clients:
+                found.setdefault(client, []).append(event)
+    return found
+
+
+def kept_up(
+    events: Iterable[ChurnEvent], after_s: float, within_s: float, clients: Container[int] | None = None
+) -> set[tuple[int, float]]:
+    """(client, time) of the departures in (after_s, after_s + within_s], and of the return after each.
+
+    Without these events the clients stay up. clients: only of these; None: of all.
+    """
+    kept: set[tuple[int, float]] = set()
+    away: set[int] = set()  # clients whose departure was found, and not yet their return
+    for event in sorted(events, key=lambda event: event.time_s):
+        now = after_s < event.time_s <= after_s + within_s
+        for client in event.clients:
+            if event.kind == "rejoin" and client in away:
+                away.discard(client)
+            elif now and event.kind in ("leave", "crash") and (clients is None or client in clients):
+                away.add(client)
+            else:
+                continue
+            kept.add((client, event.time_s))
+    return kept
+
+
+def possible_for(
+    kind: Kind, time_s: float, clients: Iterable[int], events: Iterable[ChurnEvent]
+) -> list[int]:
+    """Those of `clients` to which `kind` can happen at `time_s`, given the events before.
+
+    Clients with an event at `time_s` or later are left out, since this event might make that one impossible.
+    A join is possible for clients without any event.
+    """
+    everything = sorted(events, key=lambda event: event.time_s)
+    presence: dict[int, Presence] = dict.fromkeys(absent_at_start(everything), "absent")
+    if kind == "join":
+        named = {client for event in everything for client in event.clients}
+        return [client for client in clients if client not in named]
+    for event in everything:
+        if event.time_s < time_s:
+            for client in event.clients:
+                presence[client] = _NEXT[presence.get(client, "up")].get(event.kind, "up")
+    busy = {client for event in everything if event.time_s >= time_s for client in event.clients}
+    return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
+
+
+class ImpossibleEvent(ValueError):
+    """The event with index `place` of a schedule is impossible. `problem` says why, and what is allowed."""
+
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(f"churn[{place}]: {problem}")
+        self.place, self.problem = place, problem
+
+
+def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
+    """Raise ImpossibleEvent for the first event in time that is impossible among `count` clients.
+
+    Two events of one client at the same time are refused, as their order would be accidental. So are two
+    different `backup_every_s` of one client.
+    """
+    presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
+    changed_s: dict[int, float] = {}
+    backups_s: dict[int, float] = {}
+    for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
+        when = f"at {event.time_s:g} s"
+        for client in event.clients:
+            if not 0 <= client < count:
+                raise ImpossibleEvent(place, f"there is no client {client}; allowed: 0 to {count - 1}")
+            if changed_s.get(client) == event.time_s:
+                raise ImpossibleEvent(place, f"client {client} has two events {when}; allowed: one at a time")
+            before = presence.get(client, "up")
+            if event.kind not in _NEXT[before]:
+                raise ImpossibleEvent(
+                    place,
+                    f"client {client} cannot {event.kind} {when}: "
+                    f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}",
+                )
+            every_s = event.backup_every_s
+            if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
+                raise ImpossibleEvent(
+                    place,
+                    f"client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
+                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both",
+                )
+            presence[client] = _NEXT[before][event.kind]
+            changed_s[client] = event.time_s
+
+
+def _describe(presence: Presence, since_s: float | None) -> str:
+    if presence == "absent":
+        return "it has not joined yet"
+    since = "from the start" if since_s is None else f"since {since_s:g} s"
+    return f"it is up {since}" if presence == "up" else f"it has {presence} ({since})"
+
+
+def schedule(
+    loop: asyncio.AbstractEventLoop,
+    events: Iterable[ChurnEvent],
+    callbacks: Mapping[Kind, Callable[[int, ChurnEvent], object]],
+    but: Container[tuple[int, float]] = (),
+) -> list[asyncio.TimerHandle]:
+    """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
+
+    but: (client, time) of events that do not happen. They keep their timers, so that the order of all other
+    events stays the same. Returns the timers, for cancelling. KeyError if a kind has no callback.
+    """
+
+    def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:
+        for client in event.clients:
+            if (client, event.time_s) not in but:
+                callback(client, event)
+
+    planned = [
+        (event, callbacks[event.kind]) for event in events
+    ]  # before any timer is made, so that a KeyError leaves none
+    return [loop.call_at(event.time_s, happen, event, callback) for event, callback in planned]

@@ -1,0 +1,124 @@
+"""How long clients stay: random lengths, and sessions that were measured at cloud providers."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat
+
+from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
+from sim.files.data_folder import DataFolder
+from sim.files.input_file import InputFile, Row
+from sim.kernel.random import RandomStream
+from sim.world.distributions import Distribution, LogNormal
+
+Session = tuple[float, float]
+"""Start and end in seconds of virtual time; the end may be infinite."""
+
+_CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
+_MEMBERS_MAX = 1_000_000
+_SPOT_RUNS = ("aws_2020-03-15", "gcp_2020-03-01", "gcp_2020-03-04")
+_SIZE_UNITS_S = {"p2_2020-11-20": 3600.0}  # of the time in a step curve; the others are in seconds
+
+
+class ExponentialLength(Distribution):
+    """Exponential: a session ends with the same probability in each second."""
+
+    kind: Literal["exponential"]
+    mean: PositiveDuration
+    """Mean length."""
+
+    def sample(self, draws: RandomStream) -> float:
+        return self.mean * draws.exponential()
+
+    @property
+    def typical(self) -> float:
+        return self.mean
+
+
+class WeibullLength(Distribution):
+    """Weibull. With a shape below 1, as measured in peer-to-peer networks, most sessions are short."""
+
+    kind: Literal["weibull"]
+    scale: PositiveDuration
+    """63 % of the sessions are shorter."""
+    shape: Annotated[PositiveFloat, Within(0.1, 100)]
+    """1 is exponential."""
+
+    def sample(self, draws: RandomStream) -> float:
+        return self.scale * draws.exponential() ** (1 / self.shape)
+
+    @property
+    def typical(self) -> float:
+        return self.scale
+
+
+class LogNormalLength(LogNormal[PositiveDuration]):
+    """Lognormal."""
+
+    median: PositiveDuration
+    """Half of the sessions are shorter."""
+    sigma: SigmaOfLog
+    """Standard deviation of the logarithm."""
+
+
+SessionLength = Annotated[ExponentialLength | WeibullLength | LogNormalLength, Field(discriminator="kind")]
+
+
+def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
+    """The sessions of a measured run or group, by start. The end is infinite if it was not observed."""
+    if source in _SPOT_RUNS:
+        file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
+        sessions = [_session(row) for row in _rows_of_run(file, source)]
+    else:
+        file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
+        sessions = sessions_of_size(_steps(file, _SIZE_UNITS_S.get(source, 1.0)))
+    if not any(end_s > start_s for start_s, end_s in sessions):
+        raise file.refusal(
+            f"has no session of {source}, so that nobody would ever come; must have one at least"
+        )
+    return sorted(sessions)
+
+
+def _rows_of_run(file: InputFile, run: str) -> list[Row]:
+    # All rows are checked, also those of other runs: an error anywhere means that the file is damaged.
+    rows = file.table("run", "start_s", "end_s", "censored")
+    for row in rows:
+        _session(row)
+    return [row for row in rows if row.values["run"] == run]
+
+
+def _session(row: Row) -> Session:
+    start_s = row.number("start_s", 0, _CENTURY_S)
+    end_s = row.number("end_s", start_s, _CENTURY_S)
+    return start_s, math.inf if row.word("censored", "0", "1") == "1" else end_s
+
+
+def _steps(file: InputFile, unit_s: float) -> Iterable[tuple[float, int]]:
+    before_s = 0.0
+    for row in file.table("time", "size", head=False):
+        time_s = row.number("time", 0, _CENTURY_S / unit_s) * unit_s
+        if time_s < before_s:
+            raise row.refusal(f"time = {row.values['time']}: must not be less than that of the row before")
+        size = row.number("size", 0, _MEMBERS_MAX)
+        if size != int(size):
+            raise row.refusal(f"size = {row.values['size']}: must be a whole number")
+        yield time_s, int(size)
+        before_s = time_s
+
+
+def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:
+    """Sessions of a group whose size over time is a step function: `steps` of (time in seconds, size).
+
+    The measurements do not say who goes when the group shrinks. Here it is the member that came first.
+    """
+    up: deque[float] = deque()
+    sessions: list[Session] = []
+    for time_s, members in steps:
+        up.extend([time_s] * (members - len(up)))
+        while len(up) > members:
+            sessions.append((up.popleft(), time_s))
+    return sorted(sessions + [(start_s, math.inf) for start_s in up])

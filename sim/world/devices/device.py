@@ -1,0 +1,252 @@
+"""Devices: how long a computation takes in virtual time, and how a client's device spends its time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from sim.errors import UserError
+from sim.kernel.task import NEVER, Signal
+from sim.world.devices.slowness import Slowness, require_positive
+from sim.world.timeline import State, Timeline
+
+if TYPE_CHECKING:
+    from sim.kernel.clock import VirtualLoop
+
+WAITING: Final = "waiting"
+BUSY: Final = "busy"
+DOWN: Final = "down"
+
+
+class DeviceDown(RuntimeError):
+    """A job was submitted to a device that is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The nominal seconds that a job takes: a fixed time per step, or its FLOPs over the device's speed.
+
+    Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) must be set, finite and above 0;
+    otherwise ValueError. There is no default duration.
+    """
+
+    step_time_s: float | None = None
+    flops_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        if len(given) != 1:
+            raise ValueError(
+                f"a device needs exactly one of step_time_s and flops_per_s, not {len(given)} of them"
+            )
+        require_positive(**given)
+
+    def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
+        """Nominal seconds of a job of `steps` optimizer steps (fractions allowed) and `flops` FLOPs in all.
+
+        Only the quantity that this model uses is needed. ValueError if it is missing or not above 0.
+        """
+        needed, amount = ("steps", steps) if self.step_time_s is not None else ("flops", flops)
+        if amount is None:
+            raise ValueError(f"the duration of this job is unknown: {self!r} needs the job's {needed}")
+        require_positive(**{needed: amount})
+        if self.step_time_s is not None:
+            return amount * self.step_time_s
+        assert self.flops_per_s is not None  # exactly one is set
+        return amount / self.flops_per_s
+
+
+class Job(Signal):
+    """A job on a device, and the timer of its own end.
+
+    A job that is cancelled leaves the device at once, and the next one begins.
+    """
+
+    __slots__ = ("device", "due", "seconds_nominal")
+
+    def __init__(self, device: Device, seconds_nominal: float) -> None:
+        # As Signal.__init__, without the call: jobs are made in large numbers.
+        self._task = self._reason = None
+        self._done = False
+        self.device = device
+        self.seconds_nominal = seconds_nominal
+        self.due = NEVER  # the timer's number while the job runs
+
+    def fire(self) -> None:
+        """End the job."""
+        if not self._done:  # it may have been cancelled in this instant
+            self.set_result(None)
+            self.device._next()
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel the job. False if it was done."""
+        if not super().cancel(msg):
+            return False
+        self.device._drop(self)
+        return True
+
+
+class Device:
+    """A client's serial device. It does one job at a time, first come, first served.
+
+    It is `busy`, `waiting` for a job, or `down`.
+    """
+
+    __slots__ = (
+        "_busy_s",
+        "_down_s",
+        "_loop",
+        "_queue",
+        "_running",
+        "_since_s",
+        "_slowness",
+        "_state",
+        "_timeline",
+        "_waiting_s",
+    )
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        slowness: Slowness | None = None,
+        *,
+        up: bool = True,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self._loop = loop
+        self._slowness = slowness if slowness is not None else Slowness()
+        self._timeline = timeline if timeline is not None else Timeline()
+        self._state: State = WAITING if up else DOWN
+        self._since_s = loop.time()  # when the present state began
+        self._waiting_s = self._busy_s = self._down_s = 0.0  # before `_since_s`
+        self._running: Job | None = None
+        self._queue: deque[Job] = deque()
+
+    def __repr__(self) -> str:
+        return f"<Device {self._state}, {len(self._queue)} queued>"
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._loop.time()
+
+    @property
+    def slowdown(self) -> float:
+        """The permanent factor on the time of jobs, without temporary slow times."""
+        return self._slowness.factor
+
+    def run(self, seconds_nominal: float) -> Job:
+        """Submit a job of so many nominal seconds. It begins after all earlier jobs.
+
+        One task may await the job's end. If that task is cancelled, so is the job. If the device goes down,
+        the task is cancelled. DeviceDown if the device is down now. ValueError for a duration below 0 or not
+        finite.
+        """
+        if not 0.0 <= seconds_nominal < inf:
+            raise ValueError(
+                f"a job's nominal seconds must be finite and at least 0, not {seconds_nominal!r}"
+            )
+        if self._state == DOWN:
+            raise DeviceDown(f"a job of {seconds_nominal} s was given to a device that is down")
+        job = Job(self, seconds_nominal)
+        if self._running is None:
+            self._begin(job)
+        else:
+            self._queue.append(job)
+        return job
+
+    def set_up(self) -> None:
+        """The client is back, with an idle device. Does nothing if the device is up."""
+        if self._state == DOWN:
+            self._enter(WAITING)
+
+    def set_down(self) -> None:
+        """The client is gone, and all its jobs are cancelled. Does nothing if the device is down."""
+        if self._state == DOWN:
+            return
+        running, queue = self._running, self._queue
+        self._running, self._queue = None, deque()
+        if running is not None:
+            self._loop.withdraw(running)
+        self._enter(DOWN)
+        for job in [*queue] if running is None else [running, *queue]:
+            job.cancel()
+
+    @property
+    def state(self) -> State:
+        """The present state."""
+        return self._state
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds spent on jobs until now, cancelled ones included."""
+        return self._busy_s + self._present_s(BUSY)
+
+    @property
+    def waiting_s(self) -> float:
+        """Seconds that the device was up with nothing to do, until now."""
+        return self._waiting_s + self._present_s(WAITING)
+
+    @property
+    def up_s(self) -> float:
+        """Seconds that the device was up, until now."""
+        return self.busy_s + self.waiting_s
+
+    @property
+    def down_s(self) -> float:
+        """Seconds that the device was down, until now."""
+        return self._down_s + self._present_s(DOWN)
+
+    def intervals(self) -> list[tuple[float, float, State]]:
+        """The busy and down intervals until now as (start_s, end_s, state), in order. The rest is waiting."""
+        now_s = self._loop.time()
+        stretches = list(self._timeline)
+        if self._state == WAITING or self._since_s == now_s:
+            return stretches
+        if stretches and stretches[-1][1:] == (self._since_s, self._state):
+            return [*stretches[:-1], (stretches[-1][0], now_s, self._state)]
+        return [*stretches, (self._since_s, now_s, self._state)]
+
+    def _present_s(self, state: State) -> float:
+        return self._loop.time() - self._since_s if state == self._state else 0.0
+
+    def _enter(self, state: State) -> None:
+        now_s, since_s, left = self._loop.now_s, self._since_s, self._state
+        if left == WAITING:
+            self._waiting_s += now_s - since_s
+        elif left == BUSY:
+            self._busy_s += now_s - since_s
+            self._timeline.add(since_s, now_s, left)
+        else:
+            self._down_s += now_s - since_s
+            self._timeline.add(since_s, now_s, left)
+        self._state = state
+        self._since_s = now_s
+
+    def _begin(self, job: Job) -> None:
+        self._enter(BUSY)
+        self._running = job
+        try:
+            end_s = self._slowness.finish_s(self._since_s, job.seconds_nominal)
+        except UserError as error:  # the user's slow times failed, not the client's code
+            self._loop.call_exception_handler({"message": "slow times cannot be known", "exception": error})
+            return
+        self._loop.schedule(end_s, job)
+
+    def _drop(self, job: Job) -> None:
+        """Take a cancelled job from the device."""
+        if job is self._running:
+            self._loop.withdraw(job)
+            self._next()
+        elif job in self._queue:
+            self._queue.remove(job)
+
+    def _next(self) -> None:
+        """The running job is over. Begin the next one."""
+        if self._queue:
+            self._begin(self._queue.popleft())
+        else:
+            self._running = None
+            self._enter(WAITING)

@@ -1,0 +1,99 @@
+"""The speed of devices, or their time of a training step: drawn for each client, or measured."""
+
+from collections.abc import Callable
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from actors.settings.quantities import Compute, Duration, PositiveDuration
+from actors.settings.tables import constant
+from sim.files.data_folder import DataFolder
+from sim.kernel.random import RandomStream
+from sim.plugins.point import PluginPoint
+from sim.world.distributions import NormalTime, RandomQuantity, distributions
+from sim.world.plugins import QuantityPlugin
+
+
+class MeasuredTime(RandomQuantity):
+    """Times with the spread of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: PositiveDuration
+    """Time of the median phone; the others' are inverse to their scores."""
+
+    @property
+    def typical(self) -> float:
+        return self.median
+
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
+        phones = relative_scores(key, folder)
+        return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
+
+
+class MeasuredSpeed(RandomQuantity):
+    """Speeds with the spread of real phones: the AI Benchmark ranking of early 2020."""
+
+    kind: Literal["trace"]
+    source: Literal["ai-benchmark"] = "ai-benchmark"
+    """The trace."""
+    median: Compute
+    """Speed of the median phone; the others' are in proportion to their scores."""
+
+    @property
+    def typical(self) -> float:
+        return self.median
+
+    def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
+        phones = relative_scores(key, folder)
+        return lambda draws: self.median * phones[int(draws.uniform() * len(phones))]
+
+
+class OwnStepTime(QuantityPlugin):
+    """A function of your own says each client's time of a training step, in seconds.
+
+    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
+    `clients` (how many there are).
+    """
+
+    least, most, unit = 1e-9, 3e9, "seconds"
+
+
+class OwnSpeed(QuantityPlugin):
+    """A function of your own says each client's speed, in floating-point operations per second.
+
+    It is given what it takes of `rng` (a numpy generator of the client's), `client` (its number) and
+    `clients` (how many there are).
+    """
+
+    least, most, unit = 1.0, 1e21, "FLOP/s"
+
+
+if TYPE_CHECKING:
+    StepTime = RandomQuantity | OwnStepTime
+    Speed = RandomQuantity | OwnSpeed
+else:
+    # A latency may always be 0; the time of a training step may not.
+    StepTime = Annotated[
+        distributions(
+            "StepTime", Duration, PositiveDuration, NormalTime, MeasuredTime, largest=PositiveDuration
+        ),
+        PluginPoint(OwnStepTime),
+        constant(PositiveDuration),
+    ]
+    Speed = Annotated[
+        distributions("Speed", Compute, Compute, MeasuredSpeed), PluginPoint(OwnSpeed), constant(Compute)
+    ]
+
+
+def relative_scores(key: str, folder: DataFolder) -> list[float]:
+    """The score of each phone of the AI Benchmark ranking over the median score. UserError."""
+    scores = phone_scores(key, folder)
+    middle = median(scores)
+    return [score / middle for score in scores]
+
+
+def phone_scores(key: str, folder: DataFolder) -> list[float]:
+    """The scores of all phones in the AI Benchmark ranking; higher is faster."""
+    file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
+    return [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]
