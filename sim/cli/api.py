@@ -150,7 +150,7 @@ COLUMNS = {
         "state": "`busy` or `down`, of its device",
     },
 }
-MACHINERY = frozenset(("status", "round_trips", "answered_at_once"))
+MACHINERY = frozenset(("status",))
 """Public names that no method needs."""
 
 

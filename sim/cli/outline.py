@@ -85,16 +85,11 @@ def _evaluated(scenario: Scenario) -> str:
     run, every = scenario.run, scenario.run.evaluate_every
     if run.duration is not None and every.seconds is not None:
         at_most = "at most " if run.iterations is not None or run.budget is not None else ""
-        return f"{at_most}{_evaluations(run.duration, every.seconds):,} times"
+        before_the_end = math.ceil(run.duration / every.seconds - 1e-9) - 1
+        return f"{at_most}{2 + before_the_end:,} times"
     if run.iterations is not None and every.count is not None:
         return f"at most {1 + -(-run.iterations // every.count):,} times"
     return "unknown how often"
-
-
-def _evaluations(duration_s: float, every_s: float) -> int:
-    """At time 0, at each multiple before the end, and at the end."""
-    within = duration_s / every_s
-    return 2 + int(within) - (1 if abs(within - round(within)) < 1e-9 else 0)
 
 
 def _budget(budget: ClientBudget) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import polars as pl
 
 from sim.results import text
 from sim.results.view import MEASURES
-from sim.studies.comparison import Comparison, Line, Target
-from sim.studies.statistics import Estimate
+from sim.studies.comparison import Comparison, Line, SeedGroup, Target
+from sim.studies.statistics import Contrast, Estimate
 from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
@@ -118,6 +117,11 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _values(group: SeedGroup) -> dict[str, Any]:
+    """A group's value on each axis, as text."""
+    return {axis: str(value) for axis, value in group.values.items()}
+
+
 def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
     """until_seconds: where the restricted mean is cut off; difference_until_seconds: for the difference."""
     against, other = line.against, comparison.baseline_of(line.group)
@@ -125,17 +129,18 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
     if line.metric in WAITS:
         until_s = comparison.until_s(line.metric, line.group)
         difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
-    found = None if against is None else against.difference
+    nothing = Contrast(Estimate(math.nan, math.nan, math.nan, 0), math.nan, False)
+    found, p, paired = nothing if against is None else against
     return {
-        **{axis: str(value) for axis, value in line.group.values.items()},
+        **_values(line.group),
         "metric": line.metric,
         "seeds": line.estimate.runs,
         **{name: _number(getattr(line.estimate, name)) for name in ("mean", "low", "high")},
-        "difference": None if found is None else _number(found.mean),
-        "difference_low": None if found is None else _number(found.low),
-        "difference_high": None if found is None else _number(found.high),
-        "paired": None if against is None else against.paired,
-        "p": None if against is None else _number(against.p),
+        "difference": _number(found.mean),
+        "difference_low": _number(found.low),
+        "difference_high": _number(found.high),
+        "paired": None if against is None else paired,
+        "p": _number(p),
         "p_holm": _number(line.p),
         "until_seconds": _number(until_s),
         "difference_until_seconds": None if against is None else _number(difference_until_s),
@@ -146,7 +151,7 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
 def _target_row(target: Target) -> dict[str, Any]:
     found = target.spent
     return {
-        **{axis: str(value) for axis, value in target.group.values.items()},
+        **_values(target.group),
         "cost": target.kind,
         "runs": len(target.group.runs),
         "reached": target.count,
@@ -163,10 +168,11 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
     for metric in comparison.metrics:
         times, curves = comparison.curves(metric)
         for group, mean, half in curves:
-            values = {axis: str(value) for axis, value in group.values.items()}
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
                 spread = {"low": _number(each - width), "high": _number(each + width)}
-                rows.append(values | {"metric": metric, "seconds": time_s, "mean": _number(each)} | spread)
+                rows.append(
+                    _values(group) | {"metric": metric, "seconds": time_s, "mean": _number(each)} | spread
+                )
     return rows
 
 
@@ -177,9 +183,8 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
             metrics = {metric: _number(run.number(metric)) for metric in comparison.metrics}
             kinds = ("steps", "samples", "bytes", "time")
             work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in kinds}
-            values = {axis: str(value) for axis, value in group.values.items()}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
-            rows.append(values | {"seed": run.seed} | metrics | work | hashed)
+            rows.append(_values(group) | {"seed": run.seed} | metrics | work | hashed)
     return rows
 
 
@@ -188,16 +193,14 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def latex(comparison: Comparison) -> str:
     """A table for papers, by booktabs: a row for each group, a column for each metric and cost."""
-    axes = list(comparison.study.axes)
-    heads = [_escaped(comparison.study.label(axis)) for axis in axes]
-    heads += [_escaped(titled(metric)) for metric in comparison.metrics]
-    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
-    heads += [_escaped(f"{kind} to {_target_text(comparison)}") for kind in kinds]
+    axes, kinds = _axes(comparison), list(dict.fromkeys(target.kind for target in comparison.targets))
+    heads = [*axes, *map(titled, comparison.metrics)]
+    heads += [f"{kind} to {_target_text(comparison)}" for kind in kinds]
     lines = {(id(line.group), line.metric): line for line in comparison.lines}
     targets = {(id(target.group), target.kind): target for target in comparison.targets}
     rows = []
     for group in comparison.groups:
-        cells = [_escaped(str(group.values.get(axis, ""))) for axis in axes]
+        cells = [_escaped(value) for value in _values(group).values()]
         for metric in comparison.metrics:
             line = lines[id(group), metric]
             cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
@@ -212,7 +215,7 @@ def latex(comparison: Comparison) -> str:
             f"% {caption(comparison)}",
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-            " & ".join(heads) + r" \\",
+            " & ".join(map(_escaped, heads)) + r" \\",
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -281,15 +284,14 @@ def _escaped(words: str) -> str:
 
 def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Heads and rows, one for each group: its values, its seeds, each metric, and that above the baseline."""
-    axes = list(comparison.study.axes)
     has_baseline = any(line.against is not None for line in comparison.lines)
-    heads = [comparison.study.label(axis) for axis in axes] + ["seeds"]
+    heads = [*_axes(comparison), "seeds"]
     for metric in comparison.metrics:
         heads += [titled(metric), *(["difference"] if has_baseline else [])]
     lines = {(id(line.group), line.metric): line for line in comparison.lines}
     rows = []
     for group in comparison.groups:
-        row = [str(group.values.get(axis, "")) for axis in axes] + [str(len(group.runs))]
+        row = [*_values(group).values(), str(len(group.runs))]
         for metric in comparison.metrics:
             line = lines[id(group), metric]
             row += [interval(line.estimate, metric), *([difference(line)] if has_baseline else [])]
@@ -299,42 +301,32 @@ def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def targets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """The same of what the target takes."""
-    axes = list(comparison.study.axes)
     kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
-    heads = [comparison.study.label(axis) for axis in axes] + ["reached by", *kinds, "median seconds"]
-    by_group: dict[int, dict[str, Target]] = {}
-    for target in comparison.targets:
-        by_group.setdefault(id(target.group), {})[target.kind] = target
+    heads = [*_axes(comparison), "reached by", *kinds, "median seconds"]
+    targets = {(id(target.group), target.kind): target for target in comparison.targets}
     rows = []
     for group in comparison.groups:
-        found = by_group.get(id(group), {})
-        if not found:
-            continue
-        first = next(iter(found.values()))
-        median_s = found["seconds"].median_s
-        median = text.NOTHING if median_s is None else text.duration(median_s)
-        reached = f"{first.count} of {len(group.runs)}"
-        row = [str(group.values.get(axis, "")) for axis in axes]
-        rows.append([*row, reached, *[taken(found[kind]) for kind in kinds], median])
+        found = [targets[id(group), kind] for kind in kinds]
+        reached = f"{found[0].count} of {len(group.runs)}"
+        row = [*_values(group).values(), reached, *map(taken, found), text.duration(found[0].median_s)]
+        rows.append(row)
     return heads, rows
 
 
 def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """What each group spent, per client."""
-    axes = list(comparison.study.axes)
-    heads = [comparison.study.label(axis) for axis in axes]
-    heads += ["training steps", "samples", "bytes sent", "time up"]
-    rows: list[list[str]] = []
+    heads = [*_axes(comparison), "training steps", "samples", "bytes sent", "time up"]
+    rows = []
     for group in comparison.groups:
-        spent = [group.budget(kind) for kind in ("steps", "samples", "bytes", "time")]
-        shown: Sequence[str] = [
-            f"{spent[0]:,.0f}",
-            f"{spent[1]:,.0f}",
-            text.size(_number(spent[2])),
-            text.duration(_number(spent[3])),
-        ]
-        rows.append([str(group.values.get(axis, "")) for axis in axes] + list(shown))
+        steps, samples, sent, up_s = map(group.budget, ("steps", "samples", "bytes", "time"))
+        shown = [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
+        rows.append([*_values(group).values(), *shown])
     return heads, rows
+
+
+def _axes(comparison: Comparison) -> list[str]:
+    """The names of the axes."""
+    return [comparison.study.label(axis) for axis in comparison.study.axes]
 
 
 def _horizons(comparison: Comparison, metric: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sim.cli import going_on
+from sim.cli import resume_commands
 from sim.results.store.output_dir import CHECKPOINT, HIDDEN, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.run.resume import checkpoint
@@ -191,7 +191,7 @@ def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
         assert folder == place
         raise OSError
 
-    monkeypatch.setattr(going_on, "sync", fails)
+    monkeypatch.setattr(resume_commands, "sync", fails)
     assert went_on(place) == place
     assert hidden.is_dir()
 
