@@ -44,6 +44,7 @@ class RoundMessages:
 
     def __init__(self, actor: Actor) -> None:
         self.number = 0
+        """The number of the present round, from 0 on."""
         self.awaited: Container[str] = ()
         self.delayed_s = 0.0
         self.closed = False

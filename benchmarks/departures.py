@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import table
 from sim.results.metrics import Series
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan

@@ -19,7 +19,7 @@ import polars as pl
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import AXES, CALM, KEYS, as_table, load, means, outcome
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario, sweep_alone
 from sim.studies.cells import plan
@@ -69,7 +69,7 @@ def measured(study: Study) -> Iterator[dict[str, Any]]:
             yield {
                 **dict(zip(KEYS, (data, FAMILIES[study.name], method, weather, seed), strict=True)),
                 "commit": (RunDirectory.load(run.directory).provenance()["commit"] or "")[:10],
-                **outcome(run.view, calm.view, run.struck),
+                **outcome(run.view, calm.view, run.excluded),
             }
 
 

@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 import polars as pl
 
 from benchmarks.weather_table import CALM
-from sim.results.style import DARK, FONT, LIGHT
+from sim.results.palette import DARK, FONT, LIGHT
 
 ROW, COLUMN, LABELS, GAP = 22, 84, 236, 14
 STRONGEST = 15.0

@@ -168,12 +168,12 @@ class Dada(Client):
         due = self.iterations and self.iterations % self.settings.graph_every == 0
         if due and self.peers and not self.asking:
             self.spawn(self.update_graph())
-        update = await self.train(self.settings.local_steps, pulls=self.pulls())
+        update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         for peer in self.collaborators():
             self.tell(peer, NeighbourModel(self.params, self.now, self.edge(peer)))
 
-    def pulls(self) -> list[tuple[float | Scalar, Vector]]:
+    def proximal(self) -> list[tuple[float | Scalar, Vector]]:
         """Towards the collaborators' models, over d_k c_k."""
         whole = self.degree * self.confidence(self.samples)
         return [

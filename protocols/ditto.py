@@ -28,7 +28,7 @@ class DittoSettings(FedAvgSettings):
     """Federated averaging, and models of the clients' own that are pulled towards its global one."""
 
     strength: Weight = 0.5
-    """Strength of the pull (lambda)."""
+    """Strength of the proximal term (lambda)."""
     personal_steps: Count | None = None
     """Training steps of the own model in a round (s), instead of `personal_epochs`."""
     personal_epochs: Count = 1
@@ -47,8 +47,8 @@ class Ditto(RoundClient):
         self.shared = task.params
         common = await self.trained(task.params)
         steps = self.settings.personal_steps or self.settings.personal_epochs * self.compute.steps_per_epoch
-        pulls = [(self.settings.strength, task.params)]
-        update = await self.train(steps, pulls=pulls, fresh_optimizer=True)
+        proximal = [(self.settings.strength, task.params)]
+        update = await self.train(steps, proximal=proximal, fresh_optimizer=True)
         self.params = self.params + update
         return Contribution(common, self.samples)
 

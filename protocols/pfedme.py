@@ -118,7 +118,7 @@ class PFedMe(RoundClient):
             personal = personal + await self.train(
                 settings.personal_steps,
                 start=personal,
-                pulls=[(settings.strength, moved)],
+                proximal=[(settings.strength, moved)],
                 on=self.batch(),
             )
             moved = mix([(1 - follow, moved), (follow, personal)])

@@ -1,4 +1,4 @@
-"""The command `coterie`, also as `python -m sim`. It has an answer to Ctrl-C before torch is imported."""
+"""The command `coterie`, also as `python -m sim`. Ctrl-C is handled even before torch is imported."""
 
 from sim.run.interrupts import answer, exit_at_once
 

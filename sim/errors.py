@@ -8,11 +8,10 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """Input that is refused (the command exits with 2 and shows the message without a traceback).
+    """Input that is refused: the command shows the message without a traceback, and exits with 2.
 
-    As text it is complete in itself: it names the file, the key and the value, and says what is allowed.
-    `problem` is that without the place, one line for each thing that is wrong; `file` and `line` are the
-    place, as far as it is known where the error is raised.
+    The message names the file, the key and the value, and says what is allowed. `problem` is the message
+    without file and line, one line for each thing that is wrong; `file` and `line` are None if unknown.
     """
 
     def __init__(self, problem: str, file: Path | None = None, line: int | None = None) -> None:
@@ -29,7 +28,7 @@ class UserError(Exception):
 
 @contextmanager
 def errors_about(file: Path | None) -> Iterator[None]:
-    """A UserError from in here that names no file of its own is about this one."""
+    """Add a file to UserErrors from this block that name none."""
     try:
         yield
     except UserError as error:
@@ -38,11 +37,11 @@ def errors_about(file: Path | None) -> Iterator[None]:
 
 
 class Advice(UserWarning):
-    """What somebody should know of a run that goes on all the same; a sentence, complete in itself."""
+    """A warning to the user, as a whole sentence; the run goes on."""
 
 
 class NotVerified(Exception):
-    """A second run left no results that could be compared; says why."""
+    """`run --verify` could not compare the second run; says why."""
 
 
 def one_line(text: object, length: int = 1000) -> str:

@@ -20,8 +20,8 @@ class Ditto(RoundClient):
     async def work(self, task):
         """Train the common model, which is the answer, and the personal one, which stays here."""
         common = await self.trained(task.params)
-        pulls = [(self.settings.strength, task.params)]
-        update = await self.train(self.settings.personal_steps, pulls=pulls, fresh_optimizer=True)
+        proximal = [(self.settings.strength, task.params)]
+        update = await self.train(self.settings.personal_steps, proximal=proximal, fresh_optimizer=True)
         self.params = self.params + update
         return Contribution(common, self.samples)
 

@@ -57,26 +57,26 @@ class CoBoAsynchronous(Client):
         return self.known[name]
 
     async def step(self) -> None:
-        """Train with pulls to the models last received, pass the model on, start updates of some pairs."""
-        update = await self.train(self.settings.local_steps, pulls=self.pulls())
+        """Train near the models last received, pass the own one on, start updates of some pairs."""
+        update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         if self.settings.exchange == "all":
             for peer in self.peers:
                 self.tell(peer, LatestModel(self.params, self.now, self.iterations + 1))
         self.sample_pairs()
 
-    def pulls(self) -> list[tuple[float | Scalar, Vector]]:
+    def proximal(self) -> list[tuple[float | Scalar, Vector]]:
         """Towards the latest model of each peer that is believed to be up."""
         self.forget_strangers()
-        pulls = []
+        proximal = []
         for name in self.peers:
             peer = self.peer(name)
             if peer.latest is not None:
                 self.observe("staleness", self.now - peer.latest.time)
                 peer.pulled += 1
                 share = self.evidence(name) / (peer.pulled if self.settings.fading else 1)
-                pulls.append((self.settings.rho * share * self.pairs.weight(name), peer.latest.params))
-        return pulls
+                proximal.append((self.settings.rho * share * self.pairs.weight(name), peer.latest.params))
+        return proximal
 
     def evidence(self, name: str) -> float:
         """How much a pair's weight counts, from 0 to 1: by how often the pair has met.
@@ -91,7 +91,7 @@ class CoBoAsynchronous(Client):
         return min(1.0, peer.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
-        """Whoever is no peer pulls no more: by the time it is one again, its model would be too old."""
+        """Whoever is no peer has no proximal term: its model would be too old once it is one again."""
         peers = set(self.peers)
         for name, peer in self.known.items():
             if name not in peers:

@@ -49,8 +49,8 @@ class CoBo(Client):
             product = self.dot(ours[peer].gradient, theirs.gradient)
             self.pairs.ascend(peer, self.settings.gamma * product)  # eq. 4
         rho = self.settings.rho
-        pulls = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
-        update = await self.train(self.settings.local_steps, pulls=pulls)
+        proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
+        update = await self.train(self.settings.local_steps, proximal=proximal)
         self.params = self.params + update
 
     def sampled(self, models: Mapping[str, RoundModel]) -> list[str]:

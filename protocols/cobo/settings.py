@@ -13,14 +13,14 @@ from protocols.framework.requirements import ProtocolSettings
 
 
 class CoBoSettings(ProtocolSettings):
-    """Train with pulls towards the peers, whose strengths are learned from the alignment of gradients."""
+    """Train near the peers' models, with weights that are learned from the alignment of gradients."""
 
     changing = ("local_steps", "rho", "gamma")
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
     """In rounds with all neighbours, or with nobody waiting for anybody."""
     rho: Weight = 0.05
-    """Strength of the pulls."""
+    """Strength of the proximal terms."""
     gamma: PositiveWeight = 0.01
     """Step size of the weights."""
     domain: Literal["box", "simplex"] = "box"
@@ -40,7 +40,7 @@ class CoBoSettings(ProtocolSettings):
     local_steps: Count = 1
     """Training steps in an iteration."""
     fading: bool = True
-    """Asynchronous: the k-th pull in a row towards one and the same model of a peer weighs 1/k."""
+    """Asynchronous: the k-th proximal term in a row with one and the same model of a peer weighs 1/k."""
     evidence: Weight = 2.0
     """Asynchronous: until a pair has met as often as 1/`evidence` of what the iterations of its slower end
     call for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""

@@ -58,7 +58,7 @@ class Compute(ABC):
         self,
         start: Vector,
         steps: int,
-        pulls: Sequence[tuple[float | Scalar, Vector]],
+        proximal: Sequence[tuple[float | Scalar, Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
         on: Samples = "batch",

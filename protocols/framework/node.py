@@ -209,7 +209,7 @@ class Node(Actor):
         steps: int = 1,
         *,
         start: Vector | None = None,
-        pulls: Sequence[tuple[float | Scalar, Vector]] = (),
+        proximal: Sequence[tuple[float | Scalar, Vector]] = (),
         weights: Any = None,
         on: Literal["batch"] | Batch = "batch",
         learning_rate: float | None = None,
@@ -225,7 +225,7 @@ class Node(Actor):
         at once. The first such call after the end of `run`, or in a method whose `run` is another, says that
         the client has finished. One step of plain SGD returns -learning_rate times the gradient.
 
-        start: parameters to train from (default: `params` now). pulls: pairs (c, a), each adding
+        start: parameters to train from (default: `params` now). proximal: pairs (c, a), each adding
         c/2 ||x - a||^2 to the objective. weights: one for each of the `samples` training samples, a handle
         [samples] or an array; a step then minimises the mean over its batch of weight times loss, so that
         weights of mean 1 leave the step's size as it is. on: a `batch()`, for each of the steps; weights are
@@ -243,7 +243,9 @@ class Node(Actor):
                     self._finish()
                 return start - start
             steps = int(left)
-        trained = await self.compute.train(start, steps, pulls, learning_rate, fresh_optimizer, on, weights)
+        trained = await self.compute.train(
+            start, steps, proximal, learning_rate, fresh_optimizer, on, weights
+        )
         if self.finished:
             self._finish()  # it was the last job that was under way
         return trained - start

@@ -8,15 +8,15 @@
     equilibrium:   strongly connected components that are stable, again among the rest       (algorithm 1)
 
 and then each coalition trains among itself. The hypernetwork HN and the equilibrium are the business of a
-broker, which may be any client; it sends parameters HN(d), clients answer with losses and gradients there,
-and no data leave them. `mode = "asynchronous"`: gradients that are not there in time count in the round in
-which they come, at the d that they were computed for.
+coordinator, which may be any client; it sends parameters HN(d), clients answer with losses and gradients
+there, and no data leave them. `mode = "asynchronous"`: gradients that are not there in time count in the
+round in which they come, at the d that they were computed for.
 
-Beyond the paper: a broker that is gone is replaced (`protocols.learn_to_collaborate.office`), by one that
-begins again with those that are up, while the coalitions that there are go on. Who comes is given an input of
-the hypernetwork, which is trained on for a while; who comes or goes makes the broker search again for those
-clients whom this can affect, and for nobody else (`equilibrium.left_by`, `equilibrium.reached_by`): the
-result is that of algorithm 1 among all, as far as optimal collaborator sets are unique.
+Beyond the paper: a coordinator that is gone is replaced (`leader_election`), by one that begins again with
+those that are up, while the coalitions that there are go on. Who comes is given an input of the hypernetwork,
+which is trained on for a while; who comes or goes makes the coordinator search again for those clients whom
+this can affect, and for nobody else (`equilibrium.left_by`, `equilibrium.reached_by`): the result is that of
+algorithm 1 among all, as far as optimal collaborator sets are unique.
 
 Differences to the paper:
 - Which d counts: `rule = "threshold"` (paper, which does not say its epsilon) or "relative" (the authors'

@@ -64,7 +64,7 @@ class LearnToCollaborate(Client):
             Requirement(
                 "clients.topology.kind",
                 lambda kind: kind == "complete",
-                'has a broker who talks to everybody; must be "complete"',
+                'has a coordinator who talks to everybody; must be "complete"',
             ),
         )
 

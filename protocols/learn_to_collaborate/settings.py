@@ -17,7 +17,7 @@ class LearnToCollaborateSettings(ProtocolSettings):
     changing = ("local_steps",)
 
     mode: Literal["synchronous", "asynchronous"] = "asynchronous"
-    """The broker waits for all gradients of a round, or goes on after `time_limit` with those that have
+    """The coordinator waits for all gradients of a round, or goes on after `time_limit` with those that have
     come."""
     broker: str = "client-0"
     """Who trains the hypernetwork at first; whoever follows by name takes the place of one that is gone."""
@@ -26,8 +26,8 @@ class LearnToCollaborateSettings(ProtocolSettings):
     newcomer_rounds: CountOrZero = 200
     """Rounds of its training, with everybody, after somebody has come."""
     time_limit: PositiveDuration = default("1 s")
-    """Asynchronous: how long the broker waits for gradients in a round; those that come later count in the
-    round in which they come."""
+    """Asynchronous: how long the coordinator waits for gradients in a round; those that come later count in
+    the round in which they come."""
     patience: PositiveDuration = default("30 s")
     """How long an answer is waited for at most, and asked for again whenever it is overdue."""
 

@@ -68,14 +68,14 @@ class Descent(Component):
         ]
         own, factor = self._scales([weight for weight, _ in gradients])
         start, own = client.params, max(own, 1e-6)
-        pulls = []
+        proximal = []
         if gradients:
             # A weak pull from far away is a gradient that does not change on the way.
             away = mix([(factor * weight / own / _STIFFNESS, gradient) for weight, gradient in gradients])
-            pulls = [(_STIFFNESS, start - away)]
+            proximal = [(_STIFFNESS, start - away)]
         for peer in posterior.row:
             posterior.known[peer].gradient = None
-        update = await client.train(steps, pulls=pulls)
+        update = await client.train(steps, proximal=proximal)
         client.params = client.params + own * update
 
     def _scales(self, weights: Sequence[float]) -> tuple[float, float]:

@@ -172,7 +172,7 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     """The columns of the tables that a run leaves, with their units."""
-    from sim.results.store import SPECIAL_TABLES, TABLES
+    from sim.results.store.run_directory import SPECIAL_TABLES, TABLES
 
     yield "## The tables of results\n"
     yield "Parquet files in a run's directory; [results](results.md) has the other files.\n"

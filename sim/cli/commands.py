@@ -8,12 +8,13 @@ Modules that import torch are imported inside the commands that need them, so th
 import json
 from contextlib import suppress
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sim.cli.endings import (
+from sim.cli.exit_codes import (
     FAILED,
     code_of,
     endings,
@@ -24,8 +25,6 @@ from sim.cli.endings import (
     stop_if_cut_short,
     stop_if_failed,
 )
-from sim.cli.exports import TensorBoard, Trace, require_packages, write_exports
-from sim.cli.going_on import explain, fork, resume
 from sim.cli.options import (
     CheckpointEvery,
     DataDir,
@@ -35,9 +34,12 @@ from sim.cli.options import (
     Quiet,
     ScenarioFile,
     Seed,
+    TensorBoard,
+    Trace,
     Unset,
     duration,
 )
+from sim.cli.resume_commands import explain, fork, resume
 from sim.errors import NotVerified, UserError
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -119,7 +121,7 @@ def run(
     if scenario.sweep is not None:
         typer.echo(f"{file}: this is one run, without its [sweep]; coterie sweep runs that", err=True)
     with endings(file):
-        require_packages(tensorboard)
+        _require_packages(tensorboard)
         from sim.run import running as runs
 
         settings: dict[str, Any] = {"device": device.value, "data_dir": data_dir}
@@ -137,7 +139,7 @@ def run(
     show(result)
     if result.directory is not None and not result.unwritten:
         with endings(file):
-            write_exports(result.directory, trace, tensorboard)
+            _write_exports(result.directory, trace, tensorboard)
     stop_if_cut_short(result)
     if verify:
         _verify(scenario, result, settings, quiet)
@@ -197,9 +199,9 @@ def report(
 ) -> None:
     """Write report.html of a result directory anew."""
     with endings():
-        require_packages(tensorboard)
-        from sim.results.checks import fitting_together, load_checked
-        from sim.results.report import write_report
+        _require_packages(tensorboard)
+        from sim.results.report.page import write_report
+        from sim.results.store.validation import fitting_together, load_checked
 
         with answering(raise_interrupted):
             run = load_checked(directory)
@@ -209,7 +211,7 @@ def report(
             except OSError as error:
                 stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)
-        write_exports(directory, trace, tensorboard)
+        _write_exports(directory, trace, tensorboard)
 
 
 @app.command()
@@ -263,6 +265,32 @@ for _command in (resume, fork, explain):
 def main() -> None:
     """Do what the command line says, and exit."""
     app()
+
+
+def _require_packages(tensorboard: bool) -> None:
+    """Raises UserError for what has been asked for and is not installed: before a run, not behind it."""
+    if tensorboard and find_spec("tensorboard") is None:
+        raise UserError("--tensorboard: needs the package tensorboard; pip install 'coterie[tensorboard]'")
+
+
+def _write_exports(path: Path, trace: bool, tensorboard: bool) -> None:
+    """Write what was asked for into a result directory, and say where. Raises UserError."""
+    if not (trace or tensorboard):
+        return
+    from sim.results.store.run_directory import RunDirectory
+
+    directory = RunDirectory.load(path)
+    try:
+        if trace:
+            from sim.results.perfetto import write_perfetto
+
+            typer.echo(f"trace: {write_perfetto(directory)}")
+        if tensorboard:
+            from sim.results.tensorboard import write_tensorboard
+
+            typer.echo(f"tensorboard: {write_tensorboard(directory)}")
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _load(

@@ -1,7 +1,6 @@
-"""What the command line shows: a line of progress during a run, and the table of results at its end."""
+"""What the command line shows of a run: a line of progress meanwhile, and a table of results at the end."""
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -16,15 +15,14 @@ from sim.run.progress import RUNNING, Progress
 _PLAIN_EVERY_S = 60.0
 
 
-class ProgressLine:
-    """A callable that shows how far a run is: a bar on a terminal, elsewhere a line a minute."""
+class StatusLine:
+    """How far something is: a bar on a terminal, elsewhere a line a minute; with `quiet` nothing."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self._console, self._quiet = console, quiet
         self._bar: Bar | None = None
-        self._phase = RUNNING
         self._printed_s = 0.0
-        if console.is_terminal:
+        if console.is_terminal and not quiet:
             rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")  # one line, however narrow the terminal
             columns = BarColumn(16), TimeElapsedColumn(), TextColumn("{task.description}", table_column=rest)
             self._bar = Bar(*columns, console=console, transient=True, expand=True)
@@ -35,9 +33,7 @@ class ProgressLine:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -45,26 +41,39 @@ class ProgressLine:
         """Show a line that stays."""
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def update(self, line: str, share: float | None, elapsed_s: float, *, now: bool = False) -> bool:
+        """Show a line, and the share that is done if it is known; whether it was printed, for which a
+        minute must be over, unless it is to be `now`."""
+        if self._bar is not None:
+            self._bar.update(
+                self._task, description=line, completed=share or 0, total=None if share is None else 1
+            )
+        elif not self._quiet and (now or elapsed_s - self._printed_s >= _PLAIN_EVERY_S):
+            self._printed_s = elapsed_s
+            elapsed = f"{text.duration(round(elapsed_s))} elapsed"
+            self._console.print(f"{elapsed}, {line}", highlight=False, soft_wrap=True)
+            return True
+        return False
+
+
+class ProgressLine(StatusLine):
+    """A callable that shows how far a run is."""
+
+    _phase = RUNNING
+
     def __call__(self, progress: Progress) -> None:
         """Show how far it is."""
-        line = ", ".join(_parts(progress))
-        if self._bar is not None:
-            share = max([share for share in progress.shares if share is not None], default=None)
-            if progress.phase != RUNNING:  # how far that is nobody knows
-                self._bar.update(self._task, description=line, completed=0, total=None)
-            else:
-                self._bar.update(self._task, description=line, completed=share or 0, total=1)
-            return
+        share: float | None = max([share for share in progress.shares if share is not None], default=0.0)
+        if progress.phase != RUNNING:  # how far that is nobody knows
+            share = None
         # What takes long is said when it begins, but not in a run that is over before the first line is due.
         is_new_phase = progress.phase != self._phase and self._printed_s > 0
-        if progress.elapsed_s - self._printed_s >= _PLAIN_EVERY_S or is_new_phase:
-            self._printed_s, self._phase = progress.elapsed_s, progress.phase
-            elapsed = f"{text.duration(round(progress.elapsed_s))} elapsed"
-            self._console.print(f"{elapsed}, {line}", highlight=False, soft_wrap=True)
+        if self.update(", ".join(_parts(progress)), share, progress.elapsed_s, now=is_new_phase):
+            self._phase = progress.phase
 
 
 def _parts(progress: Progress) -> list[str]:
-    """What there is to say, the most important first, without the time that has elapsed."""
+    """The parts of the line of progress, the most important first."""
     if progress.phase != RUNNING:
         return [progress.phase]
     parts = []
@@ -156,7 +165,7 @@ def _accuracy(values: Mapping[str, Any]) -> str:
 
 
 def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
-    """By how much help helped: on average, and whom least and most."""
+    """How much better clients are with their peers than alone: on average, and the least and the most."""
 
     def shown(value: float) -> str:
         return text.points(value) if is_share else f"{value:+,.4g}"
@@ -171,7 +180,7 @@ def _gained(gained: Mapping[str, Any], *, is_share: bool) -> str:
 
 
 def _population_rows(population: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How newcomers caught up and how the others fared; nothing where nobody came, nor went at a cost."""
+    """Rows about newcomers and departures; none if nobody came, and no departure cost anything."""
     rows: list[tuple[str, str]] = []
     if population is None:
         return rows

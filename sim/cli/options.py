@@ -77,3 +77,15 @@ Anyway = Annotated[
     bool, typer.Option("--anyway", help="Go on with other code or libraries, and no longer exactly.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace", help="Also write trace.json, a timeline for ui.perfetto.dev or chrome://tracing."
+    ),
+]
+TensorBoard = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard", help="Also write what was measured for TensorBoard, which must be installed."
+    ),
+]

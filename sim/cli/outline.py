@@ -1,4 +1,4 @@
-"""What a scenario comes to, before it is run: how many, how large, how long."""
+"""What `coterie check` says of a scenario: how many clients, how much data, which models, how long."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER_BYTES = 4  # of a float32
 
 
 def outline(scenario: Scenario, simulation: Simulation) -> list[tuple[str, str]]:
-    """Rows of a name and what there is to say; `simulation` was built of the scenario, and not run."""
+    """Rows of a name and a text; `simulation` was built from the scenario, and not run."""
     return [
         ("protocol", scenario.protocol.label + (", alone" if scenario.protocol.alone else "")),
         ("clients", _clients(simulation)),

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import signal
 import sys
-from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from sim.cli.commands import app
-from sim.cli.endings import FAILED, endings, stop
+from sim.cli.console import StatusLine
+from sim.cli.exit_codes import FAILED, endings, stop
 from sim.cli.options import DataDir, DeviceChoice, NoCode, ScenarioFile, Unset
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted
@@ -24,8 +22,6 @@ from sim.run.interrupts import answering, exit_code, raise_interrupted
 if TYPE_CHECKING:
     from sim.studies.comparison import Comparison
     from sim.studies.sweep import SweepProgress
-
-_PLAIN_EVERY_S = 60.0
 
 
 class Executor(StrEnum):
@@ -134,7 +130,7 @@ def sweep(
         settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
         settings |= {"reports": reports, "keep_checkpoints": checkpoints}
         try:
-            with answering(raise_interrupted), _Line(quiet) as line:
+            with answering(raise_interrupted), _SweepLine(Console(stderr=True), quiet) as line:
                 result = sweeps.run_sweep(planned, out=out, execute=execute, show=line.show, **settings)
         except KeyboardInterrupt as error:
             number = getattr(error, "number", signal.SIGINT)
@@ -151,40 +147,19 @@ def sweep(
         )
 
 
-class _Line:
-    """Shows how far a sweep is: a bar on a terminal, elsewhere a line a minute."""
+class _SweepLine(StatusLine):
+    """Shows how far a sweep is."""
 
-    def __init__(self, quiet: bool) -> None:
-        self.last = ""
-        self._quiet, self._printed_s = quiet, 0.0
-        console = Console(stderr=True)
-        self._bar: Bar | None = None
-        if console.is_terminal and not quiet:
-            self._bar = Bar(BarColumn(16), TextColumn("{task.description}"), console=console, transient=True)
-            self._task = self._bar.add_task("starting", total=1)
-
-    def __enter__(self) -> _Line:
-        (self._bar or nullcontext()).__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    last = ""
 
     def show(self, progress: SweepProgress) -> None:
         """Show how far it is."""
-        done = progress.there + progress.done
-        self.last = f"{done:,} of {progress.cells:,} runs"
+        self.last = f"{progress.there + progress.done:,} of {progress.cells:,} runs"
         parts = [self.last, f"{len(progress.running)} running"]
         parts += [f"{progress.failed:,} failed"] if progress.failed else []
         if progress.remaining_s is not None:
             parts.append(f"about {text.duration(round(progress.remaining_s))} left")
-        line = ", ".join(parts)
-        if self._bar is not None:
-            self._bar.update(self._task, description=line, completed=progress.share)
-        elif not self._quiet and progress.elapsed_s - self._printed_s >= _PLAIN_EVERY_S:
-            self._printed_s = progress.elapsed_s
-            typer.echo(f"{text.duration(round(progress.elapsed_s))} elapsed, {line}", err=True)
+        self.update(", ".join(parts), progress.share, progress.elapsed_s)
 
 
 @app.command()

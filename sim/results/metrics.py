@@ -1,4 +1,4 @@
-"""Measurements of a run: the recorder, and the pure functions that summarise what it recorded.
+"""Measurements of a run: `Metrics` records them, and pure functions summarise them.
 
 Everything here belongs to the observer: no client ever sees it and it costs no virtual time.
 """
@@ -121,13 +121,7 @@ class Metrics:
 
     def coalition_table(self) -> pa.Table | None:
         """All coalitions, with the columns of `COALITIONS_SCHEMA`; None if there never was one."""
-        if not self._coalition_rows:
-            return None
-        columns = zip(*self._coalition_rows, strict=True)
-        arrays = [
-            pa.array(values, field.type) for values, field in zip(columns, COALITIONS_SCHEMA, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=COALITIONS_SCHEMA)
+        return table_of(self._coalition_rows, COALITIONS_SCHEMA) if self._coalition_rows else None
 
     def weights(self) -> dict[tuple[int, int], float]:
         """The newest snapshot of the collaboration graph: (source, target) -> weight."""
@@ -174,15 +168,19 @@ class Metrics:
 
     def graph_table(self) -> pa.Table:
         """All snapshots, with the columns of `GRAPH_SCHEMA`."""
-        rows = self._graph_rows + self._open_rows()
-        columns = zip(*rows, strict=True) if rows else [()] * len(GRAPH_SCHEMA)
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, GRAPH_SCHEMA, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=GRAPH_SCHEMA)
+        return table_of(self._graph_rows + self._open_rows(), GRAPH_SCHEMA)
 
     @staticmethod
     def _column(ids: array) -> NDArray[np.int32]:
         # A copy: a view of the array would forbid appending to it for as long as it lives.
         return np.array(ids, dtype=np.int32)
+
+
+def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """A table of rows, of which there may be none."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def worst_decile(values: ArrayLike, *, higher_is_better: bool = True) -> float:
@@ -196,13 +194,9 @@ def accuracy_summary(values: Collection[float]) -> dict[str, float | None]:
     """Number of clients, mean, population standard deviation and worst decile; these are None without any."""
     if not values:
         return {"clients": 0, "mean": None, "std": None, "worst_decile": None}
-    array_of_values = np.array(list(values), dtype=float)
-    return {
-        "clients": len(values),
-        "mean": float(array_of_values.mean()),
-        "std": float(array_of_values.std()),
-        "worst_decile": worst_decile(array_of_values),
-    }
+    found = np.array(list(values), dtype=float)
+    mean, std = float(found.mean()), float(found.std())
+    return {"clients": len(values), "mean": mean, "std": std, "worst_decile": worst_decile(found)}
 
 
 def beside_largest(weights: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:

@@ -1,4 +1,4 @@
-"""What a run's summary says, in words: what went wrong, of whom its numbers are, how newcomers fared."""
+"""What a run's summary says, in words: what went wrong, whose numbers these are, how newcomers fared."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _MOVES = ("joined", "rejoined", "restarted", "left", "crashed", "failed")
 
 
 def headlines(summary: Mapping[str, Any]) -> list[str]:
-    """What whoever reads the run's numbers must know first; empty if nothing went wrong."""
+    """What went wrong, which must be known before the numbers are read; empty if nothing did."""
     lines = [_ended(summary), _failed(summary), _restarted(summary), _diverged(summary)]
     return [line for line in lines if line is not None]
 
@@ -28,38 +28,36 @@ def why_failed(summary: Mapping[str, Any]) -> str | None:
 
 
 def protocol(summary: Mapping[str, Any]) -> str:
-    """The protocol, and whether it was run as its own control."""
+    """The protocol, and whether it was run without any help of peers, as a control."""
     return str(summary.get("protocol")) + (", alone" if summary.get("alone") else "")
 
 
 def whom(summary: Mapping[str, Any]) -> str:
-    """Of whom the accuracies at the end are: those that are up then with a finite model."""
-    counted, known = (summary.get("accuracy") or {}).get("clients"), len(summary.get("client_names") or ())
-    if counted is None:  # in the summaries of earlier versions
-        return "clients"
+    """Whose accuracies count at the end: those of the clients that are up with a finite model."""
+    counted, known = summary["accuracy"]["clients"], len(summary["client_names"])
     return f"{known:,} clients" if counted == known else f"{counted:,} of {known:,} clients"
 
 
 def interrupted(summary: Mapping[str, Any]) -> str | None:
-    """After how much of its virtual time a signal ended a run; None if none did."""
+    """After how much virtual time a signal ended the run; None if none did."""
     if not summary.get("interrupted"):
         return None
-    planned_s = summary.get("planned_seconds")  # none of those that end by iterations, or of earlier versions
+    planned_s = summary.get("planned_seconds")  # None if the run was to end by iterations
     planned = "" if planned_s is None else f" of {text.duration(planned_s)}"
     return f"after {text.duration(summary.get('virtual_seconds'))}{planned}"
 
 
 def moves(summary: Mapping[str, Any]) -> list[str]:
-    """How many clients came and went, and how: added to and taken from those at first, those at the end."""
+    """How many clients joined, rejoined, left, crashed, ...; what nobody did is left out."""
     counts = summary.get("clients") or {}
     return [f"{text.number(counts[move])} {move}" for move in _MOVES if counts.get(move)]
 
 
 def catching_up(population: Mapping[str, Any]) -> str:
-    """How many newcomers caught up, what became of the others, and how long it takes, all of them counted."""
+    """How many newcomers caught up, what became of the others, and the median time that it takes."""
     median_s = population["catch_up_seconds"]["median"]
     went, behind = population["went_before"], population["still_behind"]
-    count, back = population["newcomers"], population.get("came_back")  # not in those of earlier versions
+    count, back = population["newcomers"], population["came_back"]
     who = f"{count:,} ({count - back:,} joined, {back:,} came back fresh)" if back else f"{count:,}"
     caught_up = f"{population['caught_up']:,} of {who} reached 90 % of the others'"
     others = [f"{went:,} went before"] * bool(went) + [f"{behind:,} still behind"] * bool(behind)

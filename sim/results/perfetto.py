@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 
 TRACE_FILE = "trace.json"
@@ -70,8 +70,6 @@ def _devices(directory: RunDirectory, view: RunView, process: dict[str, int]) ->
 
 def _entries(directory: RunDirectory, process: dict[str, int]) -> Iterator[dict[str, Any]]:
     events = directory.scan("events").filter(pl.col("event") != "checksum")
-    if "message" not in events.collect_schema().names():  # results of earlier versions
-        events = events.with_columns(message=pl.lit(None, pl.Int64))
     for part in events.collect().iter_slices(_ROWS):
         for row in part.iter_rows(named=True):
             yield from _message(row, process) if row["peer"] is not None else _move(row, process)

@@ -5,13 +5,14 @@ Pure functions of what the observer recorded; the summary and the report both sh
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sim.results.kaplan_meier import Reached, median_time
 from sim.results.metrics import Series, accuracy_summary, value_at
 
 ARRIVALS = ("join", "rejoin", "restarted")
@@ -114,20 +115,6 @@ def dip_and_recovery(survivors: Series, departed_s: float) -> Dip | None:
     return Dip(float(before - values[:until].min()), seconds)
 
 
-def time_to_half(reached_s: Sequence[float], watched_s: Sequence[float]) -> float | None:
-    """By when half have reached something, by Kaplan and Meier's estimate; None if that says not half have.
-
-    reached_s: the times of those that reached it. watched_s: how long those were watched that had not when
-    they were seen last; leaving them out would count only the successes.
-    """
-    from scipy.stats import CensoredData, ecdf  # takes half a second to import; few runs need it
-
-    waiting = ecdf(CensoredData(uncensored=reached_s, right=watched_s)).sf
-    # A product of fractions may miss a half by a rounding.
-    half = np.flatnonzero(waiting.probabilities <= 0.5 + 1e-9)
-    return float(waiting.quantiles[half[0]]) if half.size else None
-
-
 def settled_summary(
     accuracies: Mapping[str, float],
     iterations: Mapping[str, int],
@@ -176,7 +163,7 @@ class Population:
             self._panel.of(arrival.client), incumbents, arrival.time_s, self._gone_s(arrival)
         )
 
-    def watched(self, arrival: LifecycleEvent) -> float:
+    def _watched(self, arrival: LifecycleEvent) -> float:
         """Seconds from an arrival to the last evaluation of the life that began with it; 0 without any."""
         times = self._panel.of(arrival.client).times
         seen = times[(times >= arrival.time_s) & (times <= self._gone_s(arrival))]
@@ -194,10 +181,22 @@ class Population:
             dip_and_recovery(self._panel.mean_of(survivors, ends_s), departed_s) if survivors.any() else None
         )
 
-    @property
-    def last_s(self) -> float:
-        """The last evaluation."""
-        return float(self._panel.times[-1])
+    @cached_property
+    def newcomers(self) -> list[LifecycleEvent]:
+        """The arrivals of clients without a model of their own that had somebody to catch up with."""
+        return [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
+
+    @cached_property
+    def catching_up(self) -> Reached:
+        """After how many seconds each of the `newcomers` had caught up."""
+        times = [self.catch_up(move) for move in self.newcomers]
+        return Reached.of(times, [self._watched(move) for move in self.newcomers])
+
+    @cached_property
+    def recovering(self) -> Reached:
+        """After how many seconds the survivors of each of the `dips` had their accuracy again."""
+        dips, last_s = self.dips(), float(self._panel.times[-1])
+        return Reached.of([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips])
 
     def dips(self) -> list[tuple[float, Dip]]:
         """When clients went, and what that cost the others; departures between two evaluations are one."""
@@ -207,12 +206,11 @@ class Population:
         return [(time_s, dip) for time_s in first_s.values() if (dip := self.dip(time_s)) is not None]
 
     def summary(self) -> dict[str, Any]:
-        """Over all arrivals and departures of a run; docs/results.md has the meaning of each key."""
-        newcomers = [move for move in self._moves if move.is_newcomer and self.has_incumbents(move)]
-        waits = [(move, self.catch_up(move)) for move in newcomers]
-        catch_ups = [seconds for _, seconds in waits if seconds is not None]
-        behind = [move for move, seconds in waits if seconds is None]
-        half_s = time_to_half(catch_ups, [self.watched(move) for move in behind]) if waits else None
+        """Over all arrivals and departures of a run; see docs/results.md for the meaning of each key."""
+        newcomers, reached = self.newcomers, self.catching_up
+        catch_ups = reached.at[np.isfinite(reached.at)].tolist()
+        behind = [move for move, at in zip(newcomers, reached.at, strict=True) if math.isinf(at)]
+        half_s = median_time(reached)
         dips = [dip for _, dip in self.dips()]
         recoveries = [dip.seconds for dip in dips if dip.seconds is not None]
         return {

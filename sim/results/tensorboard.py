@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from sim.results.metrics import ALL
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 
 
 def write_tensorboard(directory: RunDirectory) -> Path:

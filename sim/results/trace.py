@@ -28,7 +28,7 @@ TABLE_SCHEMA = pa.schema(
         ("bytes", pa.int64()),  # simulated size of a message; else null
         # Why a message was lost, what a client came back with, or a checksum in hexadecimal; else null.
         ("detail", pa.string()),
-        # Of a message: the same number from its sending to its end; null in what earlier versions wrote.
+        # Of a message: the same number from its sending to its end; else null.
         ("message", pa.int64()),
     ]
 )

@@ -1,4 +1,4 @@
-"""A finished run as the report needs it: arrays per client and time, read from the result directory alone."""
+"""A finished run as arrays by client and time, read from its result directory."""
 
 import re
 from collections import defaultdict
@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sim.results import text
 from sim.results.metrics import ALL, ALONE, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
 
 
@@ -25,6 +26,19 @@ class Measure:
     label: str
     higher_is_better: bool
     is_share: bool
+
+    def text(self, value: float | None) -> str:
+        """A value for people."""
+        return text.share(value) if self.is_share else text.number(value)
+
+    def difference(self, value: float) -> str:
+        """A difference of two values for people: with its sign, of shares in percentage points."""
+        return f"{text.points(value)} points" if self.is_share else f"{value:+,.4g}"
+
+    @property
+    def y(self) -> str:
+        """The y of a point in a tooltip, in plotly's words."""
+        return "%{y:.1%}" if self.is_share else "%{y:.4~g}"
 
 
 MEASURES = (
@@ -43,7 +57,7 @@ class Snapshot(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What help was worth to a client; `difference` is above 0 where it is better off with its peers."""
+    """A client with its peers and alone; `difference` is above 0 if it is better off with its peers."""
 
     client: int
     with_peers: float
@@ -76,14 +90,7 @@ class RunView:
     @cached_property
     def clients(self) -> tuple[str, ...]:
         """The clients' names."""
-        return tuple(self.get("client_names") or self._names_found())
-
-    def _names_found(self) -> list[str]:
-        found = self._directory.scan("metrics").filter(pl.col("actor") != ALL).select("actor")
-        names = found.unique(maintain_order=True).collect()["actor"].to_list()
-        return sorted(
-            names, key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)]
-        )
+        return tuple(self.summary["client_names"])
 
     @cached_property
     def clusters(self) -> NDArray[np.int64] | None:
@@ -98,7 +105,7 @@ class RunView:
 
     @cached_property
     def measure(self) -> tuple[Measure, Panel] | None:
-        """What the clients are judged by: the first of MEASURES that was recorded."""
+        """The first of MEASURES that was recorded, by which clients are judged, with its values."""
         for measure in MEASURES:
             panel = self.panel(measure.name)
             if panel is not None:
@@ -113,7 +120,7 @@ class RunView:
 
     @cached_property
     def parent(self) -> Panel | None:
-        """What the same clients are judged by in the parent of a fork, later than that; None if unknown."""
+        """Of a fork: what the same clients reached in the parent after that moment; None if unknown."""
         if self.measure is None or not self._directory.has("parent"):
             return None
         return panel_of(self._directory.scan("parent"), self.measure[0].name, self.clients)
@@ -134,7 +141,7 @@ class RunView:
 
     @cached_property
     def at_the_end(self) -> NDArray[np.float64]:
-        """What each client is judged by [N] at the last evaluation; NaN if it was not up, or not finite."""
+        """The measure of each client [N] at the last evaluation; NaN if it was not up, or not finite."""
         nothing = np.full(len(self.clients), np.nan)
         if self.measure is None:
             return nothing
@@ -165,22 +172,13 @@ class RunView:
     @cached_property
     def gains(self) -> list[Gain]:
         """What help was worth to each client that was up at the end, the least helped first."""
-        if self.measure is None:
+        alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
+        if self.measure is None or alone is None:
             return []
-        measure = self.measure[0]
-        alone = self.last(measure.name + ALONE)
-        if alone is None:
-            return []
-        sign = 1 if measure.higher_is_better else -1
-        found = [
-            Gain(client, with_peers, by_itself, sign * (with_peers - by_itself))
-            for client, (with_peers, by_itself) in enumerate(
-                zip(self.at_the_end.tolist(), alone.tolist(), strict=True)
-            )
-        ]
-        return sorted(
-            (gain for gain in found if gain.difference == gain.difference), key=lambda g: g.difference
-        )
+        sign = 1 if self.measure[0].higher_is_better else -1
+        pairs = zip(self.at_the_end.tolist(), alone.tolist(), strict=True)
+        found = [Gain(client, ours, own, sign * (ours - own)) for client, (ours, own) in enumerate(pairs)]
+        return sorted([gain for gain in found if not np.isnan(gain.difference)], key=lambda g: g.difference)
 
     @cached_property
     def up_s(self) -> NDArray[np.float64]:
@@ -237,21 +235,20 @@ class RunView:
     @cached_property
     def has_intervals(self) -> bool:
         """Whether it is known what any device did."""
-        rows = self._directory.scan("intervals").filter(pl.col("actor").is_in(list(self.clients)))
-        return not rows.head(1).collect().is_empty()
+        return self._has("intervals", pl.col("actor").is_in(list(self.clients)))
 
     @cached_property
     def has_messages(self) -> bool:
         """Whether the trace has the messages that arrived."""
-        rows = self._directory.scan("events").filter(pl.col("event") == "delivered")
-        return not rows.head(1).collect().is_empty()
+        return self._has("events", pl.col("event") == "delivered")
+
+    def _has(self, table: str, rows: pl.Expr) -> bool:
+        return not self._directory.scan(table).filter(rows).head(1).collect().is_empty()
 
     @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
-        """Seconds from messages' sending to their arrival, by type; none where they have no numbers."""
+        """Seconds from messages' sending to their arrival, by type."""
         events = self._directory.scan("events")
-        if "message" not in events.collect_schema().names():  # results of earlier versions
-            return {}
         sent = events.filter(pl.col("event") == "sent").select("message", pl.col("time").alias("sent"))
         arrived = events.filter(pl.col("event") == "delivered").select("message", "time", "type")
         took = arrived.join(sent, on="message").select("type", took=pl.col("time") - pl.col("sent")).collect()
@@ -306,9 +303,9 @@ class RunView:
     def device_s_per_step(self) -> NDArray[np.float64] | None:
         """Device seconds [N] of each client per step or gradient, NaN without any; None where unknown."""
         steps, gradients = self.last("training_steps"), self.last("gradients")
-        if steps is not None and gradients is not None:  # older results have both in one
+        if steps is not None and gradients is not None:
             steps = steps + gradients
-        if steps is None or self.busy_s is None or not steps.any():
+        if steps is None or self.busy_s is None or not (steps > 0).any():
             return None
         return np.divide(self.busy_s, steps, out=np.full(len(steps), np.nan), where=steps > 0)
 

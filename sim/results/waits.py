@@ -1,8 +1,8 @@
-"""For whom each client's device waited, by what the trace says of the instant at which it went on.
+"""For which peers each client's device waited, found in the trace.
 
-Handling a message takes no virtual time. So a device that begins to compute at the very instant at which its
-client got a message had waited for that one, and of several in one instant the last one was still missing. A
-wait that ends at any other instant ended by a clock: a time limit, or a pause of the protocol's own.
+Handling a message takes no virtual time. So a device that begins to compute at the instant at which its
+client got a message had waited for that message; of several messages in one instant, for the last. A wait
+that ends at any other instant was ended by a timer: a time limit, or a pause of the protocol.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from sim.results.view import RunView
 
 @dataclass
 class Waits:
-    """Virtual seconds for which a client that was up did not compute, until it did.
+    """Virtual seconds that a client waited before its device began to compute again.
 
-    by_sender: of those that a message ended, by who had sent it; kinds: message types that ended them.
-    by_clock_s: of the others.
+    by_sender: waits that a message ended, by its sender. kinds: by sender the types of these messages.
+    by_clock_s: waits that a timer ended.
     """
 
     by_sender: dict[str, float] = field(default_factory=lambda: defaultdict(float))

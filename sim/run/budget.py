@@ -49,7 +49,7 @@ class BudgetedCompute(DeviceCompute):
         self,
         start: vectors.Vector,
         steps: int,
-        pulls: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
+        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
         on: Samples = "batch",
@@ -57,7 +57,7 @@ class BudgetedCompute(DeviceCompute):
     ) -> vectors.Vector:
         self.steps_begun += steps
         try:
-            return await super().train(start, steps, pulls, learning_rate, fresh_optimizer, on, weights)
+            return await super().train(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
         finally:
             self.steps_begun -= steps
 

@@ -18,7 +18,7 @@ import torch
 from sim.errors import UserError
 from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import Stored, stored
-from sim.results.place import CHECKPOINT, checkpoints, sync
+from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
 from sim.run.provenance import made_by
 from sim.run.simulation import Simulation
 from sim.scenario.shared_prefix import prefix_digest

@@ -159,8 +159,8 @@ class DeviceCompute(Compute):
     def train_alone(self, engine: Engine) -> Vector | None:
         """Parameters after the steps taken so far, alone and from the start, computed by another engine.
 
-        The same batches, learning rates and optimizer, without pulls, one model throughout; None if no step
-        was taken. Takes no virtual time.
+        The same batches, learning rates and optimizer, without proximal terms, one model throughout; None if
+        no step was taken. Takes no virtual time.
         """
         settings, draws = self.settings, self._draws
         kernel = engine.kernel(settings.architecture, settings.objective)
@@ -172,7 +172,7 @@ class DeviceCompute(Compute):
         self,
         start: vectors.Vector,
         steps: int,
-        pulls: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
+        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
         learning_rate: float | None,
         fresh_optimizer: bool,
         on: Samples = "batch",
@@ -187,9 +187,9 @@ class DeviceCompute(Compute):
         own.shortened(START_TERMS_MAX)
         strengths: tuple[Factor, ...] = ()
         anchors: list[Vector] = []
-        if pulls:
-            strengths = tuple([_factor(strength) for strength, _ in pulls])
-            anchors = [cast(Vector, anchor) for _, anchor in pulls]
+        if proximal:
+            strengths = tuple([_factor(strength) for strength, _ in proximal])
+            anchors = [cast(Vector, anchor) for _, anchor in proximal]
         operation, of_samples = self._train, None
         if weights is not None or on != "batch":
             operation, of_samples = self._training(on, weights)

@@ -11,8 +11,8 @@ import torch
 
 from sim.errors import UserError
 from sim.learning.engine.reads import WalkError
-from sim.results.place import READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory
 from sim.run.clients import ClientLife
 from sim.run.provenance import made_by
 from sim.run.resuming import changed, folders_of, provenance_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from sim.results.place import PROGRESS
+from sim.results.store.output_dir import PROGRESS
 from sim.run.progress import RUNNING, Progress, Show
 
 _EVERY_S = 1.0  # real time

@@ -18,8 +18,8 @@ from sim.files.journal import Journal, frames
 from sim.learning.engine.reads import LoggedReads, WalkedReads, WalkError
 from sim.learning.engine.rows import compute_from, walk
 from sim.results.metrics import METRICS_SCHEMA
-from sim.results.place import HIDDEN, READS, left_hidden
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import HIDDEN, READS, left_hidden
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES
 from sim.run.checkpoint import Checkpoint
 from sim.run.provenance import made_by

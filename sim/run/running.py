@@ -25,8 +25,8 @@ from sim.learning.engine.reads import LoggedReads
 from sim.learning.engine.rows import collect
 from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.outcome import why_failed
-from sim.results.place import CHECKPOINT, READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import CHECKPOINT, READS
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
 from sim.run.alone import record_ending, train_alone
 from sim.run.building import build
@@ -108,11 +108,11 @@ def run_scenario(
         fork, parent = fork_of(earlier), other_future(earlier)
         on = str(simulation.engine.device)
         directory = create_directory(scenario, out, on, overwrite, fork=fork, parent=parent)
-        if earlier is not None and earlier.is_cut_short_of(directory.place):
+        if earlier is not None and earlier.is_cut_short_of(directory.target):
             assert earlier.cut_short is not None
-            directory.take(earlier.cut_short)
+            directory.target = earlier.cut_short
             overwrite = True
-        place = directory.place
+        place = directory.target
         try:
             if notice is not None:
                 _announce(directory, overwrite, earlier is not None, notice)
@@ -177,7 +177,7 @@ def _unlogged(simulation: Simulation, checkpoints: Checkpointer) -> tuple[str, .
 
 def _announce(directory: RunDirectory, overwrite: bool, goes_on: bool, notice: Callable[[str], None]) -> None:
     """Say so if there are results of this scenario already."""
-    place, free = directory.place, directory.expected_path
+    place, free = directory.target, directory.expected_path
     if free != place and overwrite:
         when = "when this run is finished" if _is_finished(place) else "when this run has ended"
         notice(f"{place} will be replaced {when}")
@@ -236,7 +236,7 @@ def _run(
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None
-    replaces = overwrite and (summary["finished"] or not _is_finished(directory.place))
+    replaces = overwrite and (summary["finished"] or not _is_finished(directory.target))
     simulation.engine.reads.settle()
     saved = save(directory, simulation, summary, overwrite=replaces, parent=parent)
     if error is not None:

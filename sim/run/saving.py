@@ -15,8 +15,8 @@ import torch
 
 from sim.errors import UserError
 from sim.plugins.loader import Plugin
-from sim.results.report import write_report
-from sim.results.store import RunDirectory
+from sim.results.report.page import write_report
+from sim.results.store.run_directory import RunDirectory
 from sim.run.provenance import made_by, provenance
 from sim.run.simulation import Simulation
 from sim.scenario.resolved import digest, to_toml

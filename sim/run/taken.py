@@ -49,7 +49,8 @@ class StepsTaken:
     def again(self, engine: Engine, operation: Train, start: Vector, client: int, key: int) -> Vector | None:
         """Parameters after the same steps from `start`, by another engine; None if no step was taken.
 
-        The same learning rates and optimizer, on the batches of that `key`, without pulls and weights.
+        The same learning rates and optimizer, on the batches of that `key`, without proximal terms and
+        weights.
         """
         if not self._taken:
             return None

@@ -10,8 +10,8 @@ from pathlib import Path
 from sim.files.journal import frames
 from sim.learning.engine.reads import WalkedReads
 from sim.learning.engine.rows import collect, walk
-from sim.results.place import READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory
 from sim.run.building import build
 from sim.run.process import quiet_collector, spare, threads
 from sim.run.simulation import Simulation

@@ -25,30 +25,33 @@ _Choices = list["_Choice"]
 
 
 class _Choice(NamedTuple):
-    """One value of one axis, or one row of several: what it states."""
+    """One value of an axis, or one value of each of several axes that change together.
+
+    overrides, unset: what it changes in the scenario. excluded: clients that do not count in comparisons.
+    """
 
     values: dict[str, Value]
     overrides: tuple[str, ...]
     unset: tuple[str, ...] = ()
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class SweepCell:
-    """One run of a sweep. key: by its resolved scenario, the user's code and the seed."""
+    """One run of a sweep. key: a hash of its resolved scenario, the user's code and the seed."""
 
     values: Mapping[str, Value]
-    """What is different in it, by axis."""
+    """Its value on each axis."""
     overrides: tuple[str, ...]
     unset: tuple[str, ...]
     seed: int
     key: str
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
     """The clients that do not count when it is compared."""
     parent: str | None = None
-    """The key of the cell that it is a fork of, and"""
+    """The key of the cell that it is a fork of; None if it is run from the start."""
     fork_s: float | None = None
-    """the virtual time (seconds) from which on it is another run."""
+    """Of a fork, the virtual time in seconds from which on it differs from its parent."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def plan(
 
 
 class _Study(NamedTuple):
-    """A sweep and its scenario file. fixed, unset: of all runs. base: what they have in common."""
+    """A sweep and its scenario file. fixed, unset: stated for all runs. base: the scenario without axes."""
 
     file: Path
     name: str
@@ -144,7 +147,7 @@ class _Study(NamedTuple):
 def _study(
     path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
 ) -> _Study:
-    """What a file holds: a scenario with its sweep, if any, or a sweep of another file's scenario."""
+    """Read a file: a scenario with its `[sweep]`, if any, or a sweep of another file's scenario."""
     alone = sweep_alone(path, list(filter(is_of_sweep, fixed)), list(filter(is_of_sweep, unset)))
     if alone is None:
         base = _base(path, fixed, lists, unset, code)
@@ -160,7 +163,7 @@ def _study(
 def _base(
     path: Path, fixed: Sequence[str], lists: Mapping[str, list[Any]], unset: Sequence[str], code: bool
 ) -> Scenario:
-    """What all runs have in common; where that lacks a key that is listed, with the first values."""
+    """The scenario without axes; if that lacks a required key which is an axis, with the first values."""
     try:
         return load_scenario(path, fixed, unset=unset, code=code)
     except UserError:
@@ -183,19 +186,19 @@ def _cell(
         if where:
             error.add_note(f"in the runs with {where}")
         raise
-    struck = tuple(sorted({client for choice in choices for client in choice.struck}))
+    excluded = tuple(sorted({client for choice in choices for client in choice.excluded}))
     count = scenario.clients.count
-    if struck and (struck[-1] >= count or len(struck) == count):
-        what = f"client {struck[-1]}" if struck[-1] >= count else "every client"
+    if excluded and (excluded[-1] >= count or len(excluded) == count):
+        what = f"client {excluded[-1]}" if excluded[-1] >= count else "every client"
         cases = ", ".join(
-            str(value) for choice in choices if choice.struck for value in choice.values.values()
+            str(value) for choice in choices if choice.excluded for value in choice.values.values()
         )
-        raise UserError(f"sweep.case: {cases} strikes {what} of {count}, numbered from 0", path)
-    return SweepCell(values, stated, gone, seed, digest(scenario), struck), scenario
+        raise UserError(f"sweep.case: {cases} excludes {what} of {count}, numbered from 0", path)
+    return SweepCell(values, stated, gone, seed, digest(scenario), excluded), scenario
 
 
 def _forked(cells: Sequence[SweepCell], scenarios: Sequence[Scenario]) -> list[SweepCell]:
-    """The cells, each a fork of the first one that is none and has the same past, if there is one."""
+    """The cells, each made a fork of the first cell that is the same run for some time, if there is one."""
     found: list[SweepCell] = []
     parents: list[tuple[SweepCell, Scenario]] = []
     for cell, scenario in zip(cells, scenarios, strict=True):
@@ -215,12 +218,12 @@ def _key(override: str) -> str:
 
 
 def is_of_sweep(override: str) -> bool:
-    """Whether it is about the sweep itself, and not about its runs."""
+    """Whether an override changes the sweep itself, and not its runs."""
     return _key(override).partition(".")[0] == "sweep"
 
 
 def _require_axes(compare: Comparing, axes: Mapping[str, Sequence[Value]]) -> None:
-    """Refuse what is to be drawn along, or held against, and is none of the axes."""
+    """Refuse an axis to draw along, or a baseline, that is none of the axes."""
     if compare.by is not None and compare.by not in axes:
         there = ", ".join(axes) or "none"
         raise UserError(f"sweep.compare.by = {as_toml(compare.by)}: no axis; must be one of {there}")
@@ -236,7 +239,7 @@ def _seeds(seeds: Seeds | None, first: int) -> tuple[int, ...]:
 
 
 def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -> list[_Choices]:
-    """What is combined with what: cases first, which make up the most, then rows, then single keys."""
+    """The lists of choices whose combinations are the runs: cases, then `zip`, then each key of `grid`."""
     stated = [*fixed, *lists]
 
     def is_free(key: str) -> bool:
@@ -244,7 +247,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
     cases: dict[str, _Choices] = {}
     for case in axes.case:
-        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.struck)
+        choice = _Choice({case.axis: case.name}, case.set, case.unset, case.excluded)
         cases.setdefault(case.axis, []).append(choice)
     together = {key: values for key, values in listed(axes.zip).items() if is_free(key)}
     grid = {key: values for key, values in listed(axes.grid).items() if is_free(key)} | lists
@@ -258,7 +261,7 @@ def _dimensions(axes: Axes, lists: dict[str, list[Any]], fixed: Iterable[str]) -
 
 
 def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choices]:
-    """The choices with these values; several of one axis add up."""
+    """Only the choices that `--only` names; several values of one axis are all kept."""
     wanted: dict[str, set[str]] = {}
     for option in only:
         axis, value = axis_value(option, _values(dimensions), "--only")
@@ -275,7 +278,7 @@ def _narrowed(dimensions: Sequence[_Choices], only: Iterable[str]) -> list[_Choi
 
 
 def axis_value(text: str, axes: Mapping[str, Sequence[Value]], option: str) -> tuple[str, str]:
-    """The axis and its value that ``"axis=value"`` names, as texts. UserError, which names the option."""
+    """The axis and the value in ``"axis=value"``, as texts. Raises UserError, which names the option."""
     axis, _, value = map(str.strip, text.partition("="))
     for each in axes.get(axis, ()):
         if value == str(each) or (type(each) is not str and _parsed(value) == each):
@@ -301,7 +304,7 @@ def _values(dimensions: Iterable[_Choices]) -> dict[str, tuple[Value, ...]]:
 
 
 def as_toml(value: Any) -> str:
-    """A value as it may stand after ``--set key=``."""
+    """A value as it is written after ``--set key=``."""
     return value if isinstance(value, str) and _is_plain(value) else _toml(value)
 
 
@@ -314,7 +317,7 @@ def _toml(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether an override that is this text means the text."""
+    """Whether a text after ``--set key=`` is read as that text, and not as a number, a list, ..."""
     if not text or text != text.strip() or not text.isprintable() or "," in text:
         return False
     try:
@@ -325,7 +328,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
-    """Overrides of one value each, and by key the values of those that list several, with commas."""
+    """Overrides with one value, and by key the values of overrides that list several with commas."""
     fixed, lists = [], {}
     for override in overrides:
         key, equals, text = override.partition("=")
@@ -342,7 +345,7 @@ def _split(overrides: Iterable[str]) -> tuple[list[str], dict[str, list[Any]]]:
 
 
 def _parts(text: str) -> list[str]:
-    """A text at its commas outside of brackets, braces and quotes."""
+    """Split a text at its commas, but not within brackets, braces and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:

@@ -1,4 +1,4 @@
-"""What a study's runs come to: means over seeds, differences to a baseline, and what a target takes."""
+"""Compares the runs of a study: means over seeds, differences to a baseline, costs of reaching a target."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import UserError
+from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
 from sim.results.metrics import Series
 from sim.studies.cells import axis_value
 from sim.studies.statistics import (
     LEVEL,
     Contrast,
     Estimate,
-    Reached,
     contrast,
     curve,
     estimate,
     holm,
     horizon,
-    known_until,
-    median_time,
-    restricted_mean,
 )
 from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
 
@@ -44,13 +41,13 @@ class SeedGroup:
     runs: tuple[StudiedRun, ...]
 
     @property
-    def struck(self) -> tuple[int, ...]:
-        """The clients that its case strikes, and which therefore do not count."""
-        return self.runs[0].struck
+    def excluded(self) -> tuple[int, ...]:
+        """The clients that its case excludes."""
+        return self.runs[0].excluded
 
-    def without(self, struck: Sequence[int]) -> SeedGroup:
-        """The same runs, but that these clients count neither."""
-        return SeedGroup(self.values, tuple([run.without(struck) for run in self.runs]))
+    def without(self, excluded: Sequence[int]) -> SeedGroup:
+        """The same runs without these clients."""
+        return SeedGroup(self.values, tuple([run.without(excluded) for run in self.runs]))
 
     @property
     def label(self) -> str:
@@ -58,11 +55,11 @@ class SeedGroup:
         return ", ".join(map(str, self.values.values())) or "all runs"
 
     def budget(self, kind: str) -> float:
-        """What one client has spent on average: of `Work`, by its names; NaN where it is not known.
+        """What a client spent on average: "steps", "samples", "bytes" or "time" (seconds); NaN if unknown.
 
-        Steps and samples are of the clients that count, where some are struck.
+        Steps and samples are of the clients that count, where some are excluded.
         """
-        if self.struck and kind in _BUDGET_METRICS:
+        if self.excluded and kind in _BUDGET_METRICS:
             return float(np.mean([run.number(_BUDGET_METRICS[kind]) for run in self.runs]))
         found = [run.view.get("work", kind, "mean") for run in self.runs]
         return float(np.mean([math.nan if each is None else each for each in found]))
@@ -70,9 +67,10 @@ class SeedGroup:
 
 @dataclass(frozen=True)
 class Line:
-    """One metric of one group. against: the difference to its baseline, None for a baseline itself.
+    """One metric of one group.
 
-    p: of that, corrected for the number of comparisons in the table.
+    against: its difference to the baseline, None for the baseline itself. p: the p-value of that difference,
+    corrected for the number of comparisons in the table.
     """
 
     group: SeedGroup
@@ -83,35 +81,35 @@ class Line:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it differs from its baseline, at the level of the intervals."""
+        """Whether the difference to the baseline is significant, at the level of the intervals."""
         return self.p < 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class Target:
-    """What it took the runs of one group to reach the target, by one of `COSTS`."""
+    """What the runs of one group spent until they reached the target, in one kind of `COSTS`."""
 
     group: SeedGroup
     kind: str
     reached: Reached
-    """In virtual seconds."""
+    """When each run reached it, in virtual seconds."""
     until: float
     spent: Estimate
-    """Until it was reached, or until virtual second `until` where that is first."""
+    """What was spent until the target was reached, or until virtual second `until` if that is first."""
 
     @property
     def count(self) -> int:
-        """How many runs reached it by then."""
+        """How many runs reached the target by `until`."""
         return int((self.reached.at <= self.until).sum())
 
     @property
     def is_least(self) -> bool:
-        """Whether some runs did not, so that what was spent is the least that it takes."""
+        """Whether some runs did not reach it, so that `spent` is a lower bound."""
         return self.count < len(self.reached.at)
 
     @property
     def median_s(self) -> float | None:
-        """Virtual seconds by Kaplan and Meier; None where not half reach it."""
+        """Median of the virtual seconds until it is reached (Kaplan-Meier); None if not half reach it."""
         return median_time(self.reached)
 
 
@@ -184,7 +182,7 @@ class Comparison:
                 raise UserError(f"--metric {metric}: no run has it; must be {allowed}, as graph.l1")
 
     def baseline_of(self, group: SeedGroup) -> SeedGroup | None:
-        """What a group is held against: the one with the baseline's value, all others being equal."""
+        """The group that a group is compared with: with the baseline's value, and else the same values."""
         if self._baseline is None:
             return None
         axis, value = self._baseline
@@ -196,9 +194,9 @@ class Comparison:
         return None
 
     def numbers(self, group: SeedGroup, metric: str, until_s: float | None = None) -> dict[int, float]:
-        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean in each run.
+        """A metric at the end of each run of a group, by seed; of `WAITS` the restricted mean of each run.
 
-        until_s: to where that mean is taken; by default as far as it is for all that are drawn beside it.
+        until_s: where that mean cuts off; by default `until_s` of the group.
         """
         if metric not in WAITS:
             return {run.seed: run.number(metric) for run in group.runs}
@@ -206,10 +204,11 @@ class Comparison:
         return {run.seed: restricted_mean(run.waits[metric], until) for run in group.runs}
 
     def until_s(self, metric: str, *groups: SeedGroup) -> float:
-        """Until when one of `WAITS` is known in these groups' runs and those of equal `by`; NaN of none.
+        """The time (s) at which the restricted mean of one of `WAITS` is cut off; NaN without any newcomers.
 
-        Who waits for longer counts with that. Where newcomers stay for 10 s, it is not known who would
-        have needed 20: that must not shorten what is known of those that stay for good.
+        It is the longest time that is known of all runs with the same value of `by` as one of `groups`. Only
+        of these: where newcomers leave after 10 s nobody knows who would have needed 20 s, but that is no
+        reason to cut off the others at 10 s.
         """
         values = [group.values.get(self.by or "") for group in groups]
         beside = [run for run in self.study.runs if run.values.get(self.by or "") in values]
@@ -218,14 +217,14 @@ class Comparison:
         return max([float(each.times.max()) for each in waits]) if known == math.inf else known
 
     def _contrast(self, metric: str, group: SeedGroup, other: SeedGroup) -> Contrast:
-        """One group against another: those clients that neither strikes, times as far as known of both."""
+        """One group against another: the clients that neither excludes, times as far as known of both."""
         until = self.until_s(metric, group, other) if metric in WAITS else None
-        group, other = group.without(other.struck), other.without(group.struck)
+        group, other = group.without(other.excluded), other.without(group.excluded)
         return _contrast(self.numbers(group, metric, until), self.numbers(other, metric, until))
 
     @property
     def baseline_text(self) -> str:
-        """What the others are held against, in words."""
+        """The baseline, in words."""
         return "none" if self._baseline is None else " = ".join(self._baseline)
 
     @cached_property
@@ -259,7 +258,7 @@ class Comparison:
         return found
 
     def _reached(self, group: SeedGroup) -> Reached:
-        """When each of a group's runs did; what ended by itself before never will."""
+        """When each run of a group reached the target. A run that has converged below it never will."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
         for run in group.runs:
@@ -273,7 +272,7 @@ class Comparison:
     def curves(self, metric: str) -> tuple[NDArray[np.float64], list[tuple[SeedGroup, NDArray, NDArray]]]:
         """The common times [T], and of each group mean [T] and half width [T] of the interval over seeds.
 
-        Both are NaN from the time on up to which not all runs of the group are known.
+        Both are NaN after the end of the group's shortest run, unless its training had ended by then.
         """
         series = {run.directory: run.curve(metric) for run in self.study.runs}
         if all(each is None for each in series.values()):
@@ -293,7 +292,7 @@ class Comparison:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What whoever reads the numbers must know: cells that are missing, seeds that differ, budgets."""
+        """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
         found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
         found += self._notices
         found += [self._short_watch(metric) for metric in self.metrics if metric in WAITS]
@@ -317,7 +316,7 @@ class Comparison:
         return found
 
     def _short_watch(self, metric: str) -> str:
-        """Says where a run that was watched for a moment only sets how far a time is known; else empty."""
+        """A warning where restricted means are cut off early, as newcomers left soon; else empty."""
         longest = max(
             [
                 float(run.waits[metric].watched[np.isfinite(run.waits[metric].watched)].max(initial=0.0))
@@ -364,7 +363,7 @@ def _spent(group: SeedGroup, kind: str, times: NDArray[np.float64]) -> list[floa
 
 
 def _contrast(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Contrast:
-    """By seed where both have the same ones: they share data, devices and the network's chances."""
+    """Paired by seed where both have the same seeds, as these share data, devices and random numbers."""
     common = [seed for seed in ours if seed in theirs]
     if len(common) > 1:
         return contrast([ours[seed] for seed in common], [theirs[seed] for seed in common], paired=True)

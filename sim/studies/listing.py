@@ -1,4 +1,4 @@
-"""Which runs lie in a folder, for a list."""
+"""A list of the runs in a folder, for `coterie runs`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from sim.errors import UserError
 from sim.results.outcome import protocol
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 
 COLUMNS = ("scenario", "protocol", "seed", "started", "result", "overrides", "state", "directory")
-"""What is told of a run, and what filters and orders may name."""
+"""The columns of the list, which can be filtered and sorted by."""
 Row = dict[str, Any]
 
 
@@ -64,10 +64,10 @@ def _result(summary: dict[str, Any]) -> tuple[str, float | None]:
 
 
 def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[Row]:
-    """The rows that all of `where` hold for, in the order of a column. UserError.
+    """The rows that match all of `where`, sorted by a column. Raises UserError.
 
-    where: ``"protocol=cobo"``, or ``"overrides~network.loss"`` for a part of it. sort: a column, with "-"
-    before it the other way.
+    where: ``"protocol=cobo"``, or ``"overrides~network.loss"`` if it contains that. sort: a column,
+    descending with "-" before it.
     """
     kept = list(rows)
     for condition in where:

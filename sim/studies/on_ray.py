@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.place import HiddenFolder
+from sim.results.store.output_dir import HiddenFolder
 from sim.studies.sweep import LOOK_EVERY_S, Execute
 from sim.studies.worker import Ran, Task, run_cell
 
 _TRIES = 2
-"""How often a cell is begun whose node or process dies."""
+"""How often a cell is tried if its node or process dies."""
 
 
 def on_ray(
@@ -80,7 +80,7 @@ def _cluster(address: str | None, task: Task, cores: int | None) -> Iterator[Any
 
 
 def _there(task: Task, *, is_sent: bool) -> Task:
-    """A task as it is for a node: its folder of results is the caller's, and its file may have been sent."""
+    """A task with the paths that a node needs; the scenario may have been sent to its working folder."""
     file = Path(task.file.name) if is_sent else task.file.resolve()
     data_dir = None if task.data_dir is None else task.data_dir.resolve()
     parent = None if task.parent is None else str((task.out / task.parent).resolve())
@@ -88,7 +88,7 @@ def _there(task: Task, *, is_sent: bool) -> Task:
 
 
 def _packed(task: Task) -> tuple[Ran, bytes]:
-    """Run one cell on a node; what came of it, and its result directory as an archive."""
+    """Run one cell on a node; its result, and its result directory as an archive."""
     with tempfile.TemporaryDirectory(prefix="coterie-") as folder:
         ran = run_cell(replace(task, out=Path(folder)))
         archive = io.BytesIO()
@@ -99,12 +99,12 @@ def _packed(task: Task) -> tuple[Ran, bytes]:
 
 
 def _brought(ray: Any, done: Any, out: Path) -> Ran:
-    """What came of a cell, its results brought to `out`."""
+    """The result of a cell, with its result directory unpacked in `out`."""
     try:
         ran, archive = ray.get(done)
         if ran.directory is None:
             return ran
-        folder = HiddenFolder.beside(out / ran.directory)
+        folder = HiddenFolder(out / ran.directory)
         try:
             with tarfile.open(fileobj=io.BytesIO(archive)) as file:
                 file.extractall(folder.path, filter="data")

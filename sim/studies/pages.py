@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sim.errors import UserError
-from sim.results.style import FONT
+from sim.results.palette import FONT
 from sim.studies.comparison import Comparison
 from sim.studies.pictures import write_pictures
 from sim.studies.tables import budgets_to_show, caption, latex, rows_to_show, targets_to_show, write_csv

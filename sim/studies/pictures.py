@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.results import text
+from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
+from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup
-from sim.studies.statistics import Reached, curve, known_until, waiting
+from sim.studies.statistics import curve
 from sim.studies.study import CATCH_UP, Value, at_times
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
@@ -22,8 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The hues of Okabe and Ito, which people with any colour vision tell apart; lines differ by marker, too.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_COLOURS = [LIGHT[name] for name in HUES]  # lines differ by marker, too
 _MARKERS = "os^Dv<>P"
 _DASHES = ("-", "--", ":", "-.")
 _LINES_MAX = len(_COLOURS)  # of more than so many lines nobody tells one from another
@@ -33,7 +35,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#e5e5e5",
+    "grid.color": LIGHT["grid"],
     "legend.frameon": False,
     "svg.hashsalt": "coterie",  # so that the same numbers give the same file
     "svg.fonttype": "none",
@@ -74,20 +76,22 @@ def _seeds(groups: Sequence[SeedGroup]) -> str:
     counts = sorted({len(group.runs) for group in groups})
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
     intervals = ", 95 % intervals" if counts[-1] > 1 else ""
-    struck = ", each without the clients that it strikes" if any(group.struck for group in groups) else ""
-    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{struck}"
+    excluded = (
+        ", each without the clients that it excludes" if any(group.excluded for group in groups) else ""
+    )
+    return f"{number} seed{'s' * (counts[-1] != 1)}{intervals}{excluded}"
 
 
 def _rest(comparison: Comparison, group: SeedGroup) -> str:
-    """A group's name within a picture that shows one axis otherwise."""
+    """A group's name without its value on the axis that the picture is drawn along."""
     named = [axis for axis in comparison.varied if axis != comparison.by]
     return ", ".join(str(group.values[axis]) for axis in named) or "all runs"
 
 
 class _Look(NamedTuple):
-    """Of a line, the same in all pictures."""
+    """How a line is drawn, the same in all pictures."""
 
-    colour: str
+    colour: str | None
     marker: str
     dashes: str
 
@@ -104,7 +108,7 @@ def _look(comparison: Comparison) -> dict[str, _Look]:
 
 
 def _panels(comparison: Comparison) -> Mapping[Value | None, list[SeedGroup]]:
-    """The groups by the value of the axis that is drawn along; all in one where that is too many."""
+    """The groups of each panel, by the value of the axis drawn along; one panel if there are too many."""
     axis = comparison.by
     values = () if axis is None else comparison.study.axes[axis]
     if axis is None or not 1 < len(values) <= _PANELS_MAX:
@@ -129,7 +133,7 @@ def _grid(count: int, *, alike: bool = True) -> tuple[Figure, list[Axes]]:
 
 
 def _name_below(axes: Sequence[Axes], name: str) -> None:
-    """Name the axis of all panels below those that have none below."""
+    """Name the x axis below the lowest panel of each column."""
     columns = 3 if len(axes) != 4 else 2
     for ax in axes[-columns:]:
         ax.set_xlabel(name)
@@ -146,41 +150,58 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=columns, fontsize=8)
 
 
-def _curves(comparison: Comparison, metric: str) -> Figure | None:
-    times, curves = comparison.curves(metric)
-    if not curves:
-        return None
-    shown = {id(group): (mean, half) for group, mean, half in curves}
-    panels, look, scale = _panels(comparison), _look(comparison), scale_of(metric)
-    per_unit, unit = text.scale_of_time(float(times[-1]))
+def _panelled(
+    comparison: Comparison,
+    found: Mapping[int, tuple[NDArray, NDArray]],
+    times: NDArray,
+    *,
+    steps: bool = False,
+    ends: tuple[float, float] = (-math.inf, math.inf),
+) -> tuple[Figure, list[Axes]]:
+    """Lines over time with their intervals, in a panel for each value of the axis that is drawn along.
+
+    found: mean [T] and half width [T] by the identity of the group. ends: where intervals are cut off.
+    """
+    panels, look = _panels(comparison), _look(comparison)
     figure, axes = _grid(len(panels))
     for ax, (value, groups) in zip(axes, panels.items(), strict=True):
         for group in groups:
-            if id(group) not in shown:
+            if id(group) not in found:
                 continue
-            (mean, half), name = (
-                shown[id(group)],
-                _rest(comparison, group) if len(panels) > 1 else group.label,
-            )
-            colour, _, dashes = look[_rest(comparison, group)] if len(panels) > 1 else (None, "", "-")
-            [line] = ax.plot(times / per_unit, scale * mean, label=name, color=colour, linestyle=dashes)
-            low, high = scale * (mean - half), scale * (mean + half)
-            ax.fill_between(times / per_unit, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+            (mean, half), name = found[id(group)], _rest(comparison, group)
+            colour, _, dashes = look[name] if len(panels) > 1 else _Look(None, "", "-")
+            name = name if len(panels) > 1 else group.label
+            drawn = "steps-post" if steps else "default"
+            [line] = ax.plot(times, mean, label=name, color=colour, linestyle=dashes, drawstyle=drawn)
+            low, high = np.clip(mean - half, *ends), np.clip(mean + half, *ends)
+            shape: Any = "post" if steps else None
+            ax.fill_between(times, low, high, color=line.get_color(), alpha=0.15, linewidth=0, step=shape)
         if value is not None:
             assert comparison.by is not None
             ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    _legend(figure, axes)
+    return figure, axes
+
+
+def _curves(comparison: Comparison, metric: str) -> Figure | None:
+    """A metric over time."""
+    times, curves = comparison.curves(metric)
+    if not curves:
+        return None
+    scale, (per_unit, unit) = scale_of(metric), text.scale_of_time(float(times[-1]))
+    shown = {id(group): (scale * mean, scale * half) for group, mean, half in curves}
+    figure, axes = _panelled(comparison, shown, times / per_unit)
     if is_share(metric):  # of which an interval over few seeds promises less than nothing and more than all
         bottom, top = axes[0].get_ylim()  # of all panels
         axes[0].set_ylim(max(bottom, -2), min(top, 102))
     _name_below(axes, f"virtual time [{unit}]")
     figure.supylabel(titled(metric), fontsize=9)
-    figure.suptitle(_seeds(comparison.groups), fontsize=8, color="#666666")
-    _legend(figure, axes)
+    figure.suptitle(_seeds(comparison.groups), fontsize=8, color=LIGHT["faint"])
     return figure
 
 
 def _places(comparison: Comparison) -> tuple[dict[Value, float], bool]:
-    """Where the values of the axis stand, and whether by their numbers."""
+    """The x of each value of the axis, and whether the values are numbers."""
     assert comparison.by is not None
     values = comparison.study.axes[comparison.by]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -229,13 +250,15 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
         )
     _name_places(comparison, ax)
     ax.set_ylabel(titled(metric))
-    ax.set_title(f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
+    ax.set_title(
+        f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"]
+    )
     _legend(figure, [ax])
     return figure
 
 
 def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
-    """One metric at the end as a table, its ground the difference to the baseline: blue more, orange less."""
+    """A metric at the end as a table; blue cells are above the baseline, orange ones below."""
     from matplotlib import pyplot
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -255,7 +278,7 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
         shown = shown_as(line.estimate.mean, metric)
         ax.text(column, row, f"{shown}{mark}", ha="center", va="center", fontsize=7)
     largest = float(np.nanmax(np.abs(differences), initial=0.0)) or 1.0
-    colours = LinearSegmentedColormap.from_list("", [_COLOURS[1], "white", _COLOURS[0]])
+    colours = LinearSegmentedColormap.from_list("", [LIGHT["orange"], "white", LIGHT["blue"]])
     ax.imshow(differences, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", alpha=0.7)
     ax.set_xticks(range(len(columns)), [str(column) for column in columns], rotation=20, fontsize=7)
     ax.set_yticks(range(len(rows)), rows, fontsize=7)
@@ -263,13 +286,15 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     ax.grid(visible=False)
     ground = f"ground: difference to {comparison.baseline_text}, blue more, orange less"
     ax.set_title(
-        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}", fontsize=8, color="#666666"
+        f"{titled(metric)} at the end, {_seeds(comparison.groups)}; {ground}",
+        fontsize=8,
+        color=LIGHT["faint"],
     )
     return figure
 
 
 def _shift(places: Mapping[Value, float], is_number: bool, number: int, count: int) -> float:
-    """So that intervals of several lines do not hide each other: far among words, little among numbers."""
+    """How far a line is shifted in x, so that the intervals of several lines do not hide each other."""
     span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / count
     return (number - (count - 1) / 2) * span
 
@@ -299,7 +324,7 @@ def _to_target(comparison: Comparison) -> Figure | None:
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()
     title = f"{name_of(measure)} of {goal}: what it takes; hollow: not all runs reach it"
-    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color="#666666")
+    figure.suptitle(f"{title} ({_seeds(comparison.groups)})", fontsize=8, color=LIGHT["faint"])
     _legend(figure, axes)
     return figure
 
@@ -307,33 +332,20 @@ def _to_target(comparison: Comparison) -> Figure | None:
 def _catching_up(comparison: Comparison) -> Figure | None:
     """Of each group the share of newcomers that are still behind, by Kaplan and Meier, over time."""
     found = {id(group): [run.waits[CATCH_UP] for run in group.runs] for group in comparison.groups}
-    longest = max([float(r.times.max()) for runs in found.values() for r in runs if r.at.size], default=0.0)
+    known = {group: [each for each in runs if each.at.size] for group, runs in found.items()}
+    longest = max([float(each.times.max()) for runs in known.values() for each in runs], default=0.0)
     if not longest:
         return None
     times = np.linspace(0, longest, 201)
-    panels, look = _panels(comparison), _look(comparison)
-    figure, axes = _grid(len(panels))
-    for ax, (value, groups) in zip(axes, panels.items(), strict=True):
-        for group in groups:
-            rows = [_share_behind(reached, times) for reached in found[id(group)] if reached.at.size]
-            if not rows:
-                continue
-            mean, half = curve(np.array(rows))
-            name = _rest(comparison, group) if len(panels) > 1 else group.label
-            colour = look[_rest(comparison, group)].colour if len(panels) > 1 else None
-            [line] = ax.step(times, 100 * mean, where="post", label=name, color=colour)
-            low, high = np.clip(100 * (mean - half), 0, 100), np.clip(100 * (mean + half), 0, 100)
-            ax.fill_between(times, low, high, step="post", color=line.get_color(), alpha=0.15, linewidth=0)
-        if value is not None:
-            assert comparison.by is not None
-            ax.set_title(f"{comparison.study.label(comparison.by)} = {value}", fontsize=9)
+    rows = {group: [100 * _share_behind(each, times) for each in runs] for group, runs in known.items()}
+    curves = {group: curve(np.array(shares)) for group, shares in rows.items() if shares}
+    figure, axes = _panelled(comparison, curves, times, steps=True, ends=(0, 100))
     _name_below(axes, "time since arrival [s]")
     figure.supylabel("newcomers below 90 % of the others' accuracy [%]", fontsize=9)
-    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color="#666666")
-    _legend(figure, axes)
+    figure.suptitle(f"Kaplan-Meier, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"])
     return figure
 
 
 def _share_behind(reached: Reached, times: np.ndarray) -> np.ndarray:
-    shares = at_times(Series(*waiting(reached)), times, hold=True)
+    shares = at_times(Series(*survival(reached)), times, hold=True)
     return np.where(times <= known_until(reached), shares, np.nan)

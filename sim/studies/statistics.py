@@ -1,7 +1,4 @@
-"""What a handful of seeds says: means, differences and times, with their intervals.
-
-Seeds are few, so that intervals are Student's, and there is none for a single seed.
-"""
+"""Means and differences over seeds with their intervals, by Student's distribution, since seeds are few."""
 
 from __future__ import annotations
 
@@ -12,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sim.results.kaplan_meier import Reached
+
 LEVEL = 0.95
 
 
 class Estimate(NamedTuple):
-    """A mean over so many runs and its interval, NaN where there is none."""
+    """A mean over runs and its confidence interval, NaN where there is none."""
 
     mean: float
     low: float
@@ -25,35 +24,14 @@ class Estimate(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """A mean difference, and the p-value of there being none; NaN where nothing can be said.
+    """A mean difference, and the p-value of the hypothesis that it is 0; NaN if it cannot be tested.
 
-    paired: whether seed was compared with seed.
+    paired: whether runs of the same seed were compared.
     """
 
     difference: Estimate
     p: float
     paired: bool
-
-
-class Reached(NamedTuple):
-    """When, or after how much, each of several runs reached something.
-
-    at: by run, infinite if it never did. watched: how far it was looked at; infinite if it ended by itself,
-    so that it never would.
-    """
-
-    at: NDArray[np.float64]
-    watched: NDArray[np.float64]
-
-    @property
-    def times(self) -> NDArray[np.float64]:
-        """By run, when it was reached or seen last."""
-        return np.minimum(self.at, self.watched)
-
-    @property
-    def events(self) -> NDArray[np.bool_]:
-        """Which runs reached it while they were watched."""
-        return np.isfinite(self.at) & (self.at <= self.watched)
 
 
 def estimate(values: ArrayLike, level: float = LEVEL) -> Estimate:
@@ -122,23 +100,6 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-# --- times to something that not all reach ------------------------------------------------------------------
-
-
-def waiting(reached: Reached) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times [K], ascending from 0, and from each of them on the share [K] that waits, by Kaplan and Meier."""
-    times, counts = np.unique(reached.times[reached.events], return_counts=True)
-    at_risk = np.array([(reached.times >= time).sum() for time in times], dtype=float)
-    return np.concatenate([[0.0], times]), np.cumprod(np.concatenate([[1.0], 1 - counts / at_risk]))
-
-
-def median_time(reached: Reached) -> float | None:
-    """By when half have reached it, by Kaplan and Meier; None if that says not half have."""
-    times, shares = waiting(reached)
-    half = np.flatnonzero(shares <= 0.5 + 1e-9)  # a product of fractions may miss a half by a rounding
-    return float(times[half[0]]) if half.size else None
-
-
 def horizon(groups: Sequence[Reached]) -> float:
     """Until when it is known of all runs whether they had: when the first was seen last that had not.
 
@@ -149,23 +110,3 @@ def horizon(groups: Sequence[Reached]) -> float:
     reached = np.concatenate([group.at[group.events] for group in groups]) if groups else np.empty(0)
     found = ends.min() if ends.size else reached.max() if reached.size else math.nan
     return float(found)
-
-
-def known_until(reached: Reached) -> float:
-    """Until when the share that waits is known; infinite where nobody waits any more."""
-    times = reached.times
-    if not times.size or reached.events[times == times.max()].all():
-        return math.inf
-    return float(times.max())
-
-
-def restricted_mean(reached: Reached, until: float) -> float:
-    """Mean of the time until something is reached, or `until` where that is first; NaN of nothing.
-
-    The area under Kaplan and Meier's curve (Royston and Parmar 2013).
-    """
-    if not len(reached.at) or math.isnan(until):
-        return math.nan
-    times, shares = waiting(reached)
-    before = times < until
-    return float((np.diff([*times[before], until]) * shares[before]).sum())

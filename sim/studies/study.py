@@ -1,4 +1,4 @@
-"""The runs that are compared: those of a sweep, or any; how they differ, and what was measured of each."""
+"""The runs that are compared, of a sweep or any others: how they differ, and what was measured in each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.errors import UserError
+from sim.results.kaplan_meier import Reached
 from sim.results.metrics import ALL, Series, worst_decile
 from sim.results.outcome import protocol
 from sim.results.population import Panel, Population
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import MEASURES, RunView
-from sim.studies.statistics import Reached
 
 INDEX = "sweep.json"
 WORST = ".worst_decile"
@@ -36,15 +36,12 @@ Value = str | bool | int | float
 
 @dataclass(frozen=True)
 class StudiedRun:
-    """One run. values: by axis, what is different in it. clients: those that count; None for all.
-
-    struck: those that do not, whatever `clients` says.
-    """
+    """One run. values: its value on each axis. clients: those that count, None for all; less `excluded`."""
 
     directory: Path
     values: Mapping[str, Value]
     clients: tuple[int, ...] | None = None
-    struck: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
     @cached_property
     def view(self) -> RunView:
@@ -53,37 +50,37 @@ class StudiedRun:
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed of the run."""
         return int(self.view.get("seed"))
 
     @cached_property
     def end_s(self) -> float:
-        """When it was evaluated last."""
+        """Virtual time of the last evaluation."""
         times = self.view.bytes_sent.times
         return float(times[-1]) if times.size else self.view.end_s
 
     @property
     def ended_itself(self) -> bool:
-        """Whether training had ended when it ended: more time would have changed nothing."""
+        """Whether it ended before its time was over, so that more time would have changed nothing."""
         planned_s = self.view.get("planned_seconds")
         return planned_s is None or self.view.end_s < planned_s * (1 - 1e-9)
 
-    def without(self, struck: Sequence[int]) -> StudiedRun:
-        """The same run, but that these clients count neither."""
-        more = set(struck) - set(self.struck)
+    def without(self, excluded: Sequence[int]) -> StudiedRun:
+        """The same run without these clients."""
+        more = set(excluded) - set(self.excluded)
         if not more:
             return self
-        same = replace(self, struck=(*self.struck, *sorted(more)))
+        same = replace(self, excluded=(*self.excluded, *sorted(more)))
         same.__dict__["view"] = self.view  # read once
         return same
 
     @cached_property
     def _counted(self) -> list[int] | None:
         """The clients that count; None for all."""
-        if self.clients is None and not self.struck:
+        if self.clients is None and not self.excluded:
             return None
         clients = range(len(self.view.clients)) if self.clients is None else self.clients
-        return [each for each in clients if each not in self.struck]
+        return [each for each in clients if each not in self.excluded]
 
     def curve(self, metric: str) -> Series | None:
         """A measured metric over time: the mean over the clients that count and are up; None without any."""
@@ -133,38 +130,18 @@ class StudiedRun:
         return RunDirectory.load(self.directory).scan("metrics").filter(pl.col("actor") == ALL).collect()
 
     @cached_property
-    def population(self) -> Population | None:
-        """Its newcomers and survivors, by accuracy; None for a run without."""
-        measure = self.view.measure
-        return (
-            Population(measure[1], self.view.moves) if measure is not None and measure[0].is_share else None
-        )
-
-    @cached_property
     def waits(self) -> dict[str, Reached]:
         """By the names of `WAITS`: how long newcomers and survivors of departures took, as far as seen."""
-        population = self.population
-        if population is None:
-            return dict.fromkeys(WAITS, Reached(np.empty(0), np.empty(0)))
-        moves = self.view.moves
-        came = [move for move in moves if move.is_newcomer and population.has_incumbents(move)]
-        caught = [population.catch_up(move) for move in came]
-        dips = population.dips()
-        last_s = float(population.last_s)
-        return {
-            CATCH_UP: _waits(caught, [population.watched(move) for move in came]),
-            RECOVERY: _waits([dip.seconds for _, dip in dips], [last_s - time_s for time_s, _ in dips]),
-        }
-
-
-def _waits(waits: Sequence[float | None], watched: Sequence[float]) -> Reached:
-    at = np.array([math.inf if wait is None else wait for wait in waits], dtype=float)
-    return Reached(at, np.maximum(np.array(watched, dtype=float), np.where(np.isinf(at), 0.0, at)))
+        measure = self.view.measure
+        if measure is None or not measure[0].is_share:
+            return dict.fromkeys(WAITS, Reached.of([], []))
+        population = Population(measure[1], self.view.moves)
+        return {CATCH_UP: population.catching_up, RECOVERY: population.recovering}
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare. axes: the values of each, in order. missing: what there are no results of, and why."""
+    """Runs to compare. axes: the values of each axis, in order. missing: runs without results, and why."""
 
     name: str
     question: str
@@ -175,12 +152,12 @@ class Study:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def label(self, axis: str) -> str:
-        """What an axis is called."""
+        """The name of an axis in tables and pictures."""
         return self.labels.get(axis, axis)
 
     @property
     def measure(self) -> str:
-        """What the runs are judged by."""
+        """The name of the measure that clients are judged by."""
         found = self.runs[0].view.measure
         return "accuracy" if found is None else found[0].name
 
@@ -211,7 +188,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         defaults = index["compare"]
         chosen = clients if clients is not None else defaults.get("clients")
         counted = None if chosen is None else tuple(chosen)
-        is_named = clients is not None  # who names the clients means them, struck or not
+        is_named = clients is not None  # who names the clients means them, excluded or not
         done = [cell for cell in index["cells"] if cell["state"] == "done"]
         missing = {
             _in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
@@ -225,7 +202,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
                     path.parent / cell["directory"],
                     cell["values"],
                     counted,
-                    () if is_named else tuple(cell.get("struck", ())),
+                    () if is_named else tuple(cell.get("excluded", ())),
                 )
                 for cell in done
             ]
@@ -262,7 +239,7 @@ def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _not_finished(runs: Sequence[StudiedRun]) -> dict[str, str]:
-    """Runs that did not come to their end count all the same, since they were named; but that is said."""
+    """A warning for each run that did not come to its end; it counts, since it was named."""
     return {
         str(run.directory): "it did not come to its end; what it measured counts"
         for run in runs

@@ -1,4 +1,4 @@
-"""Running a sweep: every cell once, in processes beside each other, and none that is there already."""
+"""Runs a sweep: every cell that has no results yet, in several processes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UserError
-from sim.results.place import checkpoints
+from sim.results.report.html import share_script
+from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.run.progress import Pace
 from sim.run.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.worker import CELL, Ran, Task, serve
+from sim.studies.study import INDEX
+from sim.studies.worker import Ran, Task, serve
 
-INDEX = "sweep.json"
 LOOK_EVERY_S = 0.5
 DONE, FAILED, WAITING = "done", "failed", "waiting"
 
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """How far a sweep is. there: cells that were done before. running: their shares done.
+    """How far a sweep is.
 
-    elapsed_s and remaining_s are real time, the latter an estimate, None while there is nothing to go by.
+    there: cells that were done before. running: of each running cell, which share is done. elapsed_s,
+    remaining_s: real time; the latter is an estimate, None while nothing is known.
     """
 
     cells: int
@@ -50,17 +52,17 @@ class SweepProgress:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Where the list of all cells is, how many were done before, and why cells failed."""
+    """What came of a sweep. directory: where the list of its cells is. there: cells that were done before."""
 
     directory: Path
     cells: int
     there: int
     errors: Mapping[str, str]
-    """By the cell, in words."""
+    """Why cells failed, by the cell in words."""
 
 
 Execute = Callable[[list[Task], Callable[[Task, Ran], None], Callable[[tuple[float, ...]], None]], None]
-"""Runs tasks; calls back with what came of each, and now and then with the shares done of those running."""
+"""Runs tasks. It calls back with the result of each, and now and then with the progress of those running."""
 
 
 def run_sweep(
@@ -98,6 +100,9 @@ def run_sweep(
             show(SweepProgress(*now, pace.remaining_s(elapsed_s, share)))
 
     def ran(task: Task, what: Ran) -> None:
+        if task.reports and what.directory is not None:
+            with suppress(OSError):  # else it keeps the script that it brings itself
+                share_script(out / what.directory / REPORT)
         index.add(task.cell.key, what)
         index.write()
 
@@ -133,7 +138,7 @@ def _forks_s(cells: Iterable[SweepCell]) -> dict[str, tuple[float, ...]]:
 
 
 def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
-    """Clear away the moments from which forks went on."""
+    """Remove the checkpoints from which forks went on."""
     for run in runs:
         for file in checkpoints(out / run):
             with suppress(OSError):
@@ -141,7 +146,7 @@ def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
 
 
 def in_words(cell: SweepCell) -> str:
-    """Which one it is."""
+    """A cell in words: its values and its seed."""
     return ", ".join([*(f"{axis} = {value}" for axis, value in cell.values.items()), f"seed {cell.seed}"])
 
 
@@ -155,7 +160,7 @@ def default_jobs(plan: Plan) -> int:
 
 
 class _Index:
-    """Which cells have results, and which failed why."""
+    """The list of all cells on disk: which have results, and why others failed."""
 
     def __init__(self, plan: Plan, out: Path) -> None:
         self._plan = plan
@@ -183,7 +188,7 @@ class _Index:
             {
                 "values": dict(cell.values),
                 "seed": cell.seed,
-                "struck": list(cell.struck),
+                "excluded": list(cell.excluded),
                 "state": self.state(cell.key),
                 "directory": self.found.get(cell.key),
                 "error": self.errors.get(cell.key),
@@ -246,7 +251,7 @@ def in_processes(jobs: int) -> Execute:
 
 
 class _Worker:
-    """A process, begun when it gets its first task, and begun anew after its death, or when it is spent."""
+    """A process that runs tasks; started again when it has died, or has held too much memory."""
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None

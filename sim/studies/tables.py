@@ -1,4 +1,4 @@
-"""A comparison as tables: CSV, LaTeX, and for the terminal and the page."""
+"""A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is told in percent."""
+    """Whether a metric is shown in percent."""
     first = metric.partition(".")[0]
     return metric in _SHARES or first == "accuracy" or first.startswith("accuracy_")
 
@@ -41,7 +41,7 @@ def name_of(metric: str) -> str:
 
 
 def unit_of(metric: str) -> str:
-    """The unit in which a metric is told."""
+    """The unit in which a metric is shown."""
     return "%" if is_share(metric) else "s" if metric.endswith(_SECONDS) else ""
 
 
@@ -52,7 +52,7 @@ def titled(metric: str) -> str:
 
 
 def scale_of(metric: str) -> float:
-    """By what its numbers are multiplied to be told."""
+    """The factor from a metric's numbers to those that are shown."""
     return 100.0 if is_share(metric) else 1.0
 
 
@@ -71,7 +71,7 @@ def interval(found: Estimate, metric: str) -> str:
 
 
 def difference(line: Line) -> str:
-    """What a group is above its baseline, marked where that is significant."""
+    """A group's difference to its baseline, with * where it is significant."""
     if line.against is None:
         return ""
     found = line.against.difference
@@ -88,7 +88,7 @@ def cost(number: float, kind: str) -> str:
 
 
 def taken(target: Target) -> str:
-    """Mean of a cost with its interval; the least that it is where not all runs reached the target."""
+    """Mean of a cost with its interval; a lower bound (≥) if not all runs reached the target."""
     found = target.spent
     least = "\N{GREATER-THAN OR EQUAL TO} " if target.is_least else ""
     half = "" if math.isnan(found.high) else f" {PLUS_MINUS} {cost(found.high - found.mean, target.kind)}"
@@ -119,7 +119,7 @@ def _number(value: float) -> float | None:
 
 
 def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
-    """until_seconds: up to where a time is known of the group, and of it and its baseline."""
+    """until_seconds: where the restricted mean is cut off; difference_until_seconds: for the difference."""
     against, other = line.against, comparison.baseline_of(line.group)
     until_s = difference_until_s = math.nan
     if line.metric in WAITS:
@@ -139,7 +139,7 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
         "p_holm": _number(line.p),
         "until_seconds": _number(until_s),
         "difference_until_seconds": None if against is None else _number(difference_until_s),
-        "struck": " ".join(map(str, line.group.struck)) or None,
+        "excluded": " ".join(map(str, line.group.excluded)) or None,
     }
 
 
@@ -233,10 +233,10 @@ def caption(comparison: Comparison) -> str:
             f"* differs from the baseline ({comparison.baseline_text}) with p < .05, by seed, corrected "
             f"for {number} comparisons (Holm)."
         )
-    if any(group.struck for group in comparison.groups):
+    if any(group.excluded for group in comparison.groups):
         parts.append(
-            "Clients that a case strikes do not count in its rows, nor, for a difference, in what it is held "
-            "against; graphs, totals, catch-up and recovery are of all."
+            "Clients that a case excludes do not count in its rows, nor, for a difference, in what it is "
+            "held against; graphs, totals, catch-up and recovery are of all."
         )
     horizons = [_horizons(comparison, metric) for metric in comparison.metrics if metric in WAITS]
     parts += filter(None, horizons)
@@ -338,7 +338,7 @@ def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]
 
 
 def _horizons(comparison: Comparison, metric: str) -> str:
-    """Up to where times of a metric are known, by what is drawn along, in words; empty without any."""
+    """Says where the restricted means of a metric are cut off, for each value of `by`; empty without any."""
     found: dict[float, list[str]] = {}
     for group in comparison.groups:
         until_s = comparison.until_s(metric, group)

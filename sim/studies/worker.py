@@ -1,4 +1,4 @@
-"""One run of a sweep, and a process that does one after the other."""
+"""Runs the cells of a sweep: one, or in a process of its own one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError
 from sim.results.outcome import headlines
-from sim.results.place import REPORT
+from sim.results.store.output_dir import CELL, REPORT
 from sim.run.progress import Progress
 from sim.run.provenance import version_of
 from sim.studies.cells import SweepCell
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
-CELL = "cell.json"
-"""In a result directory: of which cell it is, by which version."""
 SPENT_BYTES = 2**31
 _ERROR_LENGTH = 2_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """A cell, and where and how it is run. reports: whether to keep report.html. checkpoints: whether to keep
-    one of the end.
+    """A cell, and where and how it is run.
 
-    checkpoints_s: virtual times at which others fork from it. parent: the directory in `out` of the run that
-    it is a fork of.
+    reports: whether to keep report.html. checkpoints: whether to keep a checkpoint of the end. checkpoints_s:
+    virtual times at which other cells fork from it. parent: the directory in `out` of the run that it forks.
     """
 
     file: Path
@@ -54,14 +51,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of a cell: the name of its result directory, and why it failed, if it did."""
+    """The result of a cell: the name of its result directory, and why it failed, if it did."""
 
     directory: str | None
     error: str | None = None
 
 
 def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int = 0) -> Ran:
-    """Run one cell; whatever goes wrong is returned. shares[slot]: how much of it is done, up to 1."""
+    """Run one cell. Errors are returned, not raised. shares[slot] is set to the share that is done."""
     from sim.kernel.clock import Deadlock
     from sim.run.running import run_scenario
     from sim.scenario.resolved import digest
@@ -106,7 +103,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
 
 
 def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
-    """What came of a fork; None where it cannot go on from another run, and is to be run from the start."""
+    """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
     from sim.run.resuming import Earlier
     from sim.run.running import run_scenario
 
@@ -120,12 +117,10 @@ def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunRes
 
 
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
-    """Run what comes through `tasks`, and send back what came of it, until the other end is closed.
+    """Run the tasks that come through a connection, and send back their results, until it is closed.
 
-    Sent along is whether this process should go: it has held more than `SPENT_BYTES`, and little of that
-    goes back to the system, so that the next run's would lie beside it.
-
-    Signals of the terminal are for the process that began this one; with that, this one ends.
+    With each result goes whether this process should be replaced: it has held more than `SPENT_BYTES`, most
+    of which the system would not get back. The parent process handles the terminal's signals.
     """
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -142,8 +137,7 @@ def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: in
 def peak_memory_bytes() -> int:
     """The most memory that this process has held; 0 where the system does not tell.
 
-    By the memory's own mark, where the system has one: that of the process (`ru_maxrss`) begins, on Linux, at
-    what the process that started it held at that moment.
+    From /proc where there is one, since on Linux `ru_maxrss` begins with what the parent process held.
     """
     with suppress(OSError, StopIteration), open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024

@@ -15,7 +15,7 @@ from benchmarks import weather
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import KEYS, as_table, control_of, load, means
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.scenario.protocol_loader import list_protocols
 from sim.studies.cells import plan
 from sim.studies.study import load_study
@@ -55,8 +55,10 @@ def cases(name: str, axis: str) -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", weather.FAMILIES)
 def test_the_excluded_are_those_to_whom_something_happens_and_halves_split_both_clusters(name: str) -> None:
-    struck = {case: set(what["struck"]) for case, what in cases(name, "weather").items() if "struck" in what}
-    assert struck == {
+    excluded = {
+        case: set(what["excluded"]) for case, what in cases(name, "weather").items() if "excluded" in what
+    }
+    assert excluded == {
         "one slow": {3},
         "three slow": {3, 6, 9},
         "churn": {1, 2, 8, 10, 11, 12},

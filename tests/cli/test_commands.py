@@ -53,6 +53,7 @@ SUMMARY: dict[str, Any] = {
     "membership": {"sent": 150, "bytes": 40_000},
     "population": {
         "newcomers": 2,
+        "came_back": 0,
         "caught_up": 1,
         "went_before": 1,
         "still_behind": 0,

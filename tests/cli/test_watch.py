@@ -13,13 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.cli.watch import server_of
-from sim.results.report import write_report
-from sim.results.watching import state
+from sim.cli.watch import server_of, state
+from sim.results.report.page import write_report
 from sim.run.progress import WRITING, Progress
 from sim.run.running import run_scenario
+from tests.results.report.test_browser import BROWSER
 from tests.results.synthetic import write_run
-from tests.results.test_browser import BROWSER
 from tests.simulation.worlds import DIGITS, load
 
 PROGRESS = {

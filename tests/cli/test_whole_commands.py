@@ -16,7 +16,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run import running, saving
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
-import lzma
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 _IMAGES = {"train": 400, "t10k": 100}
 _PER_CLASS = 6  # of CIFAR-100
@@ -37,15 +37,6 @@ def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     return file.getvalue()
 
 
-def packed(content: bytes, suffix: str) -> bytes:
-    """The bytes as they stand in a file with this suffix."""
-    pack: Mapping[str, Callable[[bytes], bytes]] = {
-        ".gz": lambda bytes_: gzip.compress(bytes_, 1, mtime=0),
-        ".xz": lambda bytes_: lzma.compress(bytes_, preset=0),
-    }
-    return pack.get(suffix, lambda bytes_: bytes_)(content)
-
-
 def _labels(count: int, classes: int) -> np.ndarray:
     return np.arange(count) % classes
 
@@ -64,10 +55,19 @@ def grey_images(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return arrays
 
 
-def cifar_batches(rng: np.random.Generator, *, fine: bool) -> dict[str, dict[bytes, object]]:
-    """CIFAR's batches, as they are pickled, by the names of their files."""
-    counts = {"train": 100 * _PER_CLASS, "test": 200} if fine else {"data_batch_1": 300, "test_batch": 100}
-    key, classes = (b"fine_labels", 100) if fine else (b"labels", 10)
+def cifar_10(rng: np.random.Generator) -> dict[str, dict[bytes, object]]:
+    """CIFAR-10's batches, as they are pickled, by the names of their files."""
+    return _batches(rng, {"data_batch_1": 300, "test_batch": 100}, b"labels", 10)
+
+
+def cifar_100(rng: np.random.Generator) -> dict[str, dict[bytes, object]]:
+    """CIFAR-100's, likewise."""
+    return _batches(rng, {"train": 100 * _PER_CLASS, "test": 200}, b"fine_labels", 100)
+
+
+def _batches(
+    rng: np.random.Generator, counts: dict[str, int], key: bytes, classes: int
+) -> dict[str, dict[bytes, object]]:
     return {
         file: {b"data": _pixels(rng, count, 3072), key: _labels(count, classes).tolist()}
         for file, count in counts.items()
@@ -123,19 +123,37 @@ def tables(rng: np.random.Generator) -> dict[str, str]:
     } | {f"spot-churn/spot_cluster_size_{name}.csv": curve for name in sizes}
 
 
+def trace(file: str, rng: np.random.Generator) -> str | dict[str, np.ndarray]:
+    """The content of a trace's file below `data`."""
+    name = file.removeprefix("data/")
+    return round_trips(rng, Path(name).name.partition("_")[0]) if name.endswith(".npz") else tables(rng)[name]
+
+
+def customers(rng: np.random.Generator, rows: int = 48) -> str:
+    """A table of the user's own, as CSV."""
+    columns = {
+        "age": rng.integers(18, 90, rows),
+        "pay": rng.lognormal(8, 1, rows),
+        "city": rng.choice(["Bern", "Genf", "Zug"], rows),
+        "who": np.arange(rows) % 4,
+        "bought": rng.choice(["yes", "no"], rows),
+    }
+    return pl.DataFrame(columns).write_csv()
+
+
 def write_all(folder: Path) -> None:
     """A data folder with everything that a shipped scenario, or a variation of it, may ask for."""
     rng = np.random.default_rng(1)
     files: dict[str, bytes] = {name: text.encode() for name, text in tables(rng).items()}
     for place in ("MNIST/raw", "FashionMNIST/raw"):
-        files |= {f"{place}/{name}.gz": packed(idx(array), ".gz") for name, array in grey_images(rng).items()}
-    for name, batch in cifar_batches(rng, fine=False).items():
+        arrays = grey_images(rng).items()
+        files |= {f"{place}/{name}.gz": gzip.compress(idx(array), 1, mtime=0) for name, array in arrays}
+    for name, batch in cifar_10(rng).items():
         files[f"cifar-10-batches-py/{name}"] = pickle.dumps(batch, protocol=2)
     for name, array in cifar_arrays(rng).items():
         files[f"cifar-100-subset/{name}"] = npz(array) if isinstance(array, dict) else npy(array)
-    files["net-latency/planetlab_rtt_ms.npz"] = npz(round_trips(rng, "planetlab"))
-    files["net-latency/seattle_rtt_s.npz"] = npz(round_trips(rng, "seattle"))
+    for source, file in (("planetlab", "planetlab_rtt_ms"), ("seattle", "seattle_rtt_s")):
+        files[f"net-latency/{file}.npz"] = npz(round_trips(rng, source))
     for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from actors.settings.base import Settings
 from sim.scenario.protocol_loader import list_protocols, load_protocol
 from sim.scenario.sections import Sections
-from tests.fuzz.tables import Place, find, put, shown, words
+from tests.fuzz.spoil import Place, find, put
 from tests.fuzz.values import odd_value
 
 Schema = dict[str, Any]
@@ -19,8 +19,7 @@ _TIMES = ("0 s", "1 ms", "50 ms", "1 s", "20 s")
 _WHOLE = (0, -1, 1, 2, 13, 100, 10**4, 10**6, 10**9, 10**12, 2**31, 2**53, 2**63 - 1, 2**63, 10**30)
 _REAL = (0.0, -1.0, 1e-300, 1e-12, 1e-3, 0.5, 0.999999999999, 1.0, 1.5, 50.0, 1e3, 1e6, 1e15, 1e100, 1e308)
 _COUNTS = ("0", "-1", "1e-300", "1e-9", "0.001", "1", "1000", "1e6", "1e9", "1e15", "1e100", "1e300")
-# Measuring all ways may take long.
-_NOT_TRIED = ("fastest",)
+_NOT_TRIED = ("fastest",)  # measuring may take long
 
 
 class Key(NamedTuple):
@@ -42,8 +41,11 @@ class Grammar:
         """Every key of every kind of table; of lists only the first item."""
         yield from self._keys(self._root, (), 0)
 
-    def value(self, schema: Schema, rng: Random, depth: int = 0) -> Any:
-        """A random value of a schema, nearly always valid; None where there is none to be written."""
+    def value(self, schema: Schema, rng: Random, depth: int = 0, *, extreme: bool = False) -> Any:
+        """A random value of a schema, nearly always valid; None where there is none to be written.
+
+        extreme: one of the right type, and with the right unit, but at the end of what could be meant.
+        """
         schema = self._resolve(schema)
         if "const" in schema:
             return schema["const"]
@@ -51,40 +53,29 @@ class Grammar:
             return rng.choice([word for word in schema["enum"] if word not in _NOT_TRIED])
         options = [option for option in _options(schema) if option.get("type") != "null"]
         if options:
-            return self.value(rng.choice(options), rng, depth)
+            return self.value(rng.choice(options), rng, depth, extreme=extreme)
         match schema.get("type"):
             case "object":
-                return self._table(schema, rng, depth)
+                table = self._table(schema, rng, depth)
+                if extreme and schema.get("properties"):
+                    key = rng.choice(list(schema["properties"]))
+                    table[key] = self.value(schema["properties"][key], rng, extreme=True)
+                return table
             case "array":
-                return self._list(schema, rng, depth)
-            case "integer" | "number":
-                return _number(schema, rng)
+                items = schema.get("prefixItems")
+                if items is None:
+                    counts = (1, 2, 5, 50) if extreme else (0, 1, 1, 2, 3)
+                    items = [schema["items"]] * max(schema.get("minItems", 0), rng.choice(counts))
+                return [self.value(item, rng, depth + 1, extreme=extreme) for item in items]
+            case "integer" | "number" as kind:
+                return rng.choice(_WHOLE if kind == "integer" else _REAL) if extreme else _number(schema, rng)
             case "boolean":
                 return rng.random() < 0.5
         example = rng.choice(schema.get("examples") or ["x"])
+        unit = str(example).partition(" ")[2]
+        if extreme and unit:
+            return f"{rng.choice(_COUNTS)} {unit}"
         return rng.choice(_TIMES) if example == "20 s" else example
-
-    def extreme(self, schema: Schema, rng: Random) -> Any:
-        """A value of the right type, and with the right unit, but at the end of what could be meant."""
-        schema = self._resolve(schema)
-        options = [option for option in _options(schema) if option.get("type") != "null"]
-        if options:
-            return self.extreme(rng.choice(options), rng)
-        match schema.get("type"):
-            case "integer":
-                return rng.choice(_WHOLE)
-            case "number":
-                return rng.choice(_REAL)
-            case "array":
-                items = schema.get("prefixItems") or [schema["items"]] * rng.choice((1, 2, 5, 50))
-                return [self.extreme(item, rng) for item in items]
-            case "object" if schema.get("properties"):
-                table = self._table(schema, rng, 0)
-                key = rng.choice(list(schema["properties"]))
-                return table | {key: self.extreme(schema["properties"][key], rng)}
-        example = str(schema.get("examples", [""])[0])
-        _, _, unit = example.partition(" ")
-        return f"{rng.choice(_COUNTS)} {unit}" if unit else self.value(schema, rng)
 
     def _table(self, schema: Schema, rng: Random, depth: int) -> dict[str, Any]:
         required = schema.get("required", ())
@@ -95,12 +86,6 @@ class Grammar:
                 if value is not None:
                     table[key] = value
         return table
-
-    def _list(self, schema: Schema, rng: Random, depth: int) -> list[Any]:
-        if "prefixItems" in schema:
-            return [self.value(item, rng, depth + 1) for item in schema["prefixItems"]]
-        count = max(schema.get("minItems", 0), rng.choice((0, 1, 1, 2, 3)))
-        return [self.value(schema["items"], rng, depth + 1) for _ in range(count)]
 
     def _keys(self, schema: Schema, above: Place, depth: int) -> Iterator[Key]:
         if depth > _DEEPEST:
@@ -149,45 +134,32 @@ def protocol(name: str) -> tuple[Grammar, tuple[Key, ...]]:
     return grammar, tuple(Key(("protocol", *key.place), key.schema, {}) for key in grammar.all_keys())
 
 
-@cache
-def protocols() -> tuple[str, ...]:
-    """The names of all protocols that come with the product."""
-    return tuple(sorted(list_protocols()))
-
-
 def change(table: dict[str, Any], rng: Random) -> str:
     """Set one of all keys that a scenario could have to a valid value or an odd one, and say which."""
     if rng.random() < 0.1:
-        return _set(table, ("protocol", "name"), rng.choice(protocols()))
-    section = table.get("protocol")
-    name = section.get("name") if isinstance(section, dict) else None
-    grammar, keys = protocol(name) if name in protocols() and rng.random() < 0.25 else sections()
+        return put(table, ("protocol", "name"), rng.choice(sorted(list_protocols())))
+    name = find(table, ("protocol", "name"))
+    is_ours = isinstance(name, str) and name in list_protocols()
+    grammar, keys = protocol(name) if is_ours and rng.random() < 0.25 else sections()
     deepest = rng.choice((2, 2, 3, 4, _DEEPEST))  # most keys are deep in rare tables
     key = rng.choice([key for key in keys if len(key.place) <= deepest] or keys)
     _make_room(table, key, grammar, keys, rng)
-    make = rng.choice((grammar.value, grammar.extreme, grammar.extreme))
-    return _set(table, key.place, make(key.schema, rng) if rng.random() < 0.85 else odd_value(rng))
+    value = grammar.value(key.schema, rng, extreme=rng.random() < 0.67)
+    return put(table, key.place, value if rng.random() < 0.85 else odd_value(rng))
 
 
 def _make_room(table: dict[str, Any], key: Key, grammar: Grammar, keys: Sequence[Key], rng: Random) -> None:
     """See that there is a table, or a list, of the kind that has this key, with what it requires."""
     *above, last = key.place
     for depth in range(1, len(above)):
-        if not isinstance(find(table, above[:depth]), dict | list):
-            owners = [other.schema for other in keys if list(other.place) == above[:depth]]
-            _set(table, tuple(above[:depth]), grammar.value(rng.choice(owners), rng) if owners else {})
+        place = tuple(above[:depth])
+        if not isinstance(find(table, place), dict | list):
+            owners = [other.schema for other in keys if other.place == place]
+            put(table, place, grammar.value(rng.choice(owners), rng) if owners else {})
     if not key.owner or not above:
         return
-    there = find(table, above)
-    if isinstance(last, int):
-        fits = isinstance(there, list)
-    else:
-        tags = {name: own["const"] for name, own in key.owner.get("properties", {}).items() if "const" in own}
-        fits = isinstance(there, dict) and all(there.get(name) == tag for name, tag in tags.items())
-    if not fits:
-        _set(table, tuple(above), grammar.value(key.owner, rng))
-
-
-def _set(table: dict[str, Any], place: Place, value: Any) -> str:
-    possible = put(table, place, value)
-    return f"{words(place)} = {shown(value)}" if possible else f"{words(place)} cannot be set"
+    there, wanted = find(table, tuple(above)), key.owner.get("properties", {}).items()
+    tags = {name: own["const"] for name, own in wanted if "const" in own}
+    fits = isinstance(there, dict) and all(there.get(name) == tag for name, tag in tags.items())
+    if not (isinstance(there, list) if isinstance(last, int) else fits):
+        put(table, tuple(above), grammar.value(key.owner, rng))

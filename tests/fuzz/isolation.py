@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,35 +63,28 @@ def warm_up(folder: Path, command: Sequence[str]) -> None:
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "open('modules.json', 'w').write(json.dumps([name for name in sys.modules if name != '__main__']))"
     )
-    subprocess.run(
-        [sys.executable, "-c", script, *command],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+    path = {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    arguments = [sys.executable, "-c", script, *command]
+    subprocess.run(arguments, cwd=folder, env=os.environ | path, capture_output=True, check=False)
     for name in json.loads((folder / "modules.json").read_text(encoding="utf-8")):
-        try:
+        with suppress(Exception):  # some modules can only be imported by others
             importlib.import_module(name)
-        except Exception:  # some modules can only be imported by others
-            continue
     gc.collect()
     gc.freeze()  # so that the forks' collectors do not touch, and so copy, every page
 
 
 def command(arguments: Sequence[str], folder: Path, *, interrupt_after_s: float | None = None) -> Outcome:
     """Run `coterie` with these arguments in `folder`, in a fork; Ctrl-C after some seconds, if asked for."""
-    return watched(lambda: _main(arguments), folder, interrupt_after_s)
 
+    def main() -> None:
+        from sim.__main__ import main
 
-def _main(arguments: Sequence[str]) -> None:
-    from sim.__main__ import main
+        os.environ.pop("COTERIE_DATA", None)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
+        sys.argv = ["coterie", *arguments]
+        main()
 
-    os.environ.pop("COTERIE_DATA", None)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE_BYTES, _LARGEST_FILE_BYTES))
-    sys.argv = ["coterie", *arguments]
-    main()
+    return watched(main, folder, interrupt_after_s)
 
 
 def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float | None = None) -> Outcome:
@@ -116,7 +110,9 @@ def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float |
                 os.kill(pid, signal.SIGINT)
     finally:
         os.close(ended)
-        _kill_group(pid)
+        for kill in (os.killpg, os.kill):  # and whatever it started; it is not yet waited for, so it exists
+            with suppress(ProcessLookupError, PermissionError):
+                kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
     return Outcome(
         os.waitstatus_to_exitcode(status),
@@ -130,21 +126,10 @@ def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float |
     )
 
 
-def _kill_group(pid: int) -> None:
-    """End the fork, if it has not ended, and whatever it started; it is not yet waited for, so it exists."""
-    for kill in (os.killpg, os.kill):
-        try:
-            kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
 def _resident_bytes(pid: int) -> int:
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return int(pages[1]) * resource.getpagesize() if len(pages) > 1 else 0
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    return 0
 
 
 def _read(path: Path) -> str:

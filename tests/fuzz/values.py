@@ -7,75 +7,16 @@ from random import Random
 from typing import Any
 
 NUMBERS: tuple[Any, ...] = (
-    0,
-    -1,
-    1,
-    2,
-    3,
-    7,
-    10**9,
-    10**12,
-    2**31,
-    2**53,
-    2**63 - 1,
-    2**63,
-    10**30,
-    -(2**63),
-    0.0,
-    -0.0,
-    0.5,
-    1.0,
-    0.999999999,
-    1.5,
-    -0.25,
-    1e-300,
-    5e-324,
-    1e-9,
-    1e15,
-    1e308,
-    -1e308,
-    float("inf"),
-    float("-inf"),
-    float("nan"),
-    True,
-    False,
+    *(0, -1, 1, 2, 3, 7, 10**9, 10**12, 2**31, 2**53, 2**63 - 1, 2**63, 10**30, -(2**63), True, False),
+    *(0.0, -0.0, 0.5, 1.0, 0.999999999, 1.5, -0.25, 1e-300, 5e-324, 1e-9, 1e15, 1e308, -1e308),
+    *(float("inf"), float("-inf"), float("nan")),
 )
 TEXTS = (
-    "",
-    " ",
-    "0",
-    "-1",
-    "nan",
-    "none",
-    "unlimited",
-    "日本語",
-    "ﬀ̈\u202eright to left",
-    "\x00",
-    "a\nb",
-    "[bold]not rich[/bold] [/]",
-    "../../../../etc/hostname",
-    "/dev/null",
-    ".",
-    "~",
-    "x" * 300,
-    "y" * 100_000,
-    "{}%s\\",
-    "<script>alert(1)</script>",
-    "json:loads",
-    "nowhere.py:Nobody",
-    "scenario.toml:Table",
-    "protocols.gossip",
-    "gossip",
-    "cobo",
-    "fedavg",
-    "mapl",
-    "local",
-    "dpsgd",
-    "quadratic",
-    "digits",
-    "cnn",
-    "point",
-    "iid",
+    *("", " ", "0", "-1", "nan", "none", "unlimited", ".", "~", "{}%s\\", "\x00", "a\nb"),
+    *("日本語", "ﬀ̈\u202eright to left", "[bold]not rich[/bold] [/]", "<script>alert(1)</script>"),
+    *("../../../../etc/hostname", "/dev/null", "x" * 300, "y" * 100_000),
+    *("json:loads", "nowhere.py:Nobody", "scenario.toml:Table", "protocols.gossip"),
+    *("gossip", "cobo", "fedavg", "mapl", "local", "dpsgd", "quadratic", "digits", "cnn", "point", "iid"),
 )
 _COUNTS = (
     "0",
@@ -94,33 +35,11 @@ _COUNTS = (
     "9" * 5000,
 )
 _UNITS = (
-    "us",
-    "ms",
-    "s",
-    "min",
-    "h",
-    "day",
-    "B",
-    "GB",
-    "MiB",
-    "bit/s",
-    "Gbit/s",
-    "GFLOP/s",
-    "TFLOP/s",
-    "iterations",
+    *("us", "ms", "s", "min", "h", "day", "B", "GB", "MiB", "bit/s", "Gbit/s", "GFLOP/s", "TFLOP/s"),
+    *("iterations", "", "parsecs", "S", "°"),
 )
+_KEYS = ("kind", "name", "value", "clients", "file", "", "日本", "a.b", "x" * 500, "__class__", "learn_rate")
 _MOMENTS = (date(2020, 2, 29), datetime(2020, 1, 1), time(12, 0))
-
-
-def odd_number(rng: Random) -> Any:
-    """A number at or beyond the end of what could be meant."""
-    return rng.choice(NUMBERS)
-
-
-def odd_quantity(rng: Random) -> str:
-    """A number with a unit; either may make no sense."""
-    count, unit = rng.choice(_COUNTS), rng.choice((*_UNITS, "", "parsecs", "S", "°"))
-    return f"{count}{rng.choice(('', ' ', '  '))}{unit}"
 
 
 def odd_value(rng: Random, depth: int = 0) -> Any:
@@ -128,25 +47,22 @@ def odd_value(rng: Random, depth: int = 0) -> Any:
     kinds = ("number", "number", "number", "quantity", "quantity", "text", "list", "table", "moment")
     match rng.choice(kinds if depth < 3 else kinds[:6]):
         case "number":
-            return odd_number(rng)
+            return rng.choice(NUMBERS)
         case "quantity":
-            return odd_quantity(rng)
+            return f"{rng.choice(_COUNTS)}{rng.choice(('', ' ', '  '))}{rng.choice(_UNITS)}"
         case "text":
             return rng.choice(TEXTS)
         case "list":
             return [odd_value(rng, depth + 1) for _ in range(rng.choice((0, 1, 2, 3, 8)))]
         case "table":
-            keys = [odd_key(rng) for _ in range(rng.choice((0, 1, 2)))]
-            return {key: odd_value(rng, depth + 1) for key in keys}
+            return {odd_key(rng): odd_value(rng, depth + 1) for _ in range(rng.choice((0, 1, 2)))}
         case _:
             return rng.choice(_MOMENTS)
 
 
 def odd_key(rng: Random) -> str:
     """A key that is unknown nearly everywhere."""
-    return rng.choice(
-        ("kind", "name", "value", "clients", "file", "", "日本", "a.b", "x" * 500, "__class__", "learn_rate")
-    )
+    return rng.choice(_KEYS)
 
 
 def near(value: Any, rng: Random) -> Any:
@@ -154,26 +70,14 @@ def near(value: Any, rng: Random) -> Any:
     if isinstance(value, bool):
         return rng.choice((not value, int(value), str(value).lower()))
     if isinstance(value, int | float):
-        return rng.choice(
-            (
-                -value,
-                value + 1,
-                value - 1,
-                value * 2,
-                value * 1000,
-                value / 1000,
-                str(value),
-                [value],
-                value + 0.5,
-            )
-        )
+        others = (-value, value + 1, value - 1, value * 2, value * 1000, value / 1000, value + 0.5)
+        return rng.choice((*others, str(value), [value]))
     if isinstance(value, str):
         number, space, unit = value.partition(" ")
         spelled = (value.upper(), value + "x", value[:-1], f"-{value}", number, unit)
         measured = (f"{number}{space}{rng.choice(_UNITS)}", f"{rng.choice(_COUNTS)}{space}{unit}")
         return rng.choice((*spelled, *measured, [value], {"kind": value}, {"name": value}))
     if isinstance(value, list) and value:
-        return rng.choice(
-            (value * 2, value[:-1], value[::-1], value[0], [value], [*value, value[0]], value * 1000)
-        )
+        others = (value * 2, value[:-1], value[::-1], value[0], [value], [*value, value[0]], value * 1000)
+        return rng.choice(others)
     return odd_value(rng)

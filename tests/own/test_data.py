@@ -10,7 +10,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario

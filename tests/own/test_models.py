@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.building import build
 from sim.run.running import run_scenario
 from sim.scenario.resolved import digest

@@ -12,7 +12,7 @@ import pytest
 from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import GeneratorAt, RandomStream
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.building import build
 from sim.run.running import run_scenario, verify
 from sim.run.simulation import Simulation

@@ -109,7 +109,7 @@ class Verbs(Idle):
         await self.note(self.train())
         await self.note(self.train(2, learning_rate=0.5))
         await self.note(self.train(start=self.params * 2))
-        await self.note(self.train(pulls=[(0.3, self.params * 3), (0.2, self.params * -1)]))
+        await self.note(self.train(proximal=[(0.3, self.params * 3), (0.2, self.params * -1)]))
         await self.note(self.gradient(self.params))
         await self.note(self.loss(self.params, on="train"))
 

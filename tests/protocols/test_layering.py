@@ -43,7 +43,7 @@ GLOBAL_RANDOMNESS = (
     "numpy.random.",
 )
 HARMLESS = {
-    ("sim/results/place.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it
+    ("sim/results/store/output_dir.py", "uuid.uuid4"),  # of a folder that is renamed before anybody sees it
     # A user's constructor draws from torch's generator: seeded for it, and put back as it was.
     ("sim/learning/models/own.py", "torch.random"),
     ("sim/learning/models/own.py", "torch.random.fork_rng"),

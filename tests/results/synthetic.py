@@ -8,7 +8,7 @@ import polars as pl
 
 from actors.message import Envelope
 from sim.results.metrics import Metrics, accuracy_summary, graph_summary
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import Trace
 
 END_S = 600.0

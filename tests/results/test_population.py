@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from sim.results.kaplan_meier import Reached, median_time
 from sim.results.metrics import Series
 from sim.results.population import (
     LifecycleEvent,
@@ -13,7 +14,6 @@ from sim.results.population import (
     dip_and_recovery,
     panel_of,
     settled_summary,
-    time_to_half,
 )
 
 NAN = np.nan
@@ -61,7 +61,8 @@ def test_dip_and_recovery() -> None:
 def test_the_time_to_half_counts_those_that_never_did(
     reached: list[float], watched: list[float], half: float | None
 ) -> None:
-    assert time_to_half(reached, watched) == half
+    times: list[float | None] = [*reached, *[None] * len(watched)]
+    assert median_time(Reached.of(times, [*reached, *watched])) == half
 
 
 def test_who_has_settled() -> None:
@@ -122,8 +123,8 @@ def test_newcomers_that_never_catch_up_are_counted_for_as_long_as_they_were_watc
         LifecycleEvent(22.0, 2, "crash")
     ]
     population = Population(Panel(np.array([0.0, 10.0, 20.0, 30.0, 40.0]), values), moves)
-    assert [population.watched(move) for move in moves[:4]] == [35.0, 15.0, 35.0, 35.0]
-    assert population.watched(LifecycleEvent(41.0, 0, "join")) == 0.0
+    assert [population._watched(move) for move in moves[:4]] == [35.0, 15.0, 35.0, 35.0]
+    assert population._watched(LifecycleEvent(41.0, 0, "join")) == 0.0
     summary = population.summary()
     assert (summary["caught_up"], summary["went_before"], summary["still_behind"]) == (1, 1, 2)
     assert summary["catch_up_seconds"] == {"median": None, "max": 15.0}, "it was 15 s without the others"

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from sim.results import report
 from sim.results.metrics import Metrics
-from sim.results.store import SUMMARY_KEYS, RunDirectory
+from sim.results.report import page as report
+from sim.results.store.run_directory import SUMMARY_KEYS, RunDirectory
 from sim.results.trace import Trace
 from sim.results.view import RunView, evenly
 
@@ -129,12 +129,6 @@ def test_summary_values_may_be_absent_at_any_depth(run):
     assert view.get("graph", "l1") == 0.5
     assert view.get("accuracy", "mean") is None
     assert view.get("no", "such", "key") is None
-
-
-def test_names_are_found_without_the_summary(run):
-    view = RunView(run)
-    del view.summary["client_names"]
-    assert view.clients == ("client-0", "client-1", "client-2")
 
 
 @pytest.mark.parametrize(

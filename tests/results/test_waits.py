@@ -3,8 +3,8 @@
 import pytest
 
 from actors.message import Envelope
-from sim.results.client_table import clients
-from sim.results.one_client import course, waited_for
+from sim.results.report.one_client import course, waited_for
+from sim.results.report.tables import clients
 from sim.results.trace import Trace
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s, waits_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from sim.results.place import CHECKPOINT
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import CHECKPOINT
+from sim.results.store.run_directory import RunDirectory
 from sim.run.checkpoint import Checkpoint
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sim.errors import UserError
-from sim.results.place import CHECKPOINT
+from sim.results.store.output_dir import CHECKPOINT
 from sim.run import checkpoint
 from sim.run.checkpoint import Checkpoint
 from sim.run.resuming import Earlier

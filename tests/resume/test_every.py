@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from sim.results.place import READS
+from sim.results.store.output_dir import READS
 from sim.run.running import run_scenario
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.fuzz.worlds import SHORT, short

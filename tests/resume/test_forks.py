@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sim.results.futures import differences
-from sim.results.store import RunDirectory
+from sim.results.report.curves import differences
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from tests.resume.same import require_same
 from tests.resume.test_resume import BUSY, SHORTLY, coterie

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from sim.cli import going_on
-from sim.results.place import CHECKPOINT, HIDDEN, READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import CHECKPOINT, HIDDEN, READS
+from sim.results.store.run_directory import RunDirectory
 from sim.run import checkpoint
 from sim.run.checkpoint import Checkpoint
 from sim.run.resuming import Earlier

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.place import CHECKPOINT, READS
+from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.run.checkpoint import Checkpoint
 from sim.run.progress import Progress
 from sim.run.running import run_scenario

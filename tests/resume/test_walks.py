@@ -13,8 +13,8 @@ import tomli_w
 from sim.files.journal import Journal, frames
 from sim.learning.engine.operations import Mix, Operation
 from sim.learning.engine.reads import WalkedReads
-from sim.results.place import READS
-from sim.results.store import RunDirectory
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory
 from sim.run.alone import record_ending
 from sim.run.running import RunResult, run_scenario
 from sim.run.walking import walking

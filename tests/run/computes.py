@@ -69,7 +69,7 @@ async def gradient(compute: DeviceCompute, at: Vector) -> Any:
 
 
 async def train(compute: DeviceCompute, start: Any = None, steps: int = 1, **options: Any) -> Any:
-    given: dict[str, Any] = {"pulls": (), "learning_rate": None, "fresh_optimizer": False} | options
+    given: dict[str, Any] = {"proximal": (), "learning_rate": None, "fresh_optimizer": False} | options
     return await compute.train(initial(compute) if start is None else start, steps, **given)
 
 

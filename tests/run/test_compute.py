@@ -201,10 +201,10 @@ def test_learning_rate_and_pulls_are_those_of_the_call() -> None:
 
         compute = new_compute()
         start, anchor = initial(compute), compute.engine.vector(torch.ones(15))
-        pulls = [(0.25, anchor), (compute.engine.dot(anchor, anchor) / 60, anchor)]
-        job = asyncio.ensure_future(train(compute, start, pulls=pulls))
+        proximal = [(0.25, anchor), (compute.engine.dot(anchor, anchor) / 60, anchor)]
+        job = asyncio.ensure_future(train(compute, start, proximal=proximal))
         await asyncio.sleep(0.1)
-        pulls.clear()
+        proximal.clear()
         pulled = (await job).numpy() - start.numpy()
         np.testing.assert_allclose(pulled, plain - 0.1 * 0.5 * (start.numpy() - 1), rtol=1e-4, atol=1e-6)
 
@@ -268,7 +268,7 @@ def test_a_queued_job_continues_from_the_optimizer_that_the_one_before_it_leaves
 
 @pytest.mark.parametrize("optimizer", [Optimizer(), MOMENTUM, ADAM], ids=["sgd", "momentum", "adam"])
 def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same batches from the same start, but without pulls and merges; cancelled jobs do not count."""
+    """The same batches and start, but no proximal terms and merges; cancelled jobs do not count."""
     monkeypatch.setattr(taken_module, "_STEPS_AT_ONCE", 3)
 
     async def main() -> None:
@@ -279,7 +279,7 @@ def test_what_a_client_would_be_alone(optimizer: Optimizer, monkeypatch: pytest.
         other = new_data_engine()
         assert social.train_alone(other) is None
         expected = await train(lonely, steps=7)
-        params = await train(social, steps=2, pulls=[(0.5, 2 * initial(social))])
+        params = await train(social, steps=2, proximal=[(0.5, 2 * initial(social))])
         cancelled = asyncio.ensure_future(train(social, steps=4))
         await asyncio.sleep(0.1)
         cancelled.cancel()
@@ -306,9 +306,13 @@ def test_alone_the_optimizer_begins_anew_where_it_did(
             begins = anew and job == 1
             if begins and how == "forgotten":
                 compute.forget()
-            start, pulls = (0.5 * params, [(0.5, 2 * params)]) if social else (params, ())
+            start, proximal = (0.5 * params, [(0.5, 2 * params)]) if social else (params, ())
             params = await train(
-                compute, start, steps, pulls=pulls, fresh_optimizer=begins and how == "fresh"
+                compute,
+                start,
+                steps,
+                proximal=proximal,
+                fresh_optimizer=begins and how == "fresh",
             )
         return params
 
@@ -342,7 +346,7 @@ def test_a_cancelled_job_leaves_nothing_behind(optimizer: Optimizer, how: str) -
         engine = compute.engine
         rows, jobs, updates = engine.rows_held, engine.statistics.jobs, engine.statistics.updates
         for job in (
-            train(compute, params, 3, pulls=[(0.5, 2 * params)]),
+            train(compute, params, 3, proximal=[(0.5, 2 * params)]),
             train(compute, params, 3, fresh_optimizer=True),
             compute.gradient(2 * params),
             compute.loss(params, "batch"),

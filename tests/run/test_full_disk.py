@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.checks import load_checked
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
+from sim.results.store.validation import load_checked
 from tests.simulation.worlds import QUADRATIC, write
 
 LIMITED = """\

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import sim.run.provenance
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.provenance import provenance
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario

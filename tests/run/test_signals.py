@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 import sim.run.running
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.interrupts import Interrupts
 from tests.simulation.worlds import QUADRATIC, simulation, write
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import sim
 from sim.cli.commands import app
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 
 BUSY = f"""\

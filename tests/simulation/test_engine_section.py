@@ -16,7 +16,7 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine.choice import usable_cores
 from sim.learning.engine.kernels import Kernel
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run import engine as engine_of
 from sim.run.building import build, check
 from sim.run.running import run_scenario

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from sim.cli import exports
+from sim.cli import commands as exports
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.results.view import RunView
 from sim.results.waits import kept_waiting_s, waits_of
 from tests.simulation.test_results import WORLD

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
 BEGIN = """\

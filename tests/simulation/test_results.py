@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.running import RunResult, run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run

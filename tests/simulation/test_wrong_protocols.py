@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from tests.simulation.worlds import QUADRATIC, write
 
 BEGIN = """\

@@ -108,7 +108,7 @@ name = "calm"
 axis = "weather"
 name = "lost"
 set = ["network.loss=0.2"]
-struck = [2, 0]
+excluded = [2, 0]
 """
 
 
@@ -120,7 +120,7 @@ def test_a_file_may_hold_a_sweep_of_another_files_scenario(tmp_path: Path) -> No
     assert (planned.name, planned.question, planned.file) == ("loss", "Does loss hurt?", file)
     options = ["protocol.name=gossip", "protocol.period=500 ms", "network.loss=0.2"]
     assert [cell.key for cell in planned.cells][1] == digest(load_scenario(file, options, 3))
-    assert [cell.struck for cell in planned.cells] == [(), (0, 2)]
+    assert [cell.excluded for cell in planned.cells] == [(), (0, 2)]
     assert len(plan(alone, ["sweep.seeds=3", "network.latency=1 ms"]).cells) == 6
 
 
@@ -171,14 +171,14 @@ def test_a_row_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("struck", "said"),
+    ("excluded", "said"),
     [
-        ("[4]", "sweep.case: gossip strikes client 4 of 4, numbered from 0"),
-        ("[0, 1, 2, 3]", "sweep.case: gossip strikes every client of 4, numbered from 0"),
+        ("[4]", "sweep.case: gossip excludes client 4 of 4, numbered from 0"),
+        ("[0, 1, 2, 3]", "sweep.case: gossip excludes every client of 4, numbered from 0"),
     ],
 )
-def test_a_case_strikes_some_of_the_clients_that_there_are(tmp_path: Path, struck: str, said: str) -> None:
-    text = STUDY.replace('500 ms"]\n', f'500 ms"]\nstruck = {struck}\n')
+def test_a_case_excludes_some_of_the_clients_that_there_are(tmp_path: Path, excluded: str, said: str) -> None:
+    text = STUDY.replace('500 ms"]\n', f'500 ms"]\nexcluded = {excluded}\n')
     with pytest.raises(UserError, match=re.escape(said)):
         plan(study(tmp_path, text))
 
@@ -212,3 +212,9 @@ def test_a_sweep_does_not_sweep_itself(tmp_path: Path) -> None:
     alone = tmp_path / "loss.toml"
     alone.write_text(ALONE)
     assert plan(alone, unset=["sweep.set"]).cells[0].overrides == ()
+
+
+def test_an_old_file_is_told_the_new_key(tmp_path: Path) -> None:
+    (tmp_path / "old.toml").write_text(STUDY.replace('500 ms"]\n', '500 ms"]\nstruck = [1]\n'))
+    with pytest.raises(UserError, match=r"struck = \[1\]: is called excluded now"):
+        plan(tmp_path / "old.toml")

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from sim.cli.studies import app
 from sim.errors import UserError
-from sim.results.store import RunDirectory
+from sim.results.kaplan_meier import Reached
+from sim.results.store.run_directory import RunDirectory
 from sim.studies.cells import Plan, plan
 from sim.studies.comparison import TIMES, Comparison
 from sim.studies.pictures import write_pictures
-from sim.studies.statistics import Reached
 from sim.studies.study import CATCH_UP, INDEX, StudiedRun, Study, load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from sim.studies.tables import caption, latex, write_csv
@@ -127,7 +127,7 @@ def test_only_some_clients_may_count(small: Small) -> None:
 
 
 def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
-    text = STUDY.replace('"protocol.period=500 ms"]\n', '"protocol.period=500 ms"]\nstruck = [1]\n')
+    text = STUDY.replace('"protocol.period=500 ms"]\n', '"protocol.period=500 ms"]\nexcluded = [1]\n')
     result = run_sweep(plan(study(tmp_path, text), ["network.loss=0"]), out=tmp_path / "runs", execute=here)
     comparison = Comparison(load_study([result.directory]), metrics=["distance"])
     alone, gossip = [[run.view.at_the_end for run in group.runs] for group in comparison.groups]
@@ -139,23 +139,23 @@ def test_who_is_struck_counts_on_neither_side(tmp_path: Path) -> None:
         ours[others].mean() - theirs[others].mean() for ours, theirs in zip(gossip, alone, strict=True)
     ]
     assert means["gossip"].against.difference.mean == pytest.approx(np.mean(against))
-    assert "Clients that a case strikes do not count" in caption(comparison)
+    assert "Clients that a case excludes do not count" in caption(comparison)
     budgets = {group.values["method"]: group.budget("steps") for group in comparison.groups}
     steps = [run.view.last("training_steps")[others].mean() for run in comparison.groups[1].runs]
     assert budgets["gossip"] == pytest.approx(np.mean(steps))
-    # Of the clients that the sweep counts those that are not struck; and nobody, where nobody is left.
+    # Of the clients that the sweep counts those that are not excluded; and nobody, where nobody is left.
     run = comparison.groups[1].runs[0]
-    some = StudiedRun(run.directory, run.values, clients=(0, 1), struck=(1,))
+    some = StudiedRun(run.directory, run.values, clients=(0, 1), excluded=(1,))
     assert some.number("distance") == pytest.approx(run.view.at_the_end[0])
-    nobody = StudiedRun(run.directory, run.values, struck=(0, 1, 2, 3))
+    nobody = StudiedRun(run.directory, run.values, excluded=(0, 1, 2, 3))
     assert math.isnan(nobody.number("distance")) and nobody.curve("distance") is None
-    worst = StudiedRun(run.directory, run.values, struck=(1,)).number("distance.worst_decile")
+    worst = StudiedRun(run.directory, run.values, excluded=(1,)).number("distance.worst_decile")
     assert worst == pytest.approx(run.view.at_the_end[others].max())
     # Who names the clients that count means them.
     named = Comparison(load_study([result.directory], clients=[1]), metrics=["distance"])
     found = {line.group.values["method"]: line.estimate.mean for line in named.lines}
     assert found["gossip"] == pytest.approx(np.mean([end[1] for end in gossip]))
-    assert "Clients that a case strikes" not in caption(named)
+    assert "Clients that a case excludes" not in caption(named)
 
 
 def test_a_baseline_that_was_not_run_is_told(tmp_path: Path) -> None:

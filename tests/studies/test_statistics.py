@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sim.studies.statistics import (
-    Reached,
-    contrast,
-    curve,
-    estimate,
-    holm,
-    horizon,
-    known_until,
-    median_time,
-    restricted_mean,
-    waiting,
-)
+from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean, survival
+from sim.studies.statistics import contrast, curve, estimate, holm, horizon
 
 RNG = np.random.default_rng(20_26)
 
@@ -79,7 +69,7 @@ def test_the_share_that_waits_is_kaplan_and_meiers(count: int) -> None:
     survfunc = pytest.importorskip("statsmodels.duration.survfunc")
     reached = censored(count)
     expected = survfunc.SurvfuncRight(reached.times, reached.events.astype(int))
-    times, shares = waiting(reached)
+    times, shares = survival(reached)
     position = np.searchsorted(times, expected.surv_times, side="right") - 1
     assert shares[position] == pytest.approx(expected.surv_prob)
     if not np.isclose(expected.surv_prob, 0.5).any():  # else statsmodels waits for less than half

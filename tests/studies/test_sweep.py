@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.results.store import RunDirectory
+from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from sim.studies.cells import Plan, plan

@@ -66,9 +66,16 @@ class Case(Settings):
     """What it states, each as after `--set`: ``"network.loss=0.1"``."""
     unset: tuple[str, ...] = ()
     """Keys that it takes out of the file."""
-    struck: tuple[NonNegativeInt, ...] = ()
+    excluded: tuple[NonNegativeInt, ...] = ()
     """To whose device or life this happens. They do not count when the case is compared, nor in what it is
     held against, so that one sees what it does to the others."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, stated: Any) -> Any:
+        if isinstance(stated, Mapping) and "struck" in stated:
+            raise SettingError("struck", stated["struck"], "is called excluded now")
+        return stated
 
 
 class Axes(Settings):

@@ -1,0 +1,89 @@
+"""How commands end: their messages and exit codes, and what they show meanwhile."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from sim.cli.console import ProgressLine, results_table
+from sim.errors import UserError, errors_about
+from sim.results.outcome import why_failed
+from sim.run.interrupts import exit_code
+
+if TYPE_CHECKING:
+    from sim.run.running import RunResult
+
+FAILED, REFUSED = 1, 2
+_FAILURES_SHOWN = 10
+
+
+@contextmanager
+def endings(file: Path | None = None) -> Iterator[None]:
+    """Turn errors that the user can mend into a message without a traceback, and an exit code."""
+    from sim.kernel.clock import Deadlock
+
+    try:
+        with errors_about(file):
+            yield
+    except UserError as error:
+        stop("\n".join([str(error), *getattr(error, "__notes__", ())]), REFUSED)
+    except Deadlock as error:
+        stop("\n".join([f"the run failed: {error}", *getattr(error, "__notes__", ())]), FAILED)
+    except KeyboardInterrupt as error:
+        stop("interrupted before there were results", code_of(error))
+
+
+def progress_of(quiet: bool) -> Any:
+    return nullcontext() if quiet else ProgressLine(Console(stderr=True))
+
+
+def notice(progress: ProgressLine | None) -> Callable[[str], None]:
+    """A function that shows a line while a run goes on: above the progress bar, if there is one."""
+    return (lambda line: typer.echo(line, err=True)) if progress is None else progress.say
+
+
+def show(result: "RunResult") -> None:
+    console = Console()
+    console.print(results_table(result.summary))
+    failures = result.summary.get("failures") or []
+    for failure in failures[:_FAILURES_SHOWN]:
+        console.print(f"failed: {failure}", markup=False, highlight=False, soft_wrap=True)
+    if len(failures) > _FAILURES_SHOWN:
+        console.print(f"and {len(failures) - _FAILURES_SHOWN} more failures, in summary.json")
+    for warning in result.summary.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
+    if traceback := result.summary.get("failure_traceback"):
+        typer.echo(f"where the first one came from:\n{traceback}", err=True)
+    # A plain line: a path in a table would be wrapped, and could not be opened from the terminal.
+    if result.directory is not None and not result.unwritten:
+        typer.echo(f"report: {result.directory / 'report.html'}")
+
+
+def stop_if_cut_short(result: "RunResult") -> None:
+    """End with a message and an exit code if a signal or a full disk cut the run or its results short."""
+    if result.unwritten:
+        kept = f"the others are in {result.directory}" if result.directory else "nothing could be kept"
+        stop("\n".join(["not all results could be written:", *result.unwritten, kept]), FAILED)
+    if result.signal is not None:
+        there = (
+            "the results up to then are" if result.interrupted else "the run had ended, and its results are"
+        )
+        stop(f"interrupted; {there} in that directory", exit_code(result.signal))
+
+
+def stop_if_failed(result: "RunResult") -> None:
+    if (reason := why_failed(result.summary)) is not None:
+        stop(f"the run failed: {reason}", FAILED)
+
+
+def code_of(error: KeyboardInterrupt) -> int:
+    return exit_code(getattr(error, "number", signal.SIGINT))
+
+
+def stop(message: str, code: int) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(code)

@@ -1,0 +1,155 @@
+"""The commands about an earlier run: `resume`, `fork` and `explain`."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sim.cli.exit_codes import endings, notice, progress_of, show, stop_if_cut_short, stop_if_failed
+from sim.cli.options import (
+    Anyway,
+    CheckpointEvery,
+    DataDir,
+    DeviceChoice,
+    NoCode,
+    Overrides,
+    Quiet,
+    Unset,
+    duration,
+)
+from sim.results.store.output_dir import forget, sync
+from sim.run.interrupts import answering, raise_interrupted
+
+if TYPE_CHECKING:
+    from sim.run.resuming import Earlier
+    from sim.scenario.scenario import Scenario
+
+
+def resume(
+    directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
+    ],
+    until: Annotated[
+        str | None,
+        typer.Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME"),
+    ] = None,
+    anyway: Anyway = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    checkpoint_every: CheckpointEvery = None,
+    quiet: Quiet = False,
+    no_code: NoCode = False,
+) -> None:
+    """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
+
+    A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
+    """
+    end_s = None if until is None else duration(until)
+    with endings(), answering(raise_interrupted):
+        from sim.run.resuming import Earlier
+
+        earlier = Earlier.find(directory)
+        if end_s is not None:
+            earlier.require_prolongable()
+            earlier.require_later(end_s)  # else a churn behind it is what would be complained about
+        changes = [] if until is None else [f"run.duration={until}"]
+        scenario = earlier.scenario(changes, code=not no_code)
+        earlier.require_some_left(scenario)
+    settings = {"device": device.value, "data_dir": data_dir, "checkpoint_every_s": checkpoint_every}
+    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
+
+
+def fork(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    at: Annotated[
+        float,
+        typer.Option(help="Virtual time after which it is another run.", parser=duration, metavar="TIME"),
+    ],
+    overrides: Overrides = None,
+    unset: Unset = None,
+    from_toml: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file with entries that are added, of churn and the like; all begin later than TIME."
+        ),
+    ] = None,
+    anyway: Anyway = False,
+    data_dir: DataDir = None,
+    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
+    quiet: Quiet = False,
+    no_code: NoCode = False,
+) -> None:
+    """Give a run another future: the same until TIME, and then with what is changed.
+
+    What is changed must begin after TIME. It goes on from the last checkpoint that is not after TIME, see
+    `coterie run --checkpoint-at`, or is computed from the start.
+    """
+    with endings(), answering(raise_interrupted):
+        from sim.run.resuming import Earlier
+
+        earlier = Earlier.find(directory, at)
+        scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
+    if earlier.checkpoint is None:
+        typer.echo(f"{directory} has no checkpoint until then: it is computed from the start", err=True)
+    settings = {"device": device.value, "data_dir": data_dir}
+    _go_on(earlier, scenario, quiet, anyway=anyway, **settings)
+
+
+def explain(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
+    at: Annotated[
+        float,
+        typer.Option(
+            help="Virtual time, after everything that happens then.", parser=duration, metavar="TIME"
+        ),
+    ],
+    client: Annotated[int, typer.Option(min=0, help="Number of the client.")],
+    data_dir: DataDir = None,
+    no_code: NoCode = False,
+) -> None:
+    """Say what a client holds, waits for and has in its mailbox at a moment of a run.
+
+    The run is replayed to that moment from its log, without tensor work.
+    """
+    with endings(), answering(raise_interrupted):
+        from sim.run.explaining import explained_client
+
+        rows = explained_client(
+            directory, at, client, data_dir=data_dir, code=not no_code, notice=notice(None)
+        )
+    width = max(len(name) for name, _ in rows)
+    for name, what in rows:
+        typer.echo(f"{name:<{width}}  {what}")
+
+
+def _go_on(earlier: "Earlier", scenario: "Scenario", quiet: bool, **settings: Any) -> None:
+    """Run the rest of a run, and show its results."""
+    for line in earlier.damaged:
+        typer.echo(f"not used: {line}", err=True)
+    with endings():
+        from sim.run import running as runs
+
+        with progress_of(quiet) as progress:
+            result = runs.run_scenario(
+                scenario,
+                out=earlier.path.parent,  # beside what it was, hidden or not
+                progress=progress,
+                notice=notice(progress),
+                earlier=earlier,
+                **settings,
+            )
+    if earlier.fork_s is None and result.directory is not None and not result.unwritten:
+        _forget(earlier.attempts, result.directory)
+    show(result)
+    stop_if_cut_short(result)
+    stop_if_failed(result)
+
+
+def _forget(attempts: Iterable[Path], results: Path) -> None:
+    """Clear away what killed processes left, once a power cut can take nothing from what came of it."""
+    with suppress(OSError):
+        sync(results)
+        for folder in attempts:
+            forget(folder)

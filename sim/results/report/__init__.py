@@ -1,0 +1,1 @@
+"""report.html: the page about one run."""

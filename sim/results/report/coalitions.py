@@ -1,0 +1,148 @@
+"""Coalitions in the report: who benefits from whom, who joined whom when, and what it is worth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from sim.results import text
+from sim.results.report import blocks
+from sim.results.report.blocks import Cell, Table
+from sim.results.report.graph import frame, places
+from sim.results.report.style import EDGE, HUES, INK, blank, colour
+from sim.results.view import RunView
+
+MOST_CLIENTS = 60  # drawn
+_ARROW_LEFT_OUT = 0.13  # of the unit of the picture, around a node
+LOSSES = ("alone", "full", "equilibrium")
+
+
+class CoalitionMember(NamedTuple):
+    """What is known of a client's coalition from an evaluation on."""
+
+    time_s: float
+    client: int
+    coalition: int
+    since_s: float
+    alone: float
+    full: float
+    equilibrium: float
+
+
+def at_the_end(view: RunView) -> dict[int, CoalitionMember]:
+    """The last of each client that is up at the end."""
+    up = view.up_at(view.end_s)
+    found = [CoalitionMember(*row) for row in view.coalition_rows]
+    return {each.client: each for each in found if up[each.client]}
+
+
+def groups(found: dict[int, CoalitionMember]) -> list[list[int]]:
+    """The members of each coalition, the largest first."""
+    by_coalition: dict[int, list[int]] = defaultdict(list)
+    for client in sorted(found):
+        by_coalition[found[client].coalition].append(client)
+    return sorted(by_coalition.values(), key=lambda members: (-len(members), members))
+
+
+def benefit_graph(view: RunView) -> go.Figure | None:
+    """The last benefit graph: an arrow to each client from those who help it; coalitions are coloured."""
+    found = at_the_end(view)
+    times = view.snapshot_times(2)
+    if not found or not len(times) or len(found) > MOST_CLIENTS:
+        return None
+    coalitions = groups(found)
+    place = places(coalitions)
+    snapshot = view.snapshot(times[-1])
+    helped = zip(snapshot.target.tolist(), snapshot.source.tolist(), snapshot.weight.tolist(), strict=True)
+    figure = blank(560)
+    for helper, client, weight in helped:
+        if weight > 0 and helper in place and client in place:
+            figure.add_annotation(**_arrow(place[helper], place[client]))
+    for number, members in enumerate(coalitions):
+        figure.add_trace(_nodes(view, members, number, place, found))
+    frame(figure, np.array(list(place.values())))
+    figure.update_layout(showlegend=True)
+    return figure
+
+
+def _arrow(start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+    """From one node to another, and a little short of both."""
+    way = (end - start) / (np.linalg.norm(end - start) or 1.0)
+    tail, head = start + _ARROW_LEFT_OUT * way, end - _ARROW_LEFT_OUT * way
+    ends = {"ax": tail[0], "ay": tail[1], "x": head[0], "y": head[1]}
+    return {
+        **{key: round(float(value), 4) for key, value in ends.items()},
+        "axref": "x",
+        "ayref": "y",
+        "text": "",
+        "showarrow": True,
+        "arrowhead": 2,
+        "arrowsize": 1.1,
+        "arrowwidth": 1.3,
+        "arrowcolor": EDGE,
+    }
+
+
+def _nodes(
+    view: RunView,
+    members: list[int],
+    number: int,
+    place: dict[int, np.ndarray],
+    found: dict[int, CoalitionMember],
+) -> go.Scatter:
+    alone = len(members) == 1
+    labels = [view.clients[client] for client in members]
+    hints = [
+        f"{label}<br>"
+        + "<br>".join(f"{name}: {text.number(getattr(found[client], name))}" for name in LOSSES)
+        for client, label in zip(members, labels, strict=True)
+    ]
+    return go.Scatter(
+        x=[round(float(place[client][0]), 4) for client in members],
+        y=[round(float(place[client][1]), 4) for client in members],
+        mode="markers+text",
+        name=f"{labels[0]} alone" if alone else f"coalition of {len(members)}: {labels[0]}",
+        text=[label.removeprefix("client-") for label in labels],
+        textposition="middle center",
+        textfont={"color": INK if alone else colour("page"), "size": 12},
+        marker={
+            "size": 26,
+            "color": colour("panel") if alone else HUES[number % len(HUES)],
+            "line": {"color": EDGE, "width": 1},
+        },
+        customdata=hints,
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def losses_table(view: RunView) -> Table:
+    """The validation loss of each client's best model alone, with all, and in its coalition."""
+    found = at_the_end(view)
+    rows: list[list[str | Cell]] = []
+    for members in groups(found):
+        names = ", ".join(view.clients[client] for client in members)
+        for client in members:
+            known = found[client]
+            numbers = [blocks.number(getattr(known, name)) for name in LOSSES]
+            rows.append([view.clients[client], names, *numbers])
+    heads = ["client", "coalition", "loss alone", "with all", "in equilibrium"]
+    return Table(heads, rows, "coalitions", "the largest coalition first")
+
+
+def changes_table(view: RunView) -> Table:
+    """When which coalition was formed."""
+    formed: dict[tuple[float, int], list[CoalitionMember]] = defaultdict(list)
+    known: dict[int, float] = {}
+    for found in (CoalitionMember(*row) for row in view.coalition_rows):
+        if known.get(found.client) != found.since_s:
+            formed[found.time_s, found.coalition].append(found)
+        known[found.client] = found.since_s
+    rows: list[list[str | Cell]] = []
+    for group in formed.values():
+        since_s = min(found.since_s for found in group)
+        names = ", ".join(view.clients[found.client] for found in sorted(group, key=lambda f: f.client))
+        rows.append([blocks.seconds(since_s), names])
+    return Table(["since", "members"], rows, "changes", "in the order of time")

@@ -1,0 +1,258 @@
+"""The report's curves over time. Each builder gives a figure, or None where the run has no data for it."""
+
+from functools import partial
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.results.metrics import ALONE, Series, value_at, worst_decile
+from sim.results.population import ARRIVALS, Panel
+from sim.results.report.blocks import Cell, Table, number, points, seconds, share
+from sim.results.report.style import (
+    BLUE,
+    EDGE,
+    FAINT,
+    GREEN,
+    ORANGE,
+    blank,
+    colour,
+    line,
+    measure_axis,
+    time_axis,
+)
+from sim.results.view import Measure, RunView, evenly
+
+MOST_POINTS = 600  # of a line
+MOST_STEPS = 2_000  # of the number of clients, in which each arrival is one
+MOST_MOVE_LINES = 40
+MOST_SNAPSHOTS = 120
+MOST_SNAPSHOT_PAIRS = 20_000_000  # read for one picture, all snapshots together
+UP, DOWN = "\N{BLACK UP-POINTING TRIANGLE}", "\N{BLACK DOWN-POINTING TRIANGLE}"
+_DASHES = ("solid", "dash", "dot")  # of curves beyond the third
+_PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
+
+
+def progress_over_time(view: RunView) -> go.Figure | None:
+    """What clients are judged by, over virtual time: mean, band of one standard deviation, worst 10 %."""
+    if view.measure is None:
+        return None
+    measure, panel = view.measure
+    unit_s = time_axis(figure := blank(390), max(view.end_s, float(panel.times[-1])))
+    _draw_progress(figure, measure, panel, panel.times / unit_s, list(map(text.duration, panel.times)))
+    alone = view.last(measure.name + ALONE)
+    if alone is not None and not np.isnan(alone).all():  # a level to compare the end with
+        level = Series(np.array([0.0, view.end_s]) / unit_s, np.full(2, np.nanmean(alone)))
+        hover = f"Mean after as many steps alone <b>{measure.y}</b>"
+        figure.add_trace(line(level, "alone, at the end", FAINT, hover, dash="dot"))
+    if len(view.moves) <= MOST_MOVE_LINES:
+        _draw_moves(figure, view, unit_s)
+    return figure
+
+
+def progress_over_bytes(view: RunView) -> go.Figure | None:
+    """The same over the bytes that all clients had sent; None if nothing was sent."""
+    if view.measure is None or not (view.bytes_sent.values > 0).any():
+        return None
+    measure, panel = view.measure
+    sent = np.array([value_at(view.bytes_sent, time_s) for time_s in panel.times])
+    factor, unit = text.scale_of_size(sent[-1])
+    figure = blank(390)
+    _draw_progress(figure, measure, panel, sent / factor, [f"{text.size(count)} sent" for count in sent])
+    figure.update_xaxes(title_text=f"sent by all clients ({unit})", rangemode="tozero")
+    return figure
+
+
+def models_over_time(view: RunView) -> go.Figure | None:
+    """The mean over clients of each of their models, where they have several by name."""
+    names = list(view.get("models") or ())
+    if view.measure is None or not names:
+        return None
+    measure = view.measure[0]
+    figure, hues = blank(300), (BLUE, ORANGE, GREEN)
+    for place, name in enumerate(names):
+        panel = view.panel(f"{measure.name}_of_{name}")
+        if panel is not None:
+            unit_s = time_axis(figure, max(view.end_s, float(panel.times[-1])))
+            series = Series(panel.times / unit_s, np.nanmean(panel.values, axis=1))
+            hover = f"{name}: mean <b>{measure.y}</b><br>at %{{customdata}}"
+            hints, dash = list(map(text.duration, panel.times)), _DASHES[place // len(hues) % len(_DASHES)]
+            figure.add_trace(line(series, name, hues[place % len(hues)], hover, hints=hints, dash=dash))
+    measure_axis(figure, measure)
+    return figure
+
+
+def weights_over_time(view: RunView) -> go.Figure | None:
+    """Mean learned weight inside and across the true clusters, among the clients that are up."""
+    clusters = view.clusters
+    affordable = MOST_SNAPSHOT_PAIRS // max(1, len(view.clients)) ** 2
+    times = view.snapshot_times(min(MOST_SNAPSHOTS, max(2, affordable)))
+    if clusters is None or len(times) < 2:
+        return None
+    means = np.array([_mean_weights(view, clusters, time_s) for time_s in times])
+    unit_s = time_axis(figure := blank(300), max(view.end_s, float(times[-1])))
+    for column, name, hue in ((0, "same cluster", BLUE), (1, "different clusters", ORANGE)):
+        hover = f"{name.capitalize()}: mean weight <b>%{{y:.3f}}</b><br>at %{{customdata}}"
+        series = Series(times / unit_s, means[:, column])
+        figure.add_trace(line(series, name, hue, hover, hints=list(map(text.duration, times))))
+    figure.update_yaxes(title_text="mean weight of a pair", rangemode="tozero")
+    return figure
+
+
+def _mean_weights(view: RunView, clusters: NDArray[np.int64], time_s: float) -> tuple[float, float]:
+    source, target, weight = view.snapshot(time_s)
+    up = view.up_at(time_s)
+    counted = up[source] & up[target] & (source != target)
+    same = clusters[source] == clusters[target]
+    sizes = np.unique(clusters[up], return_counts=True)[1]
+    pairs_inside = int((sizes * (sizes - 1)).sum())
+    pairs_across = int(up.sum()) ** 2 - int((sizes**2).sum())
+    return (
+        float(weight[counted & same].sum() / pairs_inside) if pairs_inside else np.nan,
+        float(weight[counted & ~same].sum() / pairs_across) if pairs_across else np.nan,
+    )
+
+
+def staleness(view: RunView) -> go.Figure | None:
+    """Age of the peers' models when they were used: mean and 90th percentile over clients."""
+    panel = view.panel("staleness")
+    if panel is None:
+        return None
+    chosen = evenly(len(panel.times), MOST_POINTS)
+    times, values = panel.times[chosen], panel.values[chosen]
+    unit_s = time_axis(figure := blank(300), max(view.end_s, float(times[-1])))
+    for name, ages, hue in (
+        ("mean", np.nanmean(values, axis=1), BLUE),
+        ("90th percentile", np.nanpercentile(values, 90, axis=1), ORANGE),
+    ):
+        hints = [[text.duration(a), text.duration(t)] for a, t in zip(ages.tolist(), times, strict=True)]
+        hover = f"{name.capitalize()} <b>%{{customdata[0]}}</b><br>at %{{customdata[1]}}"
+        figure.add_trace(line(Series(times / unit_s, ages), name, hue, hover, hints=hints))
+    figure.update_yaxes(title_text="age when used (s)", rangemode="tozero")
+    return figure
+
+
+def clients_up(view: RunView) -> go.Figure | None:
+    """How many clients were up, over virtual time; None if nobody came or went."""
+    if not view.moves:
+        return None
+    starts, ends = (np.sort([span[end] for spans in view.presence for span in spans]) for end in (0, 1))
+    ends = ends[ends < view.end_s]
+    times = np.unique(np.concatenate([[0.0], starts, ends, [view.end_s]]))
+    times = times[evenly(len(times), MOST_STEPS)]
+    up = np.searchsorted(starts, times, "right") - np.searchsorted(ends, times, "right")
+    unit_s = time_axis(figure := blank(220), view.end_s)
+    hints, hover = list(map(text.duration, times)), "<b>%{y}</b> clients up<br>at %{customdata}"
+    curve = line(Series(times / unit_s, up.astype(float)), "up", BLUE, hover, hints=hints)
+    figure.add_trace(curve.update(line_shape="hv", showlegend=False))
+    figure.update_yaxes(title_text="clients up", rangemode="tozero")
+    return figure
+
+
+def _draw_progress(
+    figure: go.Figure, measure: Measure, panel: Panel, x: NDArray[np.float64], positions: list[str]
+) -> None:
+    """Mean, band and worst tenth of a panel over x; positions: what a tooltip says of each x."""
+    chosen = evenly(len(x), MOST_POINTS)
+    x, values = x[chosen], panel.values[chosen]
+    mean, std = np.nanmean(values, axis=1), np.nanstd(values, axis=1)
+    counts = (~np.isnan(values)).sum(axis=1).tolist()
+    hints = [[measure.text(s), n, positions[i]] for s, n, i in zip(std.tolist(), counts, chosen, strict=True)]
+    several = values.shape[1] > 1
+    if several:
+        # Never beyond what any client reached: shares stay within 0 and 1, logarithmic axes above 0.
+        low = np.maximum(mean - std, np.nanmin(values, axis=1))
+        high = np.minimum(mean + std, np.nanmax(values, axis=1))
+        edge = partial(go.Scatter, x=x, mode="lines", line={"width": 0}, hoverinfo="skip", legendgroup="band")
+        name = f"{_PLUS_MINUS} std. dev."
+        figure.add_trace(edge(y=low, showlegend=False))
+        figure.add_trace(edge(y=high, fill="tonexty", fillcolor=colour("band"), name=name))
+    hover = f"Mean <b>{measure.y}</b> {_PLUS_MINUS} %{{customdata[0]}}<br>"
+    hover += "%{customdata[1]} clients, %{customdata[2]}"
+    figure.add_trace(line(Series(x, mean), "mean", BLUE, hover, hints=hints))
+    if several:
+        higher = measure.higher_is_better
+        worst = [worst_decile(row[~np.isnan(row)], higher_is_better=higher) for row in values]
+        hover = f"Worst 10% <b>{measure.y}</b><br>%{{customdata[2]}}"
+        figure.add_trace(line(Series(x, np.array(worst)), "worst 10%", ORANGE, hover, hints=hints))
+    measure_axis(figure, measure)
+    if not measure.is_share and np.nanmin(values) > 0:
+        decades = np.log10(np.nanmax(values) / np.nanmin(values))
+        figure.update_yaxes(type="log", exponentformat="power", dtick=1 if decades > 2 else None)
+
+
+def _draw_moves(figure: go.Figure, view: RunView, unit_s: float) -> None:
+    """A line for each arrival, with a triangle that points up, and for each departure, pointing down."""
+    for move in view.moves:
+        arrives = move.event in ARRIVALS
+        figure.add_vline(
+            move.time_s / unit_s,
+            line={"color": EDGE, "width": 1, "dash": "dot"},
+            annotation={
+                "text": UP if arrives else DOWN,
+                "hovertext": f"{view.clients[move.client]}: {move.event} at {text.duration(move.time_s)}",
+                "font": {"color": GREEN if arrives else ORANGE, "size": 13},
+                "x": move.time_s / unit_s,
+                "xanchor": "center",
+                "y": 0,
+                "yanchor": "bottom",
+                "showarrow": False,
+            },
+        )
+
+
+# --- a fork beside its parent -------------------------------------------------------------------------------
+
+
+def two_futures(view: RunView) -> go.Figure | None:
+    """The mean over clients of what they are judged by: until the fork, and from there on here and there."""
+    if view.measure is None or view.parent is None or view.fork_s is None:
+        return None
+    (measure, panel), there, fork_s = view.measure, view.parent, view.fork_s
+    before = _mean(panel, panel.times <= fork_s)
+    futures = [_mean(each, each.times > fork_s) for each in (panel, there)]
+    last = [each[-1:] for each in before]  # where the two futures begin
+    here, other = [Series(*map(np.concatenate, zip(last, each, strict=True))) for each in futures]
+    unit_s = time_axis(figure := blank(320), float(max(panel.times[-1], there.times[-1])))
+    for name, hue, dash, series in (
+        ("until then", FAINT, "solid", before),
+        ("this run", BLUE, "solid", here),
+        ("its parent", ORANGE, "dash", other),
+    ):
+        if series.times.size:
+            hints = list(map(text.duration, series.times))
+            hover = f"{name} <b>{measure.y}</b>, %{{customdata}}"
+            drawn = Series(series.times / unit_s, series.values)
+            figure.add_trace(line(drawn, name, hue, hover, hints=hints, dash=dash))
+    figure.add_vline(fork_s / unit_s, line={"color": EDGE, "width": 1, "dash": "dot"})
+    measure_axis(figure, measure)
+    return figure
+
+
+def differences(view: RunView) -> Table | None:
+    """Each client in both futures, when both last measured it; those first that are worst off here."""
+    if view.measure is None or view.parent is None or view.fork_s is None:
+        return None
+    measure, panel = view.measure
+    shown, told = (share, points) if measure.is_share else (number, number)
+    rows: list[tuple[float, list[str | Cell]]] = []
+    for client, name in enumerate(view.clients):
+        here, there = panel.of(client), view.parent.of(client)
+        common = np.intersect1d(here.times[here.times > view.fork_s], there.times)
+        if common.size:
+            ours, theirs = (value_at(each, common[-1]) for each in (here, there))
+            better = ours - theirs if measure.higher_is_better else theirs - ours
+            cells = [seconds(float(common[-1])), shown(theirs), shown(ours), told(ours - theirs)]
+            rows.append((better, [name, *cells]))
+    if not rows:
+        return None
+    heads = ["client", "time", "its parent", "this run", "difference"]
+    ordered = [row for _, row in sorted(rows, key=lambda item: item[0])]
+    return Table(heads, ordered, "clients", "those first that are worst off here")
+
+
+def _mean(panel: Panel, when: NDArray[np.bool_]) -> Series:
+    measured = np.flatnonzero(when & ~np.isnan(panel.values).all(axis=1))
+    chosen = measured[evenly(len(measured), MOST_POINTS)]
+    return Series(panel.times[chosen], np.nanmean(panel.values[chosen], axis=1))

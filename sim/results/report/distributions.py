@@ -1,0 +1,119 @@
+"""How quantities are spread over clients and messages: time to an accuracy, latency, staleness."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.results.metrics import Series, bytes_to_target, time_to_target
+from sim.results.report import blocks
+from sim.results.report.blocks import Cell, Table
+from sim.results.report.style import HUES, blank, line, time_axis
+from sim.results.view import RunView
+
+_MOST_LEVELS = 3  # of accuracy, beside the scenario's target
+_MOST_TYPES = 5  # of messages
+_POINTS = 200  # of a distribution
+_LOG_FROM = 50.0  # a quantity that spans so many times its least is drawn on a logarithmic axis
+
+
+def levels(view: RunView) -> list[float]:
+    """Accuracies whose times are shown: the scenario's target, and the last tens that the mean reached."""
+    if view.measure is None or not view.measure[0].is_share:
+        return []
+    most = math.floor(10 * float(np.nanmean(view.measure[1].values, axis=1).max()) + 1e-9)
+    found = {tens / 10 for tens in range(max(1, most - _MOST_LEVELS + 1), most + 1)}
+    target = view.get("target", "accuracy")
+    return sorted(found if target is None else found | {float(target)})
+
+
+def first_times(view: RunView, level: float) -> NDArray[np.float64]:
+    """When each client that was ever measured was first evaluated at a level [C], in seconds; inf: never."""
+    assert view.measure is not None
+    times, values = view.measure[1]
+    reached = values[:, ~np.isnan(values).all(axis=0)] >= level  # what is not known is not reached
+    return np.where(reached.any(axis=0), times[reached.argmax(axis=0)], np.inf)
+
+
+def time_to_accuracy(view: RunView) -> go.Figure | None:
+    """The share of the clients that have reached each level, over virtual time."""
+    if not (stated := levels(view)):
+        return None
+    unit_s = time_axis(figure := blank(300), view.end_s)
+    for number, level in enumerate(stated):
+        reached = first_times(view, level)
+        steps, counts = np.unique(reached[np.isfinite(reached)], return_counts=True)
+        times = np.concatenate([[0.0], steps, [view.end_s]]) / unit_s
+        shares = np.concatenate([[0], np.cumsum(counts), [counts.sum()]]) / len(reached)
+        name = text.share(level)
+        hover = f"{name}: <b>%{{y:.1%}}</b> of the clients by %{{customdata}}"
+        hints = list(map(text.duration, times * unit_s))
+        curve = line(Series(times, shares), name, HUES[number % len(HUES)], hover, hints=hints)
+        figure.add_trace(curve.update(line_shape="hv"))
+    figure.update_yaxes(title_text="clients that reached it", tickformat=".0%", range=[-0.02, 1.02])
+    return figure
+
+
+def times_table(view: RunView) -> Table:
+    """When the mean, half and nine in ten of the clients had reached a level, and what was sent by then."""
+    assert view.measure is not None
+    panel = view.measure[1]
+    mean = Series(panel.times, np.nanmean(panel.values, axis=1))
+    rows: list[list[str | Cell]] = []
+    for level in levels(view):
+        reached = np.sort(first_times(view, level))
+        of_clients = [_finite(reached[math.ceil(share * len(reached)) - 1]) for share in (0.5, 0.9)]
+        sent = bytes_to_target(mean, view.bytes_sent, level)
+        rows.append(
+            [
+                blocks.share(level),
+                blocks.reached(time_to_target(mean, level)),
+                Cell(text.size(sent), sent),
+                *[blocks.reached(time_s) for time_s in of_clients],
+                blocks.number(int(np.isinf(reached).sum())),
+            ]
+        )
+    heads = ["accuracy", "mean", "sent by then", "half", "90 %", "never"]
+    return Table(heads, rows, "accuracies")
+
+
+def latencies(view: RunView) -> go.Figure | None:
+    """How long messages were on their way, by type; None where no message that arrived was kept."""
+    found = view.latencies_s
+    if not found:
+        return None
+    often = sorted(found, key=lambda kind: (-len(found[kind]), kind))[:_MOST_TYPES]
+    return _cumulative({text.message_type(kind): found[kind] for kind in often}, "on its way", "messages")
+
+
+def staleness_spread(view: RunView) -> go.Figure | None:
+    """How stale the models were that clients used: each client's mean from one evaluation to the next."""
+    panel = view.panel("staleness")
+    if panel is None:
+        return None
+    values = panel.values[~np.isnan(panel.values)]
+    return _cumulative({"mean of a client between two evaluations": values}, "age when used", "means")
+
+
+def _cumulative(found: Mapping[str, NDArray[np.float64]], title: str, of: str) -> go.Figure:
+    """For each name the share of its values that are at most x, in seconds."""
+    figure = blank(300)
+    shares = np.linspace(0, 1, _POINTS)
+    for number, (name, values) in enumerate(found.items()):
+        at_most = np.quantile(values, shares)
+        hints = [text.duration(seconds) for seconds in at_most.tolist()]
+        hover = f"{name}: <b>%{{y:.1%}}</b> of {len(values):,} {of}<br>within %{{customdata}}"
+        figure.add_trace(line(Series(at_most, shares), name, HUES[number % len(HUES)], hover, hints=hints))
+    least, most = (end(float(end(each)) for each in found.values()) for end in (min, max))
+    if least > 0 and most > _LOG_FROM * least:
+        figure.update_xaxes(type="log", exponentformat="power")
+    figure.update_xaxes(title_text=f"{title} (s)")
+    figure.update_yaxes(title_text=f"share of the {of}", tickformat=".0%", range=[-0.02, 1.02])
+    return figure
+
+
+def _finite(seconds: float) -> float | None:
+    return float(seconds) if math.isfinite(seconds) else None

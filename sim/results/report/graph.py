@@ -1,0 +1,178 @@
+"""The learned graph as a drawing: clients in their true clusters, and lines for the weights."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.results.report.style import BLUE, EDGE, HUES, SYMBOLS, blank, colour, slider
+from sim.results.view import RunView
+
+MOST_NODES = 200
+MOST_LINES = 1_500  # at one time, the heaviest
+_MOST_LINES_IN_ALL = 60_000  # bounds the size of the report
+_MOST_TIMES = 60
+_MOST_LABELS = 60
+SMALL_PX = 13
+_MOST_IN_LEGEND = 12
+LEAST_SHARE = 1 / 8
+"""Weights of less than this share of the heaviest one in the run are not drawn."""
+_WIDTHS = (1.0, 1.6, 2.4, 3.4)  # of lines up to 1/4, 2/4, 3/4 and all of the heaviest weight
+_STRENGTHS = (0.25, 0.45, 0.7, 1.0)
+
+
+def drawn_graph(view: RunView) -> go.Figure | None:
+    """Who gives weight to whom, with a time slider; None without a graph, or with very many clients."""
+    count = len(view.clients)
+    if not 2 <= count <= MOST_NODES:
+        return None
+    at_most = min(count * (count - 1) // 2, MOST_LINES)
+    times = view.snapshot_times(max(2, min(_MOST_TIMES, _MOST_LINES_IN_ALL // at_most)))
+    if not len(times):
+        return None
+    weights = [_mutual_weights(view, time_s) for time_s in times]
+    heaviest = max(float(weight.max(initial=0.0)) for weight in weights) or 1.0
+    members = true_groups(view)
+    place = places(members)
+    where = np.array([place[client] for client in range(count)])
+    figure = blank(640)
+    steps: list[list[int]] = []
+    for weight in weights:
+        first = len(figure.data)
+        figure.add_traces(_lines(where, weight / heaviest, heaviest))
+        steps.append(list(range(first, len(figure.data))))
+    for number, group in enumerate(members):
+        figure.add_trace(_nodes(view, number, group, where))
+    for step, time_s in zip(steps, times, strict=True):
+        step.append(len(figure.data))
+        figure.add_trace(_absent(where[~view.up_at(time_s)], small=count > _MOST_LABELS))
+    for step in steps[:-1]:
+        for trace in step:
+            figure.data[trace].visible = False
+    frame(figure, where)
+    figure.update_layout(
+        showlegend=view.clusters is not None and len(members) <= _MOST_IN_LEGEND,
+        sliders=[slider(times, steps, "weights at ") | {"pad": {"t": 16, "b": 8}}] if len(times) > 1 else [],
+    )
+    return figure
+
+
+def true_groups(view: RunView) -> list[list[int]]:
+    """The clients of each true cluster; all in one where nothing is known of clusters."""
+    if view.clusters is None:
+        return [list(range(len(view.clients)))]
+    return [np.flatnonzero(view.clusters == cluster).tolist() for cluster in np.unique(view.clusters)]
+
+
+def places(groups: Sequence[Sequence[int]]) -> dict[int, NDArray[np.float64]]:
+    """Groups on a circle, the members of each on a smaller one."""
+    radius = [0.0 if len(members) == 1 else 0.4 + 0.12 * len(members) for members in groups]
+    around = 0.0 if len(groups) == 1 else (sum(radius) + len(groups)) / math.pi
+    centres = nx.circular_layout(range(len(groups)), scale=max(around, 1.0))
+    place = {}
+    for number, members in enumerate(groups):
+        inner = nx.circular_layout(members, scale=radius[number] or 1.0)
+        centre = centres[number] if around else np.zeros(2)
+        for client in members:
+            place[client] = centre + (inner[client] if len(members) > 1 else 0.0)
+    return place
+
+
+def frame(figure: go.Figure, where: NDArray[np.float64]) -> None:
+    """Show all of what is `where` [N, 2], without axes, and as long as wide."""
+    extent = 0.7 + float(np.abs(where).max())
+    axis: dict[str, Any] = {"visible": False, "range": [-extent, extent]}
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis, scaleanchor="x")
+    figure.update_layout(margin={"l": 8, "r": 8, "b": 24})
+
+
+def _mutual_weights(view: RunView, time_s: float) -> NDArray[np.float64]:
+    """Mean [N, N] of the weights that two clients that are up give each other, above the diagonal only."""
+    count = len(view.clients)
+    source, target, weight = view.snapshot(time_s)
+    up = view.up_at(time_s)
+    counted = up[source] & up[target]
+    whole = np.zeros((count, count))
+    whole[source[counted], target[counted]] = weight[counted]
+    return np.triu(whole + whole.T, 1) / 2
+
+
+def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: float) -> list[go.Scatter]:
+    """The lines of one time in their four widths; share [N, N]: of the heaviest weight."""
+    one, other = np.nonzero(share > LEAST_SHARE)
+    found = share[one, other]
+    # Of equals a mixture: those of the first clients would look like a finding.
+    kept = np.lexsort(((one * 7919 + other * 104_729) % 65_537, -found))[:MOST_LINES]
+    one, other, width = one[kept], other[kept], np.ceil(4 * found[kept]).astype(int) - 1
+    return [
+        go.Scatter(
+            x=segments(where[one[width == number], 0], where[other[width == number], 0]),
+            y=segments(where[one[width == number], 1], where[other[width == number], 1]),
+            mode="lines",
+            line={"color": BLUE, "width": _WIDTHS[number]},
+            opacity=_STRENGTHS[number],
+            name=f"weight up to {text.number((number + 1) / 4 * heaviest)}",
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        for number in range(4)
+    ]
+
+
+def segments(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float32]:
+    """One coordinate of several line segments, with a gap after each."""
+    gaps = np.full(len(starts), np.nan)
+    return np.column_stack([starts, ends, gaps]).ravel().astype(np.float32)
+
+
+def _nodes(view: RunView, number: int, group: list[int], where: NDArray[np.float64]) -> go.Scatter:
+    small = len(view.clients) > _MOST_LABELS
+    cluster = None if view.clusters is None else f"cluster {view.clusters[group[0]]}"
+    return go.Scatter(
+        x=where[group, 0].round(4),
+        y=where[group, 1].round(4),
+        ids=[view.clients[client] for client in group],
+        mode="markers" if small else "markers+text",
+        name=cluster or "clients",
+        text=[view.clients[client].removeprefix("client-") for client in group],
+        textposition="middle center",
+        textfont={"color": colour("page"), "size": 12},
+        marker={
+            "size": SMALL_PX if small else 26,
+            "color": HUES[number % len(HUES)],
+            "symbol": SYMBOLS[number // len(HUES) % len(SYMBOLS)],
+            "line": {"color": colour("page"), "width": 1},
+        },
+        customdata=[[view.clients[client], _outcome(view, client)] for client in group],
+        hovertemplate=f"<b>%{{customdata[0]}}</b>{f', {cluster}' if cluster else ''}"
+        "%{customdata[1]}<extra></extra>",
+    )
+
+
+def _outcome(view: RunView, client: int) -> str:
+    """What a client has reached in the end, for its tooltip."""
+    value = float(view.at_the_end[client])
+    if view.measure is None or math.isnan(value):
+        return ""
+    measure = view.measure[0]
+    return f"<br>{measure.label} {measure.text(value)}"
+
+
+def _absent(where: NDArray[np.float64], *, small: bool) -> go.Scatter:
+    """Covers those that are not up."""
+    ring = {"color": EDGE, "width": 2}
+    return go.Scatter(
+        x=where[:, 0].round(4),
+        y=where[:, 1].round(4),
+        mode="markers",
+        name="not up",
+        marker={"size": SMALL_PX if small else 26, "color": colour("page"), "line": ring},
+        hoverinfo="skip",
+        showlegend=False,
+    )

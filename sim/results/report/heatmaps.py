@@ -1,0 +1,154 @@
+"""The report's heat maps: the learned graph, beside the true clusters where these are known."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from sim.results.report.style import FAINT, TEMPLATE, colour, slider
+from sim.results.view import RunView
+
+MOST_GRAPH_ROWS = 120
+MOST_GRAPH_CELLS = 240_000  # all snapshots together: bounds the size of the report
+MOST_GRAPH_SNAPSHOTS = 60
+MOST_OUTLINES = 40
+
+_ARROW = "\N{RIGHTWARDS ARROW}"
+_DOTS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class _Cells:
+    """The cells of a client-by-client heat map.
+
+    Clients are in the order of their true clusters, several to a row once they are more than MOST_GRAPH_ROWS.
+    """
+
+    def __init__(self, view: RunView) -> None:
+        count = len(view.clients)
+        self.block = -(-count // MOST_GRAPH_ROWS)
+        self.rows = -(-count // self.block)
+        order = np.arange(count) if view.clusters is None else np.argsort(view.clusters, kind="stable")
+        self.row = np.empty(count, dtype=np.int64)  # of each client
+        self.row[order] = np.arange(count) // self.block
+        groups = [
+            [view.clients[client] for client in order[self.row[order] == row]] for row in range(self.rows)
+        ]
+        self.labels = [group[0] if len(group) == 1 else f"{group[0]} {_DOTS} {group[-1]}" for group in groups]
+
+    def learned(self, view: RunView, time_s: float) -> NDArray[np.float32]:
+        """Mean weight of each cell's pairs of different clients that are up; NaN where there is none."""
+        source, target, weight = view.snapshot(time_s)
+        up = view.up_at(time_s)
+        counted = up[source] & up[target] & (source != target)
+        cell = self.row[source[counted]] * self.rows + self.row[target[counted]]
+        sums = np.bincount(cell, weights=weight[counted], minlength=self.rows**2)
+        return self._mean(sums.reshape(self.rows, self.rows), np.bincount(self.row[up], minlength=self.rows))
+
+    def true(self, clusters: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Share of each cell's pairs of different clients that are in one cluster."""
+        numbers = np.unique(clusters, return_inverse=True)[1]
+        members = np.zeros((self.rows, numbers.max() + 1))
+        np.add.at(members, (self.row, numbers), 1)
+        counts = members.sum(axis=1)
+        return self._mean(members @ members.T - np.diag(counts), counts)
+
+    def _mean(self, sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float32]:
+        pairs = np.outer(counts, counts) - np.diag(counts)
+        means = np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=pairs > 0)
+        return means.round(3).astype(np.float32)
+
+
+def learned_graph(view: RunView) -> go.Figure | None:
+    """The learned weights with a time slider, beside the true clusters where these are known."""
+    if len(view.clients) < 2:
+        return None
+    cells = _Cells(view)
+    most = max(2, min(MOST_GRAPH_SNAPSHOTS, MOST_GRAPH_CELLS // cells.rows**2))
+    times = view.snapshot_times(most)
+    if len(times) == 0:
+        return None
+    known = view.clusters is not None
+    figure = make_subplots(
+        cols=2 if known else 1,
+        subplot_titles=["learned", "true clusters"] if known else ["learned"],
+        horizontal_spacing=0.12,
+    )
+    maps = [cells.learned(view, time_s) for time_s in times]
+    largest = max(float(np.nanmax(z, initial=0.0)) for z in maps) or 1.0
+    hover = f"%{{y}} {_ARROW} %{{x}}<br>"
+    for z in maps:
+        trace = _heat_map(cells, z, largest, f"{hover}weight <b>%{{z:.3~f}}</b>", visible=z is maps[-1])
+        figure.add_trace(trace, row=1, col=1)
+    if view.clusters is not None:
+        what = "same cluster" if cells.block == 1 else "share of pairs in one cluster"
+        truth = _heat_map(cells, cells.true(view.clusters), 1.0, f"{hover}{what}: %{{z}}", showscale=False)
+        figure.add_trace(truth, row=1, col=2)
+        _outline_clusters(figure, cells, view.clusters)
+    _set_axes(figure, cells, known=known)
+    steps = [[step] for step in range(len(times))]
+    figure.update_layout(
+        template=TEMPLATE,
+        height=620,
+        plot_bgcolor=colour("unknown"),
+        sliders=[slider(times, steps, "learned weights at ")] if len(steps) > 1 else [],
+        margin={"l": 64, "r": 24, "t": 36, "b": 24},
+    )
+    return figure
+
+
+def _heat_map(
+    cells: _Cells, z: NDArray[np.float32], largest: float, hover: str, **options: object
+) -> go.Heatmap:
+    gap = 1 if cells.rows <= 60 else 0
+    return go.Heatmap(
+        z=z,
+        x=cells.labels,
+        y=cells.labels,
+        zmin=0,
+        zmax=largest,
+        colorscale=[[0.0, colour("no-weight")], [0.5, colour("half-weight")], [1.0, colour("full-weight")]],
+        xgap=gap,
+        ygap=gap,
+        colorbar={
+            "title": {"text": "weight", "side": "right", "font": {"color": FAINT, "size": 13}},
+            "thickness": 10,
+            "len": 0.7,
+            "outlinewidth": 0,
+            "ticks": "",
+        },
+        hovertemplate=hover + "<extra></extra>",
+        **options,
+    )
+
+
+def _outline_clusters(figure: go.Figure, cells: _Cells, clusters: NDArray[np.int64]) -> None:
+    sizes = np.unique(clusters, return_counts=True)[1]
+    if cells.block > 1 or len(sizes) > MOST_OUTLINES:
+        return
+    edges = np.concatenate([[0], np.cumsum(sizes)]) - 0.5
+    for low, high in pairwise(edges.tolist()):
+        for column in (1, 2):
+            outline = {"type": "rect", "x0": low, "x1": high, "y0": low, "y1": high}
+            figure.add_shape(**outline, line={"color": FAINT, "width": 1}, row=1, col=column)
+
+
+def _set_axes(figure: go.Figure, cells: _Cells, *, known: bool) -> None:
+    every = 1 if cells.rows <= 24 else -(-cells.rows // 12)
+    axis = {
+        "constrain": "domain",
+        "tickmode": "array",
+        "tickvals": cells.labels[::every],
+        "ticktext": [label.split()[0].removeprefix("client-") for label in cells.labels[::every]],
+        "tickangle": 0,
+        "ticks": "",
+        "showgrid": False,
+        "showline": False,
+    }
+    figure.update_xaxes(**axis, title_text="client j")
+    figure.update_yaxes(**axis, autorange="reversed", scaleanchor="x")
+    figure.update_yaxes(title_text="client i", row=1, col=1)
+    if known:
+        figure.update_yaxes(scaleanchor="x2", row=1, col=2)

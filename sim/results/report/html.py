@@ -1,0 +1,141 @@
+"""report.html from its templates: one file that needs no network, or one of many that share their script."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from sim.results import outcome, text
+from sim.results.palette import DARK, FONT, LIGHT
+from sim.results.report.blocks import Block, Section
+from sim.results.view import RunView
+
+MOST_FAILURES = 200
+
+
+def document(head: Mapping[str, Any], sections: Sequence[Section]) -> str:
+    """A whole HTML page. `head` is what `templates/report.html` says of the run before the sections."""
+    page = _templates().get_template("report.html")
+    return page.render(
+        head=head,
+        sections=sections,
+        plotly=get_plotlyjs(),
+        font=FONT,
+        light=LIGHT,
+        dark=DARK,
+        variables=_variables,
+    )
+
+
+SCRIPT = "plotly.min.js"
+_SHARED = f"""<script src="../{SCRIPT}" onerror="document.documentElement.className = 'lone'"></script>"""
+
+
+def share_script(report: Path) -> None:
+    """Have a report load the script that draws its pictures from beside its folder; it is put there.
+
+    The page is then 4.8 MB smaller. Raises OSError.
+    """
+    own, script = f"<script>{get_plotlyjs()}</script>", report.parent.parent / SCRIPT
+    if not script.is_file():
+        new = script.with_name(f".{SCRIPT}.{os.getpid()}.new")
+        new.write_text(get_plotlyjs(), encoding="utf-8")
+        new.replace(script)
+    new = report.with_name(f".{report.name}.new")
+    new.write_text(report.read_text(encoding="utf-8").replace(own, _SHARED, 1), encoding="utf-8")
+    new.replace(report)
+
+
+def rendered_page(template: str) -> str:
+    """A page of a template alone, in the report's colours."""
+    return _templates().get_template(template).render(font=FONT, light=LIGHT, dark=DARK, variables=_variables)
+
+
+def rendered(block: Block) -> str:
+    """A block alone."""
+    return str(_templates().get_template("blocks.html").module.block(block))  # type: ignore[attr-defined]
+
+
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("sim.results.report")
+    return Environment(loader=loader, autoescape=True, trim_blocks=True, undefined=StrictUndefined)
+
+
+def _variables(colours: Mapping[str, str]) -> Markup:
+    return Markup(" ".join(f"--{name}: {value};" for name, value in colours.items()))
+
+
+# --- what the page opens with -------------------------------------------------------------------------------
+
+
+def head(view: RunView) -> dict[str, Any]:
+    """What `templates/report.html` says before the sections."""
+    overrides = map(str, view.get("overrides") or ())
+    failures = view.get("failures") or []
+    return {
+        "scenario": str(view.get("scenario")),
+        "question": view.question,
+        # What was stated beside the file: what its comment says holds without.
+        "overrides": [each if each.startswith("--unset ") else f"--set {each}" for each in overrides],
+        "notices": view.get("notices") or (),
+        "protocol": outcome.protocol(view.summary),
+        "seed": view.get("seed"),
+        "virtual": text.duration(view.end_s),
+        "wall": text.duration(view.get("wall_seconds")),
+        "trace": view.get("trace_hash"),
+        "interrupted": outcome.interrupted(view.summary),
+        "headlines": [line[0].upper() + line[1:] for line in outcome.headlines(view.summary)],
+        "failures": failures[:MOST_FAILURES],
+        "failure_count": len(failures),
+        "tiles": _tiles(view),
+    }
+
+
+def _tiles(view: RunView) -> list[tuple[str, str, str]]:
+    """The headline numbers that this run has: (label, value, note)."""
+    tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
+    if accuracy.get("mean") is not None:
+        spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
+        tiles.append(("Mean accuracy", text.share(accuracy["mean"]), spread))
+        tiles.append(("Worst 10%", text.share(accuracy["worst_decile"]), "mean of the worst clients"))
+        if settled.get("mean") is not None:
+            since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
+            tiles.append(("Settled clients", text.share(settled["mean"]), since))
+    elif view.measure is not None:
+        final = view.at_the_end
+        mean = None if np.isnan(final).all() else float(np.nanmean(final))
+        tiles.append((f"Mean {view.measure[0].label}", text.number(mean), "at the end"))
+    if view.get("better_than_alone") is not None:
+        tiles.append(("Better than alone", text.share(view.get("better_than_alone")), help_note(view)))
+    if view.get("graph", "edge_recall") is not None:
+        pair = " / ".join(ratio(view.get("graph", key), 2) for key in ("edge_precision", "edge_recall"))
+        tiles.append(("Precision / recall", pair, "of the learned edges"))
+    came = ", ".join(
+        [f"{text.number(view.get('clients', 'initial'))} at the start", *outcome.moves(view.summary)]
+    )
+    tiles.append(("Clients up", text.number(view.get("clients", "alive")), came))
+    count = text.number(view.get("messages", "sent"))
+    tiles.append(("Sent", text.size(view.get("messages", "bytes")), f"in {count} messages"))
+    return tiles
+
+
+def help_note(view: RunView) -> str:
+    """How many clients are better off than alone, and by how much on average."""
+    if view.measure is None or not view.gains:
+        return "of the clients"
+    differences = [gain.difference for gain in view.gains]
+    better, mean = sum(value > 0 for value in differences), float(np.mean(differences))
+    by = view.measure[0].difference(mean)
+    return f"{better:,} of {len(differences):,} clients; {by} on average"
+
+
+def ratio(value: float | None, digits: int = 3) -> str:
+    """A number from 0 to 1 with so many digits."""
+    return text.NOTHING if value is None else f"{value:.{digits}f}"

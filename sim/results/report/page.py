@@ -1,0 +1,356 @@
+"""report.html: one self-contained page about a run, built from nothing but its result directory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from sim.results import outcome, text
+from sim.results.population import ARRIVALS, LifecycleEvent, Population
+from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
+from sim.results.report.blocks import (
+    Block,
+    Cell,
+    Choice,
+    Code,
+    Heading,
+    Legend,
+    Numbers,
+    Paragraph,
+    Picture,
+    Section,
+    SideBySide,
+    Table,
+    reached,
+    seconds,
+    share,
+)
+from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
+from sim.results.report.curves import (
+    DOWN,
+    MOST_MOVE_LINES,
+    UP,
+    clients_up,
+    differences,
+    models_over_time,
+    progress_over_bytes,
+    progress_over_time,
+    staleness,
+    two_futures,
+    weights_over_time,
+)
+from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
+from sim.results.report.graph import LEAST_SHARE, MOST_LINES, drawn_graph
+from sim.results.report.heatmaps import learned_graph
+from sim.results.report.html import document, head, help_note, ratio
+from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
+from sim.results.report.network_map import network_map
+from sim.results.report.one_client import course, waited_for
+from sim.results.report.tables import MOST_HURT, clients, help_table, hurt_table
+from sim.results.report.timeline import clients_shown, timeline
+from sim.results.store.run_directory import RunDirectory
+from sim.results.view import RunView
+
+_LEAST_HEAT_MAP_PX = 720  # below, what the cells and labels of a heat map say cannot be read
+_LEAST_TIMELINE_PX = 560
+_LEAST_GRAPH_PX = 480
+_REACHED = "By when the mean, half and 90 % of the clients had an accuracy, and what all had sent by then."
+_NOTHING = Cell(text.NOTHING, None)
+
+
+def write_report(directory: RunDirectory) -> Path:
+    """Writes report.html into a result directory, reading nothing else, and returns its path.
+
+    The same directory always gives the same page.
+    """
+    view = RunView(directory)
+    with np.errstate(over="ignore", invalid="ignore"):  # what has diverged too far to be drawn is left out
+        sections = [section for part in _PARTS if (section := part(view)) is not None]
+        return directory.write_report(document(head(view), sections))
+
+
+def _progress(view: RunView) -> Section:
+    if view.measure is None:
+        return Section("Progress", [Paragraph("Nothing was evaluated in this run.")])
+    measure = view.measure[0]
+    lead = f"The {measure.label} of the clients that are up, as the observer sees it."
+    if 0 < len(view.moves) <= MOST_MOVE_LINES:
+        lead += f" Dotted lines mark arrivals ({UP}) and departures ({DOWN})."
+    if models := list(view.get("models") or ()):
+        lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
+    figures = {
+        "progress-over-time": progress_over_time(view),
+        "progress-over-bytes": progress_over_bytes(view),
+        "models-over-time": models_over_time(view),
+    }
+    blocks: list[Block] = [
+        Paragraph(lead),
+        SideBySide([_picture(*item) for item in figures.items() if item[1]]),
+    ]
+    if reached := _picture("time-to-accuracy", time_to_accuracy(view)):
+        blocks += [
+            Heading("Time to accuracy"),
+            SideBySide([reached, [Paragraph(_REACHED), times_table(view)]]),
+        ]
+    return Section(measure.label.capitalize(), blocks)
+
+
+def _picture(name: str, figure: go.Figure | None, least_px: int = 0) -> list[Block]:
+    """A picture, if there is one."""
+    return [] if figure is None else [Picture(name, figure, least_px)]
+
+
+def _futures(view: RunView) -> Section | None:
+    """A fork beside its parent."""
+    if view.fork_s is None:
+        return None
+    lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
+    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", two_futures(view))]
+    if (table := differences(view)) is not None:
+        told = "Each client when both futures last measured it."
+        blocks += [Heading("The difference by client"), Paragraph(told), table]
+    return Section("Two futures", blocks)
+
+
+def _help(view: RunView) -> Section | None:
+    """Each client with its peers beside itself alone; needs run.compare_alone."""
+    if not view.gains:
+        return None
+    lead = (
+        "Each client that was up at the end beside the same client alone: as many steps, from the same "
+        f"start, on its own data only. Better with peers: {help_note(view)}."
+    )
+    bars = gains(view)
+    blocks = [Paragraph(lead), *_picture("gains", bars, least_px(bars)), help_table(view)]
+    return Section("With peers and alone", blocks)
+
+
+def _graph(view: RunView) -> Section:
+    title, figure = "Collaboration graph", learned_graph(view)
+    if figure is None:
+        return Section(title, [Paragraph("This protocol learned no collaboration graph.")])
+    lead = "Row i, column j: the weight that client i gives to client j. "
+    lead += "Grey: the client itself, or a client that is not up."
+    if len(view.clients) > len(figure.data[0].x):
+        lead += " Each cell averages several clients, named at its ends."
+    if view.clusters is not None:
+        lead += " Clients are ordered by their true cluster"
+        lead += ", which the outlines mark." if figure.layout.shapes else "."
+    blocks: list[Block] = _drawn(view)
+    blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
+    if over_time := _picture("weights-over-time", weights_over_time(view)):
+        blocks += [Heading("Mean weight inside and across the true clusters"), *over_time]
+    return Section(title, blocks)
+
+
+def _drawn(view: RunView) -> list[Block]:
+    if (figure := drawn_graph(view)) is None:
+        return []
+    lead = (
+        "The wider and deeper a line, the larger the mean of the weights that two clients give each other; "
+        f"less than {text.share(LEAST_SHARE)} of the largest is not drawn, nor are more than {MOST_LINES:,}."
+    )
+    if view.clusters is not None:
+        lead += " Clients stand together in their true clusters, which give them their colours."
+    lead += " Hollow: not up at that time."
+    return [Paragraph(lead), Picture("graph", figure, _LEAST_GRAPH_PX)]
+
+
+def _coalitions(view: RunView) -> Section | None:
+    """Who benefits from whom, and who joined whom; None for methods that form no coalitions."""
+    if not view.coalition_rows:
+        return None
+    lead = (
+        "An arrow goes to each client from those that it benefits from, at the end. Clients of one colour "
+        "are in one coalition. Losses are those of the client's own validation samples: of the best model "
+        "for it alone, with all, and with its coalition."
+    )
+    tables = [losses_table(view), Heading("When coalitions were formed"), changes_table(view)]
+    drawn = _picture("benefit-graph", benefit_graph(view))
+    return Section("Coalitions", [Paragraph(lead), *drawn, *tables])
+
+
+def _one_client(view: RunView) -> Section | None:
+    """How one client fared, which the reader chooses; None in a run of one."""
+    curve, waits = course(view), waited_for(view)
+    if curve is None:
+        return None
+    shown = [view.clients[client] for client in sorted(clients_shown(view))]
+    lead = "A click on a client anywhere on this page shows it here, the one that fared worst to begin with. "
+    if waits is None:
+        lead += "Whom it waited for is not known: this run has kept no messages, or nobody waited."
+    else:
+        lead += (
+            "A wait is counted for whose message came at the very instant at which the device went on to "
+            "compute; one that no message ended, for a time limit or a pause. What was cut short, by a crash "
+            "or the end, is left out."
+        )
+    columns = [_picture("course", curve), *([_picture("waited-for", waits)] if waits else [])]
+    choice = Choice(shown, view.clients[view.worst_first[0]])
+    return Section("One client", [Paragraph(lead), choice, SideBySide(columns)])
+
+
+def _timeline(view: RunView) -> Section:
+    title, figure = "Timeline", timeline(view)
+    if figure is None:
+        return Section(title, [Paragraph("No device was used in this run.")])
+    lead = "What each client's device did. The deeper the colour, the more of that moment went into training."
+    lead += " Drag over a stretch to see it closer, and click twice to see all again."
+    shown = len(clients_shown(view))
+    if shown < len(view.clients):
+        lead += f" The {shown} of {len(view.clients):,} clients that fare worst, the worst on top."
+    blocks: list[Block] = [Paragraph(lead), Legend(figure), Picture("timeline", figure, _LEAST_TIMELINE_PX)]
+    bars = work_done(view)
+    if bars is not None:
+        lead = "The fewest first."
+        if view.device_s_per_step is not None:
+            lead += f" Slow is a device that takes more than {SLOW:g} times the median one's time for a step."
+        blocks += [
+            Heading("Iterations done"),
+            Paragraph(lead),
+            Picture("work-done", bars, least_px(bars)),
+        ]
+    return Section(title, blocks)
+
+
+def _moves(view: RunView) -> Section | None:
+    """How fast newcomers caught up, and what departures cost the others."""
+    if not view.moves:
+        return None
+    blocks: list[Block] = [Picture("clients-up", clients_up(view))]
+    if view.measure is not None and view.measure[0].is_share:
+        population = Population(view.measure[1], view.moves)
+        rows: list[list[str | Cell]] = [
+            [view.clients[move.client], move.event, seconds(move.time_s), *_consequence(population, move)]
+            for move in view.moves
+        ]
+        lead = (
+            "Catch-up: time until a newcomer has 90 % of the mean accuracy of those who were there before. "
+            "Dip and recovery: how far the mean of the others fell after a departure, and when it was back."
+        )
+        if view.get("population", "newcomers"):
+            lead += f" Of the newcomers, {outcome.catching_up(view.get('population'))}."
+        heads = ["client", "event", "time", "catch-up", "dip", "recovery"]
+        blocks += [Paragraph(lead), Table(heads, rows, "arrivals and departures")]
+        blocks += _hurt(view)
+    return Section("Arrivals and departures", blocks)
+
+
+def _hurt(view: RunView) -> list[Block]:
+    """Who was hurt by which departure, by the clients' own curves."""
+    table = hurt_table(view)
+    if table is None:
+        return []
+    lead = (
+        f"Those that fell farthest after each departure, up to {MOST_HURT}: by how much until they were back "
+        "at their last value before. Relative weight: what they had given the one that went, of the most "
+        "that they gave anybody. Curves fall without any reason, too: the last column has the fall between "
+        "two evaluations that a tenth of those before exceeded. Departures between the same two evaluations "
+        "cannot be told apart."
+    )
+    return [Heading("Who was hurt by which departure"), Paragraph(lead), table]
+
+
+def _consequence(population: Population, move: LifecycleEvent) -> list[Cell]:
+    """How long a newcomer took to catch up; how far the others fell after a departure, and for how long."""
+    if move.event in ARRIVALS:
+        has_others = move.is_newcomer and population.has_incumbents(move)
+        return [reached(population.catch_up(move)) if has_others else _NOTHING, _NOTHING, _NOTHING]
+    dip = population.dip(move.time_s)
+    return [_NOTHING] * 3 if dip is None else [_NOTHING, share(dip.depth), reached(dip.seconds)]
+
+
+def _traffic(view: RunView) -> Section:
+    no_model = "No peer's model was used, so none was stale."
+    parts = (
+        ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
+        ("Staleness of the models used", "staleness", staleness(view), no_model),
+        ("Latency of messages", "latencies", latencies(view), ""),
+        ("Distribution of staleness", "staleness-spread", staleness_spread(view), ""),
+    )
+    columns = [
+        [Heading(title), *(_picture(name, figure) or [Paragraph(otherwise)])]
+        for title, name, figure, otherwise in parts
+        if figure is not None or otherwise
+    ]
+    return Section("Communication", [SideBySide(columns)])
+
+
+def _map(view: RunView) -> Section | None:
+    """Where clients are on the globe, if they are anywhere."""
+    if (figure := network_map(view)) is None:
+        return None
+    lead = (
+        "Those at one place stand around it. A line is as wide as the number of messages that two sent "
+        f"each other, for the {MOST_MAP_LINES} pairs with the most; there is none where messages were not "
+        "kept. The names are those of some large cities, for orientation."
+    )
+    return Section("Network map", [Paragraph(lead), Picture("map", figure, _LEAST_HEAT_MAP_PX)])
+
+
+def _details(view: RunView) -> Section:
+    """All of the summary's groups of numbers; a group in which nothing is known is left out."""
+    by_group: list[tuple[str, Callable[[Any], str]]] = [
+        ("clients", text.number),
+        ("accuracy", text.share),
+        ("settled", text.share),
+        ("distance", text.number),
+        ("loss", text.number),
+        ("target", text.number),
+        ("graph", ratio),
+        ("messages", text.number),
+        ("loss_reasons", text.number),
+        ("engine", text.number),
+        ("device_time", text.duration),
+    ]
+    by_key: dict[str, Callable[[Any], str]] = {
+        "seconds": text.duration,
+        "bytes": text.size,
+        "memory": text.size,
+        "memory_per_client": text.size,
+        "device": str,
+        "ways": ", ".join,
+        "accuracy": text.share,
+        "clients": text.number,
+        "iterations": text.number,
+    }
+    lists = []
+    for group, readable in by_group:
+        numbers = view.get(group) or {}
+        if all(value is None for value in numbers.values()):
+            continue
+        shown = {key: value for key, value in numbers.items() if type(value) is not bool}
+        rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in shown.items()]
+        lists.append((_words(group).capitalize(), rows))
+    blocks: list[Block] = [Numbers(lists)]
+    threshold = view.get("graph", "edge_threshold")
+    if threshold is not None:
+        largest = (
+            "largest of its client" if view.get("graph", "weights_are_shares") else "largest possible one"
+        )
+        blocks.append(Paragraph(f"An edge is a weight of more than {threshold:g} times the {largest}."))
+    return Section("All numbers", blocks)
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+_PARTS: tuple[Callable[[RunView], Section | None], ...] = (
+    _progress,
+    _futures,
+    _help,
+    _graph,
+    _coalitions,
+    _one_client,
+    _timeline,
+    _moves,
+    _traffic,
+    _map,
+    lambda view: Section("Clients", [clients(view)]),
+    _details,
+    lambda view: Section("Scenario", [Code("scenario.toml, as resolved", view.scenario_text)]),
+)
+"""The sections of the page, in order; None is left out. A picture is a figure and its name in one of them."""

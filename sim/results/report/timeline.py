@@ -1,0 +1,137 @@
+"""The report's timeline: what each client's device did, with arrivals and departures marked."""
+
+from base64 import b64encode
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from sim.results import text
+from sim.results.population import ARRIVALS, DEPARTURES
+from sim.results.report.style import ARRIVAL, DEPARTURE, EDGE, GREEN, ORANGE, blank, colour
+from sim.results.view import RunView
+
+MOST_CLIENTS = 200
+MOST_OF_MANY = 100  # shown where there are more than MOST_CLIENTS: those that fare worst
+_MOST_CELLS = 60_000
+_MOST_BINS = 300
+
+
+def clients_shown(view: RunView) -> list[int]:
+    """All in their order; of very many the worst, the very worst first."""
+    count = len(view.clients)
+    return list(range(count)) if count <= MOST_CLIENTS else view.worst_first[:MOST_OF_MANY]
+
+
+def timeline(view: RunView) -> go.Figure | None:
+    """One bar per client: training, waiting or down, with arrivals and departures marked."""
+    shown = clients_shown(view)
+    if not shown or view.end_s <= 0 or not view.has_intervals:
+        return None
+    bins = min(_MOST_BINS, _MOST_CELLS // len(shown))
+    edges = np.linspace(0, view.end_s, bins + 1)
+    training, _, down = shares = _shares(view, shown, edges)
+    unit_s, unit = text.scale_of_time(view.end_s)
+    row_px = 24 if len(shown) <= 24 else 14 if len(shown) <= 60 else 6
+    names = [view.clients[client] for client in shown]
+    figure = blank(130 + row_px * len(shown))
+    hover = (
+        f"%{{y}} at %{{x:.4~g}} {unit}<br>training <b>%{{customdata[0]:.1%}}</b>, "
+        "waiting %{customdata[1]:.1%}, down %{customdata[2]:.1%}"
+        f"<br>of {text.duration(view.end_s / bins)}<extra></extra>"
+    )
+    figure.add_trace(
+        go.Heatmap(
+            # Through a gap shows what lies behind, the colour of "down"; it has its tooltip like the others.
+            z=np.where(down > 0.5, np.nan, training).round(3).astype(np.float32),
+            x=(edges[:-1] + edges[1:]) / 2 / unit_s,
+            y=names,
+            customdata=np.stack(shares, axis=-1).round(4).astype(np.float32),
+            zmin=0,
+            zmax=1,
+            colorscale=[[0, colour("waiting")], [1, colour("training")]],
+            showscale=False,
+            ygap=row_px // 5,
+            hoverongaps=True,
+            hovertemplate=hover,
+        )
+    )
+    figure.update_layout(meta={"unit_s": unit_s, "bins": bins} | _spans(view, shown))
+    _mark_moves(figure, view, shown, unit_s)
+    _finish(figure, names, row_px, view.end_s / unit_s, unit)
+    return figure
+
+
+def covered(spans: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of each bin [B] between the `edges` [B+1] that disjoint, ascending `spans` [K, 2] cover."""
+    if len(spans) == 0:
+        return np.zeros(len(edges) - 1)
+    totals = np.concatenate([[0.0], np.cumsum(spans[:, 1] - spans[:, 0])])
+    at_knots = np.column_stack([totals[:-1], totals[1:]]).ravel()
+    return np.diff(np.interp(edges, spans.ravel(), at_knots))
+
+
+def _shares(view: RunView, shown: list[int], edges: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """The shares of each bin [C, B] for which each client was training, waiting and down."""
+    width_s = edges[1] - edges[0]
+    training, down = (
+        np.array([covered(spans, edges) for spans in view.intervals(state, shown)]).clip(0, width_s) / width_s
+        for state in ("busy", "down")
+    )
+    return [training, (1 - training - down).clip(0, 1), down]
+
+
+def _spans(view: RunView, shown: list[int]) -> dict[str, list[str]]:
+    """For each row all spans of the two states, of which the page's script makes new cells after a zoom.
+
+    Each row is start, end, start, end, ... in seconds, as little-endian 64-bit floats in base64.
+    """
+    return {
+        state: [b64encode(spans.astype("<f8").tobytes()).decode() for spans in view.intervals(state, shown)]
+        for state in ("busy", "down")
+    }
+
+
+def _mark_moves(figure: go.Figure, view: RunView, shown: list[int], unit_s: float) -> None:
+    kinds = (("arrives", ARRIVALS, GREEN, ARRIVAL), ("departs", DEPARTURES, ORANGE, DEPARTURE))
+    rows = set(shown)
+    for name, events, fill, symbol in kinds:
+        moves = [move for move in view.moves if move.event in events and move.client in rows]
+        if not moves:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[move.time_s / unit_s for move in moves],
+                y=[view.clients[move.client] for move in moves],
+                text=[f"{view.clients[m.client]}: {m.event} at {text.duration(m.time_s)}" for m in moves],
+                mode="markers",
+                name=name,
+                marker={
+                    "symbol": symbol,
+                    "size": 12,
+                    "color": fill,
+                    "line": {"color": colour("page"), "width": 1.5},  # sets it off against any state
+                },
+                hovertemplate="<b>%{text}</b><extra></extra>",
+                cliponaxis=False,
+            )
+        )
+
+
+def _finish(figure: go.Figure, names: list[str], row_px: int, end: float, unit: str) -> None:
+    for name in ("training", "waiting", "down"):
+        mark = {"symbol": "square", "size": 12, "color": colour(name), "line": {"color": EDGE, "width": 1}}
+        figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=mark, name=name))
+    every = -(-16 // row_px)  # a label is 16 pixels high
+    figure.update_xaxes(title_text=f"virtual time ({unit})", range=[0, end], showgrid=False)
+    figure.update_yaxes(
+        range=[len(names) - 0.5, -0.5],  # the first client on top
+        showgrid=False,
+        showline=False,
+        ticks="",
+        tickmode="array",
+        tickvals=names[::every],
+    )
+    figure.update_layout(
+        plot_bgcolor=colour("down"), legend={"y": 1, "itemclick": False, "itemdoubleclick": False}
+    )

@@ -1,0 +1,257 @@
+"""Where the results of a run go: into a hidden folder, which is renamed to the output directory at the end.
+
+The hidden folder of `<name>` is `.<name>.<8 hexadecimal digits>` beside it. The process that writes into it
+holds a file lock on it, which the system releases when the process ends, however it ends. So a hidden folder
+without a lock was left by a dead process. The next run removes it, or renames it if its results are complete.
+"""
+
+import ctypes
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from uuid import uuid4
+
+from sim.errors import UserError
+
+REPORT = "report.html"
+"""Written last: a folder that has it is complete."""
+READS = "reads.log"
+CHECKPOINT = "checkpoint.pt"
+CELL = "cell.json"
+"""Of a run of a sweep: which one it is, and by which version of coterie."""
+PROGRESS = "progress.json"
+"""How far a run is, while it goes on."""
+HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
+_CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
+_OURS = re.compile(
+    r"scenario\.toml|(summary|provenance|trace|progress|cell)\.json|reads\.log|report\.html|\.room"
+    r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
+    rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|progress\.json|{_CHECKPOINTS.pattern})\.new"
+)
+"""The files that coterie writes into a result directory. Others are the user's, and are never removed."""
+_CODE = re.compile(
+    r"[a-z][a-z_]*-[0-9a-f]{8}"
+)  # copies of the user's code: protocol-<hash>, latency-<hash>, ...
+_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class HiddenFolder:
+    """A new, locked, hidden folder `path` that is to become `target`. Raises OSError."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path, self._lock = _new_hidden(target)
+
+    def require_room(self) -> None:
+        """Raises OSError if not even a small run would fit on the disk."""
+        room = self.path / ".room"
+        try:
+            room.write_bytes(bytes(_ROOM_BYTES))
+        finally:
+            room.unlink(missing_ok=True)
+
+    def settle(self, replace: bool) -> Path:
+        """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
+
+        With `replace` it takes the place of results that are there, in one step: whoever looks finds the old
+        ones or the new ones. What the user put into the old folder is moved into the new one.
+        """
+        if replace and is_results(self.target):
+            old = _exchanged(self.path, self.target)
+            self.path = self.target
+            _clear_away(old, self.target)
+        else:
+            self.path = _move(self.path, self.target)
+        self._unlock()
+        return self.path
+
+    def clear(self) -> None:
+        """Remove the folder and what was written there; no effect once it has been renamed."""
+        if HIDDEN.fullmatch(self.path.name):
+            _clear_away(self.path, self.target)
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def require_writable(target: Path, replace: bool) -> None:
+    """Raises UserError where results could not be written, or could not replace what is there."""
+    if broken := [folder for folder in target.parents if folder.is_symlink() and not folder.exists()]:
+        raise UserError(f"cannot write results to {target.parent}: {broken[0]} is a link to nowhere")
+    if replace and os.path.lexists(target) and not is_results(target):
+        what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
+        raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
+
+
+def is_results(path: Path) -> bool:
+    """Whether a path is a folder of results, not a link to one."""
+    return not path.is_symlink() and (path / "summary.json").is_file()
+
+
+def left_hidden(target: Path) -> list[Path]:
+    """The hidden folders of `target` that dead processes left, by name.
+
+    For `<target>-2`, where a rerun's results would go, those of `<target>` if it has none itself. Raises
+    UserError if a run is still writing into one of them.
+    """
+    found = _hidden_of(target) or _hidden_of(target.with_name(re.sub(r"-\d+$", "", target.name)))
+    for folder in found:
+        try:
+            os.close(_lock(folder))
+        except BlockingIOError:
+            raise UserError(f"{target}: its run is still under way, in {folder}") from None
+        except OSError:
+            continue  # no locks in this file system
+    return found
+
+
+def _hidden_of(target: Path) -> list[Path]:
+    folders = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
+    matches = [(folder, HIDDEN.fullmatch(folder.name)) for folder in folders]
+    return [folder for folder, match in matches if match and match["name"] == target.name and not match[2]]
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder of results, in no certain order."""
+    return [file for file in folder.iterdir() if _CHECKPOINTS.fullmatch(file.name)]
+
+
+def sync(folder: Path) -> None:
+    """Have the system write a folder with all its files to the disk, so that a power cut loses none."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            continue
+        with suppress(FileNotFoundError):  # it has another name by now
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def forget(folder: Path) -> None:
+    """Remove a hidden folder that was left, now that nobody needs it."""
+    if match := HIDDEN.fullmatch(folder.name):
+        _clear_away(folder, folder.with_name(match["name"]))
+
+
+def next_free(target: Path) -> Path:
+    """The first of `target`, `<target>-2`, `<target>-3`, ... that does not exist."""
+    return next(path for path in _names(target) if not os.path.lexists(path))
+
+
+def clean_up(base: Path) -> None:
+    """Remove the hidden folders in `base` that dead processes left; rename those with complete results.
+
+    A folder with a checkpoint stays, since its run can be resumed.
+    """
+    with suppress(OSError):
+        for folder in sorted(base.iterdir()):
+            match = HIDDEN.fullmatch(folder.name)
+            if match is None or folder.is_symlink() or not folder.is_dir():
+                continue
+            with suppress(OSError):
+                lock = _lock(folder)  # an OSError if its process lives
+                try:
+                    if (folder / REPORT).is_file():
+                        _move(folder, base / match["name"])
+                    elif not checkpoints(folder):
+                        _clear_away(folder, base / match["name"])
+                finally:
+                    os.close(lock)
+
+
+def _new_hidden(target: Path) -> tuple[Path, int | None]:
+    """A new hidden folder, and the lock on it as a file descriptor; None where there are no locks."""
+    while True:
+        path = _hidden_name(target)
+        path.mkdir(parents=True)
+        try:
+            lock = _lock(path)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for one that was left, before it was locked
+        except OSError:
+            return path, None
+        if path.exists():
+            return path, lock
+
+
+def _hidden_name(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid4().hex[:8]}")
+
+
+def _names(target: Path) -> Iterator[Path]:
+    yield target
+    yield from (target.with_name(f"{target.name}-{number}") for number in count(2))
+
+
+def _lock(folder: Path) -> int:
+    """The only lock on a folder, as a file descriptor. Raises BlockingIOError if another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _move(path: Path, target: Path) -> Path:
+    """Rename a path to the first free name, whoever else does the same at this moment."""
+    for free in _names(target):
+        if os.path.lexists(free):
+            continue
+        try:
+            return path.rename(free)
+        except OSError:
+            if not os.path.lexists(free):  # else somebody was faster
+                raise
+    raise AssertionError  # there are infinitely many names
+
+
+def _exchanged(new: Path, target: Path) -> Path:
+    """Put `new` in the place of a folder, in one step where the system can; where the old folder is now."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2  # of Linux
+        names = (_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(target))
+        if renameat2(*names, _RENAME_EXCHANGE) == 0:
+            return new
+    except AttributeError:
+        pass
+    old = _hidden_name(target)
+    target.rename(old)  # whoever is killed here left complete results, which the next run gives their name
+    new.rename(target)
+    return old
+
+
+def _clear_away(folder: Path, target: Path) -> None:
+    """Remove a folder with what is ours in it; what the user put there is moved to `target`."""
+    with suppress(OSError):
+        (folder / REPORT).unlink()  # first: from now on these results are not complete
+    with suppress(OSError):  # another process may be clearing up as well
+        for entry in sorted(folder.iterdir()):
+            with suppress(OSError):
+                if _OURS.fullmatch(entry.name) and not entry.is_dir():
+                    entry.unlink()
+                elif _is_code(entry):
+                    shutil.rmtree(entry)
+                else:
+                    target.mkdir(exist_ok=True)
+                    _move(entry, target / entry.name)
+        folder.rmdir()
+
+
+def _is_code(entry: Path) -> bool:
+    """Whether a folder is a copy of the user's code, with nothing else in it."""
+    if not _CODE.fullmatch(entry.name) or entry.is_symlink():
+        return False
+    return all(path.is_dir() or path.suffix in (".py", ".pyc") for path in entry.rglob("*"))

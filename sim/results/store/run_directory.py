@@ -1,0 +1,284 @@
+"""The result directory of a run: its files, written and read.
+
+runs/<scenario>-<seed>-<short hash>/
+    scenario.toml      the resolved scenario; loads to an equal one
+    provenance.json    by which code, command and machine, and when
+    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
+    metrics.parquet    time (s), actor, name, value
+    coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
+    parent.parquet     as metrics.parquet: what came of the clients of the run that it is a fork of
+    graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
+    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
+    intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
+    summary.json       the outcome; keys in SUMMARY_KEYS
+    trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
+    reads.log          the replay log: each number that the protocol read; with it the run can be replayed
+    report.html        written by sim.results.report.page from the other files
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sim.errors import UserError
+from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
+from sim.results.store.output_dir import (
+    PROGRESS,
+    REPORT,
+    HiddenFolder,
+    clean_up,
+    next_free,
+    require_writable,
+)
+from sim.results.trace import TABLE_SCHEMA, Trace
+
+INTERVALS_SCHEMA = pa.schema(
+    [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
+)
+TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
+_TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
+SUMMARY_KEYS = (
+    "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
+    "better_than_alone", "graph", "messages", "engine", "device_time",
+)  # fmt: skip
+"""What every summary has."""
+TABLES = {
+    "metrics": METRICS_SCHEMA,
+    "graph": GRAPH_SCHEMA,
+    "events": TABLE_SCHEMA,
+    "intervals": INTERVALS_SCHEMA,
+}
+SPECIAL_TABLES = {"coalitions": COALITIONS_SCHEMA, "parent": METRICS_SCHEMA}
+"""Tables that only some runs have."""
+
+
+class RunDirectory:
+    """The files of one run. `create` for writing, `load` for reading.
+
+    A directory that is written has a hidden, temporary name until `finalise` renames it. Whatever stops a
+    run, a reader finds the old results or the new ones, never a mixture.
+    """
+
+    def __init__(self, path: Path, hidden: HiddenFolder | None = None) -> None:
+        self.path = path
+        self.scenario_hash: str | None = None  # of what was written, for the summary
+        self._hidden = hidden
+        self._trace_hash: str | None = None
+
+    @classmethod
+    def create(
+        cls, out_base: Path, scenario_name: str, seed: int, short_hash: str, *, overwrite: bool = False
+    ) -> Self:
+        """A new directory for `<out_base>/<scenario>-<seed>-<hash>`, with its folders made as needed.
+
+        Hidden folders that dead processes left there are cleared away. With `overwrite` the results that are
+        there will be replaced. Raises UserError where results can't be written, or can't be replaced.
+        """
+        target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
+        try:
+            require_writable(target, overwrite)
+            clean_up(target.parent)
+            hidden = HiddenFolder(target)
+        except OSError as error:
+            raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
+        try:
+            hidden.require_room()
+        except OSError as error:
+            hidden.clear()
+            raise UserError(f"no room for results in {out_base}: {error.strerror}") from error
+        return cls(hidden.path, hidden)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """The directory of a finished run; UserError if `path` is none."""
+        path = Path(path)
+        if not (path / "summary.json").is_file():
+            raise UserError(f"{path} is not a result directory: it has no summary.json")
+        return cls(path)
+
+    def write_scenario(self, text: str) -> None:
+        """The resolved scenario, as TOML."""
+        self._write_text("scenario.toml", text)
+        self.scenario_hash = text_hash(text)
+
+    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
+        """By which code, command and machine, and when."""
+        self._write_text("provenance.json", _json(provenance))
+
+    def write_code(self, folder: str, files: Mapping[str, bytes]) -> None:
+        """A copy of the user's code, by the files' names in `folder`: protocol-<hash>, or model-<hash>."""
+        for name, content in files.items():
+            path = self.path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def write_metrics(self, metrics: Metrics) -> None:
+        """The measurements, the collaboration graph and the coalitions."""
+        self._write("metrics", metrics.to_table())
+        self._write("graph", metrics.graph_table())
+        coalitions = metrics.coalition_table()
+        if coalitions is not None:
+            self._write("coalitions", coalitions)
+
+    def write_parent(self, rows: pa.Table) -> None:
+        """Of a fork: measurements of its parent."""
+        self._write("parent", rows)
+
+    def write_events(self, trace: Trace) -> None:
+        """The trace, as far as it was kept."""
+        self._write("events", trace.to_table())
+
+    def write_intervals(self, intervals: Iterable[tuple[str, float, float, str]]) -> None:
+        """The devices' time: (actor, start_s, end_s, "busy" or "down"); an actor's intervals are disjoint."""
+        self._write("intervals", table_of(list(intervals), INTERVALS_SCHEMA))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The outcome; numbers that are not finite become null. Tables written after it bear its trace hash.
+
+        Raises ValueError if a key of SUMMARY_KEYS is missing.
+        """
+        missing = [key for key in SUMMARY_KEYS if key not in summary]
+        if missing:
+            raise ValueError(f"the summary lacks {', '.join(missing)}")
+        self._write_text("summary.json", _json(summary))
+        self._trace_hash = summary["trace_hash"]
+
+    def write_report(self, page: str) -> Path:
+        """The report, in one step: a reader sees the old one or the new one. Returns its path."""
+        with self.whole(f".{REPORT}.new") as file:
+            file.write_text(page, encoding="utf-8")
+            return file.replace(self.path / REPORT)
+
+    @property
+    def target(self) -> Path:
+        """Where the results of this run belong."""
+        return self.path if self._hidden is None else self._hidden.target
+
+    @target.setter
+    def target(self, path: Path) -> None:
+        assert self._hidden is not None
+        self._hidden.target = path
+
+    @property
+    def expected_path(self) -> Path:
+        """Where the results of this run would go now, if they replaced nothing."""
+        return self.path if self._hidden is None else next_free(self._hidden.target)
+
+    def finalise(self, *, replace: bool = False) -> Path:
+        """Moves the directory to its target, and returns its path. Where results are already: beside them.
+
+        With `replace` it replaces those results, but for files that the user put there. Raises OSError.
+        """
+        if not (self.path / "summary.json").is_file():
+            raise ValueError(f"{self.path} has no summary.json yet")
+        if self._hidden is not None:
+            (self.path / PROGRESS).unlink(missing_ok=True)
+            self.path = self._hidden.settle(replace)
+            self._hidden = None
+        return self.path
+
+    def discard(self) -> None:
+        """Removes what was written, for a run that ends with nothing to keep; no effect once finalised."""
+        if self._hidden is not None:
+            self._hidden.clear()
+
+    def scenario_text(self) -> str:
+        """The resolved scenario; UserError if it cannot be read."""
+        return self._read_text("scenario.toml")
+
+    def summary(self) -> dict[str, Any]:
+        """The outcome; UserError if the file is damaged."""
+        return self._read_json("summary.json")
+
+    def provenance(self) -> dict[str, Any]:
+        """By which code, command and machine, and when; UserError if the file is damaged."""
+        return self._read_json("provenance.json")
+
+    def scan(self, table: str) -> pl.LazyFrame:
+        """One of the tables "metrics", "graph", "events", "intervals"; UserError if it is not there."""
+        return pl.scan_parquet(self.table_path(table))
+
+    def has(self, table: str) -> bool:
+        """Whether there is one of `SPECIAL_TABLES`."""
+        return (self.path / f"{table}.parquet").is_file()
+
+    def table_path(self, table: str) -> Path:
+        """The file of a table; UserError if it is not there."""
+        file = self.path / f"{table}.parquet"
+        if not file.is_file():
+            raise UserError(f"{file} is missing; these results are not complete")
+        return file
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        text, file = self._read_text(name), self.path / name
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
+            raise UserError(f"{file} is damaged: {error}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{file} is damaged: must be a table of keys and values")
+        return content
+
+    def _read_text(self, name: str) -> str:
+        file = self.path / name
+        if not file.is_file():  # nor a pipe, which would be waited for
+            raise UserError(f"{file} is missing; these results are not complete")
+        try:
+            if file.stat().st_size > _TEXT_BYTES_MAX:
+                raise UserError(f"{file} is damaged: it has more than {_TEXT_BYTES_MAX:,} bytes")
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+
+    def _write_text(self, name: str, text: str) -> None:
+        with self.whole(name) as file:
+            # An argument of the command line need not be UTF-8; in JSON this writes it as an escape.
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+    def _write(self, table: str, content: pa.Table) -> None:
+        if self._trace_hash is not None:
+            content = content.replace_schema_metadata({TRACE_HASH: self._trace_hash})
+        with self.whole(f"{table}.parquet") as file:
+            pq.write_table(content, file, compression="zstd", write_page_checksum=True)
+
+    @contextmanager
+    def whole(self, name: str) -> Iterator[Path]:
+        """The path of a file of this directory that is written whole, or else removed."""
+        file = self.path / name
+        try:
+            yield file
+        except BaseException:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            raise
+
+
+def text_hash(text: str) -> str:
+    """32 hexadecimal digits that tell a text from any other."""
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON knows it: numpy scalars as numbers, infinite and undefined numbers as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,267 @@
+"""Kinds of input that have files beside the scenario: images, measured traces, data of the user's own."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import pickle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import polars as pl
+import tomli_w
+
+from tests.fuzz import data, grammar, spoil
+from tests.fuzz.case import Commands
+from tests.fuzz.values import odd_value
+
+Files = dict[str, Any]
+"""By path: an array, a table of arrays, a text, a pickled object, or bytes that are none of these."""
+_WORLD: dict[str, Any] = {
+    "run": {"iterations": 2, "evaluate_every": "1 iterations"},
+    "clients": {"count": 4},
+    "model": {"name": "logistic-regression"},
+    "training": {"learning_rate": 0.1, "batch_size": 4},
+    "protocol": {"name": "gossip"},
+    "network": {"latency": "20 ms", "uplink": "unlimited", "downlink": "unlimited"},
+    "devices": {"step_time": "100 ms"},
+}
+
+
+def encoded(name: str, content: Any) -> bytes:
+    """What stands in the file of a name, whatever it holds."""
+    suffix = Path(name).suffix
+    if suffix in (".gz", ".xz"):
+        inner = encoded(name.removesuffix(suffix), content)
+        return gzip.compress(inner, 1, mtime=0) if suffix == ".gz" else lzma.compress(inner, preset=0)
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        text = content.encode("utf-8", "surrogatepass")
+        return _parquet(text) if suffix == ".parquet" else text
+    if isinstance(content, np.ndarray):
+        return data.npy(content) if suffix == ".npy" else data.idx(content)
+    if isinstance(content, dict) and suffix == ".npz":
+        return data.npz(content)
+    return pickle.dumps(content, protocol=2)
+
+
+def _parquet(csv: bytes) -> bytes:
+    try:  # the columns' types are what is in them
+        file = io.BytesIO()
+        pl.read_csv(csv, infer_schema_length=None).write_parquet(file)
+        return file.getvalue()
+    except pl.exceptions.PolarsError:
+        return csv
+
+
+def _damaged(name: str, content: Any, rng: Random) -> tuple[Any, str]:
+    """The content of a file, spoiled as what it is, or its bytes."""
+    if isinstance(content, bytes) or rng.random() < 0.15:
+        return spoil.damaged_bytes(encoded(name.removesuffix(".gz").removesuffix(".xz"), content), rng)
+    if isinstance(content, np.ndarray):
+        return spoil.damaged_array(content, rng)
+    if isinstance(content, dict) and content:
+        return _damaged_table(content, rng)
+    if not isinstance(content, str):
+        return odd_value(rng), "something else"
+    if name.endswith(".py"):
+        return spoil.damaged_code(content, rng)
+    if name.endswith(".json"):
+        return spoil.damaged_json(content, rng)
+    return spoil.damaged_csv(content, rng, " " if name.endswith(".txt") else ",")
+
+
+def _damaged_table(content: dict[Any, Any], rng: Random) -> tuple[Any, str]:
+    """A table of arrays or lists with one of them spoiled, gone or renamed."""
+    key = rng.choice(list(content))
+    match rng.choice(("array",) * 5 + ("without", "renamed", "odd")):
+        case "without":
+            return {other: each for other, each in content.items() if other != key}, f"without {key!r}"
+        case "renamed":
+            return {f"{other}_": each for other, each in content.items()}, "other names"
+        case "odd" if isinstance(key, bytes):  # of what is pickled, which may be anything
+            value = odd_value(rng)
+            return content | {key: value}, f"{key!r} = {spoil.shown(value)}"
+    array, how = spoil.damaged_array(np.asarray(content[key]), rng)
+    as_list = isinstance(content[key], list) and rng.randrange(3)
+    return content | {key: array.tolist() if as_list else array}, f"{key!r}: {how}"
+
+
+def _written(
+    scenario: dict[str, Any], files: Files, rng: Random, changes: int, *, of_scenario: float = 0.0
+) -> tuple[list[str], Commands]:
+    """Spoil so many files, write them, and spoil some of those as files; or keys of the scenario."""
+    words, afterwards = [], []
+    for _ in range(changes):
+        name, other = rng.choice(list(files)), rng.choice(list(files))
+        if rng.random() < of_scenario:
+            words.append(rng.choice((grammar.change, spoil.damaged_table))(scenario, rng))
+        elif rng.random() < 0.2:
+            afterwards.append(name)
+        elif rng.random() < 0.1 and Path(name).suffix == Path(other).suffix:
+            files[name], files[other] = files[other], files[name]
+            words.append(f"{name} and {other} swapped")
+        else:
+            files[name], how = _damaged(name, files[name], rng)
+            words.append(f"{name}: {how}")
+    for name, content in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(encoded(name, content))
+    for name in map(Path, afterwards):
+        if rng.random() < 0.5 and spoil.can_be_read(name):
+            name.write_bytes(spoil.damaged_bytes(name.read_bytes(), rng)[0])
+            words.append(f"{name}: damaged")
+        elif rng.random() < 0.2 and name.suffix in (".gz", ".xz") and spoil.can_be_read(name):
+            name.write_bytes(encoded(name.name, bytes(30_000_000)) * 100)  # parts may follow each other
+            words.append(f"{name}: 3 GB of zeros")
+        else:
+            words.append(spoil.replace_file(name, rng))
+    Path("scenario.toml").write_text(tomli_w.dumps(scenario), encoding="utf-8", errors="replace")
+    return words, [["check", "scenario.toml"], ["run", "scenario.toml", "--quiet"]]
+
+
+def images(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """MNIST, Fashion-MNIST, CIFAR-10 or CIFAR-100 on disk, with bytes, arrays, labels or files spoiled."""
+    name, place, suffixes, make = rng.choice(
+        (
+            ("mnist", "MNIST/raw", ("", ".gz", ".xz"), data.grey_images),
+            ("fashion-mnist", "fashion-mnist/FashionMNIST/raw", (".gz", ".xz"), data.grey_images),
+            ("cifar-10", "cifar-10-batches-py", ("", ".xz"), data.cifar_10),
+            ("cifar-100", "cifar-100-python", ("", ".xz"), data.cifar_100),
+            ("cifar-100", "cifar-100-subset", ("", ".xz"), data.cifar_arrays),
+        )
+    )
+    scenario = json.loads(json.dumps(_WORLD))
+    scenario["data"] = {"name": name, "partition": "iid"}
+    scenario["model"]["name"] = rng.choice(("logistic-regression", "mlp", "cnn"))
+    suffix = rng.choice(suffixes)
+    arrays = make(np.random.default_rng(rng.randrange(2**32)))
+    Path("data").unlink()
+    return _written(
+        scenario, {f"data/{place}/{file}{suffix}": each for file, each in arrays.items()}, rng, changes
+    )
+
+
+_PHONES = {"kind": "trace", "source": "phones"}
+_SPEEDS = {"kind": "trace", "source": "ai-benchmark", "median": "100 ms"}
+_SPOT = {
+    "aws_2020-03-15": "spot_sessions_2020",
+    "gcp_2020-03-01": "spot_sessions_2020",
+    "g4dn_us-east-1c_2020-11-20": "spot_cluster_size_g4dn_us-east-1c_2020-11-20",
+    "p2_2020-11-20": "spot_cluster_size_p2_2020-11-20",
+}
+_LATENCIES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"kind": "trace", "source": "planetlab"}, "data/net-latency/planetlab_rtt_ms.npz"),
+    ({"kind": "trace", "source": "planetlab", "slice": "1 s"}, "data/net-latency/planetlab_rtt_ms.npz"),
+    (
+        {"kind": "trace", "source": "seattle", "slice": "500 ms", "jitter": 0.1},
+        "data/net-latency/seattle_rtt_s.npz",
+    ),
+    ({"kind": "matrix", "file": "matrix.npy", "unit": "ms"}, "matrix.npy"),
+    ({"kind": "matrix", "file": "matrix.csv", "unit": "ms"}, "matrix.csv"),
+)
+# What a scenario says to use a trace, and the trace's file.
+_USES: tuple[tuple[dict[str, Any], str], ...] = (
+    *(({"network.latency": latency}, file) for latency, file in _LATENCIES),
+    ({"network.uplink": _PHONES, "network.downlink": _PHONES}, "data/device-traces/phone_bandwidth.csv"),
+    ({"devices.step_time": _SPEEDS}, "data/device-traces/ai_benchmark_2020.csv"),
+    *(
+        (
+            {"churn_process": [{"kind": "trace", "source": of, "speedup": 4000, "clients": [2, 3, 4, 5]}]},
+            f"data/spot-churn/{file}.csv",
+        )
+        for of, file in _SPOT.items()
+    ),
+    ({"devices.measured": {"file": "slow.csv"}}, "slow.csv"),
+    ({"clients.topology": {"kind": "edge-list", "file": "edges.txt"}}, "edges.txt"),
+)
+
+
+def traces(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """A scenario that needs a measured trace or a file of its own, with that file spoiled."""
+    settings, file = rng.choice(_USES)
+    scenario = json.loads(json.dumps(_WORLD)) | {
+        "run": {"duration": "2 s", "evaluate_every": "1 s"},
+        "data": {"name": "quadratic", "clusters": 2, "dimension": 4, "samples": 20},
+        "model": {"name": "point"},
+        "training": {"learning_rate": 0.1, "batch_size": 1},
+        "clients": {"count": 6},
+    }
+    for key, value in settings.items():
+        spoil.put(scenario, tuple(key.split(".")), value)
+    numbers = np.random.default_rng(rng.randrange(2**32))
+    milliseconds = numbers.lognormal(3, 0.5, (6, 6))
+    own = {
+        "matrix.npy": milliseconds,
+        "matrix.csv": "\n".join(",".join(f"{each:.3f}" for each in row) for row in milliseconds),
+        "slow.csv": "time_s,factor\n0,1\n0.5,4\n1.5,1\n3,1\n",
+        "edges.txt": "# a ring\n" + "".join(f"{client} {(client + 1) % 6}\n" for client in range(6)),
+    }
+    Path("data").unlink()
+    Path("data").mkdir()
+    return _written(scenario, {file: own[file] if file in own else data.trace(file, numbers)}, rng, changes)
+
+
+_SPLIT = """\
+def split(rng, labels, clients, share: float = 1.0):
+    places = rng.permutation(len(labels))[: int(share * len(labels))]
+    return [places[first::clients] for first in range(clients)]
+"""
+_LOAD = """\
+import numpy as np
+
+
+def load(rng, clients, samples: int = 48):
+    x = rng.normal(size=(samples, 5))
+    return x, (x[:, 0] > 0).astype(int), np.arange(samples) % clients
+"""
+
+
+def own_data(rng: Random, changes: int) -> tuple[list[str], Commands]:
+    """Arrays (.npz), tables (.csv, .parquet), partitions and functions of one's own, with a file spoiled."""
+    numbers, scenario = np.random.default_rng(rng.randrange(2**32)), json.loads(json.dumps(_WORLD))
+    files: Files = {}
+    match rng.choice(("own.npz", "own.csv", "own.parquet", "mine.py")):
+        case "own.npz":
+            x = numbers.normal(size=(60, 5)).astype(np.float32)
+            arrays = {"x": x, "y": numbers.integers(0, 3, 60), "client": np.arange(60) % 4}
+            if rng.random() < 0.5:
+                parts = {"train": slice(48), "test": slice(48, None)}
+                arrays = {
+                    f"{key}_{part}": each[rows]
+                    for part, rows in parts.items()
+                    for key, each in arrays.items()
+                }
+            scenario["data"], files["own.npz"] = {"name": "arrays", "file": "own.npz"}, arrays
+        case "mine.py":
+            scenario["data"], files["mine.py"] = {"name": "mine.py:load"}, _LOAD
+        case name:
+            scenario["data"] = {"name": "table", "file": name, "label": "bought", "client": "who"}
+            scenario["data"] |= rng.choice(
+                ({}, {"missing": "fill"}, {"missing": "drop"}, {"categorical": ["age"]})
+            )
+            files[name] = data.customers(numbers)
+    match rng.choice(("natural", "function", "json", "npz", "iid")):
+        case "function":
+            scenario["data"]["partition"] = {"kind": "split.py:split", "share": 0.8}
+            files["split.py"] = _SPLIT
+        case "json" | "npz" as suffix:
+            scenario["data"]["partition"] = {"kind": "file", "path": f"split.{suffix}"}
+            lists = [list(range(client, 30, 4)) for client in range(4)]
+            files["split.json"] = json.dumps(lists)
+            if suffix == "npz":
+                del files["split.json"]
+                files["split.npz"] = {f"train_{client}": np.array(each) for client, each in enumerate(lists)}
+        case kind:
+            scenario["data"]["partition"] = kind
+    if rng.random() < 0.3:
+        scenario["protocol"] = {"name": "fedavg", "local_steps": 2, "patience": "5 s"}
+        scenario["server"] = {"step_time": "50 ms", "samples": 4}
+        if rng.random() < 0.5:
+            scenario["server"]["crash"] = [{"at": "300 ms", "back": "500 ms"}]
+    return _written(scenario, files, rng, changes, of_scenario=0.25)
