@@ -166,30 +166,6 @@ def _unsound(kind: "type[Client]") -> Iterator[str]:
         elif name in _CALLED and inspect.iscoroutinefunction(method):
             must = f"must be written `def {name}(...)`, without async"
             yield f"{defined(method)}: {kind.__name__}.{name}() {must}"
-    yield from _unsound_rounds(kind)
-
-
-def _unsound_rounds(kind: "type[Client]") -> Iterator[str]:
-    from protocols import RoundClient, RoundServer  # they import torch, as a class of a learner has done
-
-    if not issubclass(kind, RoundClient):
-        return
-    inherits = getattr(kind.servers, "__func__", None) is getattr(RoundClient.servers, "__func__", None)
-    server = getattr(kind, "server", None)
-    if inherits and not isinstance(server, type):
-        must = "must name the class of its server: `server = MyServer`, a RoundServer"
-        yield f"{defined(kind)}: {kind.__name__} is a RoundClient and {must}"
-    yield from _undefined(kind, RoundClient, "on_message", "async def work(self, task)")
-    if isinstance(server, type) and issubclass(server, RoundServer):
-        yield from _undefined(server, RoundServer, "answer", "def task(self, client, number)")
-        yield from _undefined(server, RoundServer, "round", "def combine(self, answers, number)")
-
-
-def _undefined(kind: type, base: type, caller: str, method: str) -> Iterator[str]:
-    """What the base's `caller` calls must be defined, unless the class has a caller of its own."""
-    name = method.split("def ")[1].split("(")[0]
-    if getattr(kind, caller) is getattr(base, caller) and getattr(kind, name) is getattr(base, name):
-        yield f"{defined(kind)}: {kind.__name__} is a {base.__name__} and must define `{method}`"
 
 
 def _unsound_settings(kind: "type[Client]") -> Iterator[str]:

@@ -56,7 +56,7 @@ def test_d_psgd_mixes_with_the_weights_of_the_topology(tmp_path: Path) -> None:
         before = np.stack([client.compute.initial().numpy() for client in simulation.clients])
         simulation.run()
         after = np.stack([client.params.numpy() for client in simulation.clients])
-        rounds = [client.learner.round for client in simulation.clients if client.learner is not None]
+        rounds = [client.learner.rounds.number for client in simulation.clients if client.learner is not None]
     shift = np.roll(np.eye(6), 1, axis=0)
     w = 0.5 * np.eye(6) + 0.15 * shift + 0.35 * shift.T
     for index, row in enumerate(after):
