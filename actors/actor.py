@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
-from actors.asking import GivenAnswers, OpenQuestions
+from actors.delivery.asking import GivenAnswers, OpenQuestions
+from actors.delivery.round_trips import RoundTrips
+from actors.delivery.rounds import RoundMessages
 from actors.mailbox import Mailbox
 from actors.message import (
     ActorError,
@@ -19,8 +21,6 @@ from actors.message import (
     RoundMark,
     describe,
 )
-from actors.round_trips import RoundTrips
-from actors.rounds import RoundMessages
 from actors.status import ActorStatus
 from actors.tasks import Tasks
 from actors.transport import Transport
@@ -130,7 +130,7 @@ class Actor:
         """Send, and wait at most `timeout` seconds for the answer.
 
         With more `attempts` than 1, or None for as many as there is time for, the question is sent again
-        whenever the answer is overdue, judged by how long `peer` took before (`actors.round_trips`), and is
+        whenever the answer is overdue, judged by how long `peer` took before (`delivery.round_trips`), and is
         given up after the last; `on_message` of the peer sees it once. Raises PeerUnavailable if no answer
         comes, RemoteError if the peer's handler failed, AskInHandler when called in a handler, UnknownPeer if
         there never was a peer of that name.

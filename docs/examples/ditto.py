@@ -6,7 +6,7 @@ What is measured is v.
 """
 
 from protocols import Count, RoundClient, Weight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.shared.server_rounds import Contribution, RoundServer
 
 

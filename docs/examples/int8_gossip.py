@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from protocols import Scalar, Vector
-from protocols.gossip import AgedModel, Gossip
+from protocols.decentralized.gossip import AgedModel, Gossip
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 from torch.nn import functional
 
 from protocols import Requirement, Within
-from protocols.gossip import Gossip
+from protocols.decentralized.gossip import Gossip
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from protocols import RoundClient, RoundServer, Vector, mix
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.shared.server_rounds import Assignment, GlobalModel
 
 

@@ -2,7 +2,7 @@
 
 A client announces its model for a round and waits for those of its neighbours, and for nobody else. There is
 no global barrier: two clients without a common neighbour may be several rounds apart. What is lost on the way
-is told again by `actors.rounds`; here is decided who takes part in a round, and when it is over.
+is told again by `actors.delivery.rounds`; here is decided who takes part in a round, and when it is over.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from actors.delivery.rounds import RoundMessages, mark_of
 from actors.message import RepeatRequest, RoundMark
-from actors.rounds import RoundMessages, mark_of
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
 from protocols.framework.vectors import Vector

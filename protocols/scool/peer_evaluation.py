@@ -12,8 +12,7 @@ from protocols.framework.component import Component
 from protocols.framework.vectors import Vector
 from protocols.scool.attention import sketch
 from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
-from protocols.scool.peer_state import PeerState
-from protocols.scool.posterior import Posterior
+from protocols.scool.posterior import PeerState, Posterior
 from protocols.scool.priors import AttentionPrior
 from protocols.scool.settings import SCooLSettings
 from protocols.shared.pace import LOSS_SHARE, HelpBudget

@@ -1,8 +1,8 @@
 """Finding a protocol by name, so that adding one touches no dispatch code.
 
-A name is one of ours (``gossip`` is the class Gossip of protocols/gossip.py, ``cobo`` the class CoBo of the
-folder protocols/cobo), a class of an installed package (``package.module:Class``), or a class of a file
-(``my_file.py:Class``).
+A name is one of ours (``gossip`` is the class Gossip of protocols/decentralized/gossip.py, ``cobo`` the class
+CoBo of the folder protocols/cobo), a class of an installed package (``package.module:Class``), or a class of
+a file (``my_file.py:Class``).
 """
 
 import ast
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 _FOLDER = Path(protocols.__path__[0])
+ROOMS = ("decentralized", "federated", "federated_parts")
+"""Folders of protocols with a file for each method."""
 _KEY = "protocol.name"
 
 
@@ -30,13 +32,23 @@ def list_protocols() -> dict[str, str]:
     Reads the files without importing them, since importing torch takes seconds.
     """
     found = {}
-    files = {path.stem: path for path in _FOLDER.glob("*.py")}
-    files |= {path.parent.name: path for path in _FOLDER.glob("*/__init__.py")}
-    for module, path in sorted(files.items()):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(_is_named_after(name, module) for name in _classes(tree)):
-            found[module.replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    for module in sorted(_files(), key=_stem):
+        tree = ast.parse(_files()[module].read_text(encoding="utf-8"))
+        if any(_is_named_after(name, _stem(module)) for name in _classes(tree)):
+            found[_stem(module).replace("_", "-")] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found
+
+
+def _files() -> dict[str, Path]:
+    """Modules that may hold a method, by name: the folders of protocols, and the files in its rooms."""
+    found = {f"protocols.{path.parent.name}": path for path in _FOLDER.glob("*/__init__.py")}
+    for room in ROOMS:
+        found |= {f"protocols.{room}.{path.stem}": path for path in (_FOLDER / room).glob("*.py")}
+    return found
+
+
+def _stem(module: str) -> str:
+    return module.rpartition(".")[2]
 
 
 def _classes(tree: ast.Module) -> list[str]:
@@ -70,7 +82,7 @@ def _known(name: str) -> "type[Client]":
             )
         )
     stem = name.replace("-", "_")
-    module = importlib.import_module(f"protocols.{stem}")
+    module = importlib.import_module(next(module for module in _files() if _stem(module) == stem))
     return next(
         value for key, value in vars(module).items() if _is_named_after(key, stem) and _is_protocol(value)
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from actors.delivery.reminders import PROMPT, Reminders
+from actors.delivery.round_trips import RoundTrips
 from actors.message import Envelope, RoundMark
-from actors.reminders import PROMPT, Reminders
-from actors.round_trips import RoundTrips
 from tests.virtual_time import run_virtual
 
 

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actors.actor import Actor
+from actors.delivery.reminders import Reminders
+from actors.delivery.rounds import RoundMessages
 from actors.message import RoundMark
-from actors.reminders import Reminders
-from actors.rounds import RoundMessages
 from actors.supervisor import Supervisor
 from tests.actors.test_asking import Lossy
 from tests.virtual_time import run_virtual

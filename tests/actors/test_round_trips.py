@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.round_trips import INITIAL_S, RoundTrip, RoundTrips
+from actors.delivery.round_trips import INITIAL_S, RoundTrip, RoundTrips
 
 
 class Ping: ...

@@ -149,7 +149,7 @@ def test_growth_counts_all_steps_and_memory() -> None:
         "sim/run/live/compute.py": "jobs and the pending graph",
         "actors/codec.py": "sizes of messages",
         "actors/mailbox.py": "actors and mailboxes",
-        "protocols/gossip.py": "the protocol itself",
+        "protocols/decentralized/gossip.py": "the protocol itself",
         "sim/results/trace.py": "trace and observer",
     }.items(),
 )

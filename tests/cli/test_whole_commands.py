@@ -25,7 +25,7 @@ BEGIN = """\
 import os, signal
 from dataclasses import dataclass
 from pathlib import Path
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 @dataclass(frozen=True)
 class Word:

@@ -15,7 +15,7 @@ TEXTS = (
     *("", " ", "0", "-1", "nan", "none", "unlimited", ".", "~", "{}%s\\", "\x00", "a\nb"),
     *("日本語", "ﬀ̈\u202eright to left", "[bold]not rich[/bold] [/]", "<script>alert(1)</script>"),
     *("../../../../etc/hostname", "/dev/null", "x" * 300, "y" * 100_000),
-    *("json:loads", "nowhere.py:Nobody", "scenario.toml:Table", "protocols.gossip"),
+    *("json:loads", "nowhere.py:Nobody", "scenario.toml:Table", "protocols.decentralized.gossip"),
     *("gossip", "cobo", "fedavg", "mapl", "local", "dpsgd", "quadratic", "digits", "cnn", "point", "iid"),
 )
 _COUNTS = (

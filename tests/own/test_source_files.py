@@ -16,7 +16,7 @@ from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, write
 
 OWN = """\
-from protocols.local import Local
+from protocols.decentralized.local import Local
 from source_steps import STEPS
 
 class Own(Local):
@@ -61,7 +61,7 @@ def test_in_the_folder_of_coterie_the_files_beside_it_alone(tmp_path: Path) -> N
 
 def test_code_of_coterie_is_not_kept() -> None:
     assert load_protocol("gossip").sources is None
-    assert load_protocol("protocols.gossip:Gossip").sources is None
+    assert load_protocol("protocols.decentralized.gossip:Gossip").sources is None
 
 
 def test_a_class_of_a_package_is_that_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,9 @@ def test_a_class_of_a_package_is_that_package(tmp_path: Path, monkeypatch: pytes
     package = tmp_path / "their_methods" / "deep"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").write_text("")
-    (package / "mine.py").write_text("from protocols.local import Local\nclass Mine(Local): pass\n")
+    (package / "mine.py").write_text(
+        "from protocols.decentralized.local import Local\nclass Mine(Local): pass\n"
+    )
     (tmp_path / "beside.py").write_text("")
     sources = load_protocol("their_methods.deep.mine:Mine").sources
     assert sources is not None
@@ -81,7 +83,7 @@ def test_of_an_installed_package_it_is_the_module(tmp_path: Path, monkeypatch: p
     (installed / "their_tool").mkdir(parents=True)
     (installed / "their_tool" / "__init__.py").write_text("")
     (installed / "their_tool" / "mine.py").write_text(
-        "from protocols.local import Local\nclass Mine(Local): pass\n"
+        "from protocols.decentralized.local import Local\nclass Mine(Local): pass\n"
     )
     monkeypatch.syspath_prepend(installed)
     sources = load_protocol("their_tool.mine:Mine").sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.afl import AFL, AFLServer, ascended
+from protocols.federated.afl import AFL, AFLServer, ascended
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, make, optima, ran

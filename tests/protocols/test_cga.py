@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from protocols.cga import CGA, agreeing
+from protocols.decentralized.cga import CGA, agreeing
 from tests.protocols.test_dpsgd import metropolis, start
 from tests.protocols.worlds import QUADRATIC, learner, messages, optima, params, ran, start_from
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from protocols.clustered_fl import Cluster, bipartition, cosines
+from protocols.federated.clustered_fl import Cluster, bipartition, cosines
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, messages, optima, params, ran
 

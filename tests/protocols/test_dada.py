@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from protocols.dada import Dada, Edge, GraphQuestion, graph_step
+from protocols.decentralized.dada import Dada, Edge, GraphQuestion, graph_step
 from protocols.framework.client import Client
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran

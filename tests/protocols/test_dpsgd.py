@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from protocols.dpsgd import ADPSGD
+from protocols.decentralized.dpsgd import ADPSGD
 from protocols.shared.averaging import Exchange
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from actors.transport import InMemoryTransport
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
+from protocols.federated.oracle import Oracle
 from protocols.framework.context import ClientContext
-from protocols.oracle import Oracle
 from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation

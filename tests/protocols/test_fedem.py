@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.fedem import responsibilities
+from protocols.federated.fedem import responsibilities
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, at, learner, ran
 

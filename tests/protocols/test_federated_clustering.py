@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.federated_clustering import threshold_clustering
+from protocols.decentralized.federated_clustering import threshold_clustering
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, optima, params, ran
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.fedfomo import first_order_weights
+from protocols.federated.fedfomo import first_order_weights
 from sim.errors import UserError
 from tests.protocols.worlds import DIGITS, QUADRATIC, make, optima, params, ran
 

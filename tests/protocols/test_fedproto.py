@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.fedproto import FedProto, FedProtoServer, FedProtoSettings, LocalPrototypes, PrototypeTask
+from protocols.federated_parts.fedproto import (
+    FedProto,
+    FedProtoServer,
+    FedProtoSettings,
+    LocalPrototypes,
+    PrototypeTask,
+)
 from protocols.shared.local_losses import FeaturePrototypes
 from sim.learning.engine.handles import Vector
 from sim.run.live.simulation import Simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.fedclassavg import FedClassAvg, FedClassAvgSettings
+from protocols.federated_parts.fedclassavg import FedClassAvg, FedClassAvgSettings
 from protocols.shared.local_losses import ContrastiveClassifier
 from tests.protocols.decoupled import (
     DECOUPLED,

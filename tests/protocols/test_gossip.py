@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.decentralized.gossip import Gossip
 from protocols.framework.client import Client
-from protocols.gossip import Gossip
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.ifca import IFCAServer
+from protocols.federated.ifca import IFCAServer
 from protocols.shared.several_models import with_signs
 from sim.learning.models.modules.batch_norm import BatchNorm
 from sim.run.live.simulation import Simulation

@@ -16,15 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actors.message import Envelope
-from protocols.cga import CGAInPairs
 from protocols.cobo.asynchronous import CoBoAsynchronous, PairState
 from protocols.cobo.messages import PairRequest
-from protocols.dada import Dada
-from protocols.dpsgd import ADPSGD
+from protocols.decentralized.cga import CGAInPairs
+from protocols.decentralized.dada import Dada
+from protocols.decentralized.dpsgd import ADPSGD
+from protocols.decentralized.meta_l2c import MetaL2CAsynchronous
 from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.framework.client import Client
 from protocols.mapl.messages import KnowledgeWanted
-from protocols.meta_l2c import MetaL2CAsynchronous
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
 from sim.run.live.simulation import Simulation

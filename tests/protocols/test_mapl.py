@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from protocols.decentralized.mapl_plus import MaplPlus
 from protocols.framework.vectors import Vector
 from protocols.mapl import MAPL
 from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, Neighbourhood, learn_weights
-from protocols.mapl_plus import MaplPlus
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from protocols.decentralized.meta_l2c import MetaL2C, attention, encoder_slope, sketched
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from protocols.meta_l2c import MetaL2C, attention, encoder_slope, sketched
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, churn, learner, make, params, ran

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from protocols.federated.per_fedavg import PerFedAvg
 from protocols.framework.vectors import Vector
-from protocols.per_fedavg import PerFedAvg
 from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, optima, ran

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from protocols.pfedhn import PFedHNServer
+from protocols.federated.pfedhn import PFedHNServer
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, optima, params, ran
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from protocols.pfedme import PFedMe, PFedMeServer
+from protocols.federated.pfedme import PFedMe, PFedMeServer
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, learner, make, optima, ran

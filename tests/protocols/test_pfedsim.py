@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from protocols.federated_parts.pfedsim import PFedSimServer, directions, mixing_weights
 from protocols.membership.view import Goodbye
-from protocols.pfedsim import PFedSimServer, directions, mixing_weights
 from sim.errors import UserError
 from tests.protocols.decoupled import (
     CLASSES,

@@ -17,7 +17,7 @@ from protocols.scool import SCooL, peer_evaluation
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
 from protocols.scool.peer_evaluation import Publication
-from protocols.scool.peer_state import PeerState
+from protocols.scool.posterior import PeerState
 from protocols.scool.priors import BlockPrior
 from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import LOSSY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.spdb import SPDB
+from protocols.decentralized.spdb import SPDB
 from sim.errors import UserError
 from tests.protocols.decoupled import DECOUPLED, TWO_BACKBONES, columns, initial, model, trained
 from tests.protocols.test_dpsgd import metropolis

@@ -137,7 +137,7 @@ def test_a_fork_that_goes_on_is_a_fork_still(tmp_path: Path, whole: Path) -> Non
 
 
 MINE = """\
-from protocols.gossip import Gossip
+from protocols.decentralized.gossip import Gossip
 
 class Mine(Gossip):
     pass

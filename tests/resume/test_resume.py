@@ -118,7 +118,7 @@ backup_every = "1 s"
 
 DIES = """\
 import os, signal
-from protocols.gossip import Gossip
+from protocols.decentralized.gossip import Gossip
 
 class Dies(Gossip):
     async def step(self):

@@ -22,7 +22,7 @@ from tests.simulation.worlds import QUADRATIC, write
 
 LIMITED = """\
 import resource
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 class Own(Local):
     async def step(self):

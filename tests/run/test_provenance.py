@@ -21,7 +21,7 @@ from tests.simulation.worlds import QUADRATIC, write
 
 ROOT = Path(__file__).parents[2]
 OWN = """\
-from protocols.local import Local
+from protocols.decentralized.local import Local
 from provenance_steps import STEPS
 
 class Own(Local):

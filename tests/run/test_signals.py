@@ -26,7 +26,7 @@ SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 BEGIN = """\
 import os, signal, sys, time
 from pathlib import Path
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 class Own(Local):
     async def step(self):

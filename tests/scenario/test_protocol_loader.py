@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pydantic import PositiveInt
 
 from protocols.framework.client import Client
-from protocols.local import Local
+from protocols.decentralized.local import Local
 from protocols import Duration
 
 
@@ -90,7 +90,7 @@ def test_known_protocols(name: str) -> None:
 
 
 def test_a_class_of_a_package() -> None:
-    assert find("protocols.gossip:Gossip") is find("gossip")
+    assert find("protocols.decentralized.gossip:Gossip") is find("gossip")
 
 
 def test_a_class_of_a_file_beside_the_scenario(own: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_missing_package() -> None:
 
 BESIDE = """\
 import typing
-from protocols.local import Local
+from protocols.decentralized.local import Local
 import loader_beside.inner as inner
 from loader_beside import *
 from loader_beside.deeper.lowest import NAME

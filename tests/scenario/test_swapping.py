@@ -134,7 +134,7 @@ def test_what_is_needed_cannot_be_taken_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-@pytest.mark.parametrize("name", ["trap.py:Trap", "trap:Trap", "protocols.gossip:Gossip"])
+@pytest.mark.parametrize("name", ["trap.py:Trap", "trap:Trap", "protocols.decentralized.gossip:Gossip"])
 def test_no_code_executes_nothing_that_the_scenario_brings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
 ) -> None:

@@ -37,7 +37,7 @@ state = "fresh"
 LOSSY = ("network.link=datagram", "network.loss=0.1", "run.duration=3 s")
 SETS = """\
 from dataclasses import dataclass
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 @dataclass(frozen=True)
 class Hint:
@@ -117,7 +117,7 @@ def test_verify_runs_the_code_that_ran_first(tmp_path: Path, monkeypatch: pytest
 READS = """\
 import json
 from pathlib import Path
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 TABLE = json.loads((Path(__file__).parent / "table.json").read_text())
 
@@ -152,7 +152,7 @@ def test_verify_of_a_protocol_that_was_edited_meanwhile(tmp_path: Path) -> None:
     """It is its copy that is run again."""
     edits = "        Path(__file__).write_text('edited') if 'runs' not in __file__ else None\n"
     (tmp_path / "edits.py").write_text(
-        "from pathlib import Path\nfrom protocols.local import Local\nclass Edits(Local):\n"
+        "from pathlib import Path\nfrom protocols.decentralized.local import Local\nclass Edits(Local):\n"
         f"    async def step(self):\n        await super().step()\n{edits}"
     )
     file = write(tmp_path, QUADRATIC)

@@ -13,7 +13,7 @@ from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\
 from dataclasses import dataclass
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 @dataclass(frozen=True)
 class Word:

@@ -145,7 +145,7 @@ def test_a_run_ends_by_iterations(tmp_path: Path) -> None:
 def test_a_run_by_iterations_ends_although_the_slowest_is_gone(tmp_path: Path, protocol: str) -> None:
     """Whether it crashed, or failed by itself."""
     (tmp_path / "broken.py").write_text(
-        "from protocols.local import Local\n"
+        "from protocols.decentralized.local import Local\n"
         "class Broken(Local):\n"
         "    async def step(self):\n"
         "        await super().step()\n"

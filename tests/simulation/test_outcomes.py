@@ -14,7 +14,7 @@ from sim.results.store.run_directory import RunDirectory
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
 BEGIN = """\
-from protocols.local import Local
+from protocols.decentralized.local import Local
 
 class Own(Local):
     async def step(self):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from protocols import Client, Server, ServerPlan
-from protocols.fedavg import FedAvg
+from protocols.federated.fedavg import FedAvg
 from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition

@@ -6,8 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
+from actors.delivery.round_trips import INITIAL_S, RoundTrips
 from actors.message import Envelope, RoundMark
-from actors.round_trips import INITIAL_S, RoundTrips
 
 PROMPT = 8
 """So many requests, a round trip apart, are sent before the time between them doubles."""
@@ -16,7 +16,7 @@ PROMPT = 8
 class Reminders:
     """Of one wait for messages of class `kind`: asks each late peer for its message, again and again.
 
-    A peer is late once it is waited for longer than before (`actors.round_trips` of `kind`), and for a second
+    A peer is late once it is waited for longer than before (`actors.delivery.round_trips`), and for a second
     at least as long as nothing is known to have been lost, such as on reliable links. Then it is asked
     whenever the answer to a request is overdue: what one takes is the same for requests of all kinds. Where
     many messages are lost, doubling the time after each, as for TCP, would make a wait last for ever, and to

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from actors.settings.quantities import Count, Weight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import (
     Assignment,

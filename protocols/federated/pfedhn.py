@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix

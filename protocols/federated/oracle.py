@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.server import ServerPlan
 from protocols.shared.server_rounds import RoundClient, RoundServer

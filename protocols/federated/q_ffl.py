@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.settings.quantities import Weighing, Weight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Scalar, Vector, mix
 from protocols.shared.server_rounds import RoundClient, RoundServer, shares

@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import RoundClient, RoundServer, averaged

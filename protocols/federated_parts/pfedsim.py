@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actors.settings.quantities import CountOrZero
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.vectors import Vector, mix

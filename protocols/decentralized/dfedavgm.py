@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actors.settings.quantities import Count
-from protocols.dpsgd import DPSGDSettings
+from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds

@@ -5,7 +5,7 @@ round. Whatever is lost on the way is the business of this module: the number an
 travel as a `RoundMark` on the envelope, so that the messages themselves know nothing of it.
 
 - What was told for the present round and the one before is kept, and told again when a peer asks for it.
-- Who waits for a message asks for it whenever it is overdue (`actors.reminders`).
+- Who waits for a message asks for it whenever it is overdue (`actors.delivery.reminders`).
 - A message for which nobody waits in `collect` goes to `on_message`, once however often it was told. If its
   answer is a message of the same round, the request for that answer says what it is to answer, and who has
   not got the question asks for it in turn.
@@ -18,8 +18,8 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING
 from weakref import proxy
 
+from actors.delivery.reminders import Reminders
 from actors.message import Envelope, RepeatRequest, RoundMark
-from actors.reminders import Reminders
 
 if TYPE_CHECKING:
     from actors.actor import Actor

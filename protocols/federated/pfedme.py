@@ -28,7 +28,7 @@ from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from actors.settings.quantities import Count, PositiveWeight, Weighing
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd
 from protocols.framework.vectors import Vector, mix
 from protocols.shared.server_rounds import Contribution, RoundClient, RoundServer, RoundTask, averaged

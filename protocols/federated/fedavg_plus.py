@@ -3,7 +3,7 @@
 Jiang, Konecny, Rush and Kannan, "Improving federated learning personalization via model agnostic meta
 learning" (2019); "Fine-tuning FedAvg" or "FedAvg+" in the tables of others:
 
-    each round, by `protocols.fedavg`: x_i <- E local epochs from x;   x <- sum_i n_i x_i / sum_i n_i
+    each round, by `fedavg`: x_i <- E local epochs from x;   x <- sum_i n_i x_i / sum_i n_i
     personal model: E' local epochs from the global model
 
 The local training of a round is such a fine-tuning (E' = E), so that it costs nothing more: a client is
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 

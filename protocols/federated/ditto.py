@@ -9,8 +9,8 @@ algorithm 1, with the global model w and client k's own v_k:
 
 A client is judged by v_k, which starts where w does. Both trainings count as steps.
 
-Differences to the paper: contributions are weighed by their samples, as in `protocols.fedavg`; its algorithm
-1 weighs them equally.
+Differences to the paper: contributions are weighed by their samples, as in `fedavg`; its algorithm 1 weighs them
+equally.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.settings.quantities import Count, Weight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.vectors import Vector
 from protocols.shared.server_rounds import Contribution, GlobalModel, RoundClient
 

@@ -34,7 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from actors.settings.quantities import Weight
-from protocols.dpsgd import DPSGDSettings
+from protocols.decentralized.dpsgd import DPSGDSettings
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start, plain_sgd
 from protocols.framework.rounds import RoundModel, Rounds

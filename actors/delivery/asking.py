@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import replace
 
+from actors.delivery.round_trips import RoundTrips
 from actors.message import Envelope, Question
-from actors.round_trips import RoundTrips
 
 Send = Callable[[Envelope], None]
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from actors.settings.quantities import Count, PositiveWeight
-from protocols.fedavg import FedAvgSettings
+from protocols.federated.fedavg import FedAvgSettings
 from protocols.framework.context import ClientContext
 from protocols.framework.mathematics import project_on_simplex
 from protocols.framework.requirements import ProtocolSettings, Requirement, plain_sgd

@@ -1,0 +1,1 @@
+"""Methods with a server that sends and receives whole models."""
