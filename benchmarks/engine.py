@@ -22,7 +22,7 @@ from benchmarks.measuring import (
 )
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.sampler import BatchSampler, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models import MODELS, ModelSection
 from sim.learning.objectives import cross_entropy
 
@@ -96,7 +96,7 @@ def plain_loop(model: Model, clients: int, device: torch.device = CPU) -> Callab
 
 
 def new_engine(
-    model: Model, clients: int, way: str, device: torch.device = CPU, precision: str = "float32"
+    model: Model, clients: int, backend: str, device: torch.device = CPU, precision: str = "float32"
 ) -> Engine:
     """An engine whose clients own the model's samples."""
     x, y = model.samples(clients, device)
@@ -109,19 +109,19 @@ def new_engine(
         test_rows=nothing,
         label_maps=None,
     )
-    return Engine(data, seed=1, device=device, way=way, precision=precision)
+    return Engine(data, seed=1, device=device, backend=backend, precision=precision)
 
 
 def with_engine(
     model: Model,
     clients: int,
-    way: str,
+    backend: str,
     device: torch.device = CPU,
     precision: str = "float32",
     batch_size: int = BATCH_SIZE,
 ) -> Callable[[], int]:
     """A round of the engine; returns the steps taken."""
-    engine = new_engine(model, clients, way, device, precision)
+    engine = new_engine(model, clients, backend, device, precision)
     built = model.architecture()
     draw = BatchSampler(engine.data.train, batch_size, "shuffled")
     operation = engine.training(engine.kernel(built, cross_entropy), Optimizer(), draw)
@@ -157,7 +157,7 @@ def measure(effort: Effort, say: Say) -> str:
     for model in MODELS_MEASURED:
         built = model.architecture()
         for clients in effort.sizes(*(model.on_cuda if effort.device.type == "cuda" else model.on_cpu)):
-            way = new_engine(model, clients, "auto", effort.device).kernel(built, cross_entropy).way
+            backend = new_engine(model, clients, "auto", effort.device).kernel(built, cross_entropy).backend
             rates = interleaved(
                 {
                     name: partial(steps_per_second, of_one, SECONDS * effort.share, effort.device)
@@ -167,10 +167,10 @@ def measure(effort: Effort, say: Say) -> str:
             )
             plain, ours, vmap = rates["plain loop"], rates["engine"], rates.get("vmap")
             ratio = times(median_ratio(ours, plain))
-            row = [model.label, f"{clients:,}", per_second(plain), per_second(ours), way, ratio]
+            row = [model.label, f"{clients:,}", per_second(plain), per_second(ours), backend, ratio]
             row += ["-", "-"] if vmap is None else [per_second(vmap), times(median_ratio(vmap, plain))]
             rows.append(row)
-            say(f"engine, {model.label}, {clients:,} clients: {ratio} of the plain loop ({way})")
+            say(f"engine, {model.label}, {clients:,} clients: {ratio} of the plain loop ({backend})")
     head = ["model", "clients", "plain loop, steps/s", "engine, steps/s", "way", "engine to plain"]
     head += ["vmap, steps/s", "vmap to plain"]
     return "\n\n".join(["## Engine", TEXT, table(head, rows)])

@@ -9,7 +9,7 @@ import torch
 from benchmarks.engine import MODELS_MEASURED, SAMPLES, Model, with_engine
 from benchmarks.measuring import Effort, Say, interleaved, per_second, steps_per_second, table
 from protocols.cobo.settings import CoBoSettings, pair_probability
-from sim.learning.engine.precision import tensor_cores
+from sim.learning.engine.backends.precision import tensor_cores
 
 SECONDS = 1.0  # least length of one full measurement
 _, MLP, CNN, RESNET = MODELS_MEASURED

@@ -22,8 +22,8 @@ from sim.learning.data.digits import Digits
 from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
-from sim.run.building import build
-from sim.run.simulation import Simulation
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario, load_scenario
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}
@@ -186,7 +186,7 @@ def run(chosen: Scenario) -> Run:
 def timed(simulation: Simulation) -> Run:
     """Run it to the end, and close it."""
     measuring, running = Stopwatch(measure_models), Stopwatch(simulation.run)
-    with closing(simulation), patch("sim.run.observer.measure_models", measuring):
+    with closing(simulation), patch("sim.run.measure.observer.measure_models", measuring):
         running()
     seconds, cpu_s = running.seconds - measuring.seconds, running.cpu_s - measuring.cpu_s
     statistics = simulation.engine.statistics

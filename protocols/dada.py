@@ -167,7 +167,7 @@ class Dada(Client):
     async def step(self) -> None:
         due = self.iterations and self.iterations % self.settings.graph_every == 0
         if due and self.peers and not self.asking:
-            self.spawn(self.update_graph())
+            self.spawn(self._update_graph())
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
         for peer in self.collaborators():
@@ -175,14 +175,14 @@ class Dada(Client):
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
         """Towards the collaborators' models, over d_k c_k."""
-        whole = self.degree * self.confidence(self.samples)
+        whole = self.degree * self._confidence(self.samples)
         return [
             (self.settings.mu_1 * self.edge(peer).weight / whole, self.models[peer].params)
             for peer in self.collaborators()
             if peer in self.models
         ]
 
-    async def update_graph(self) -> None:
+    async def _update_graph(self) -> None:
         """Ask some random peers, and move their weights by one step."""
         self.asking = True
         try:
@@ -194,7 +194,7 @@ class Dada(Client):
             answers = await asyncio.gather(*[self.question(peer) for peer in chosen])
             received = {peer: each for peer, each in zip(chosen, answers, strict=True) if each is not None}
             if received and not self.finished:
-                self.move(received)
+                self._move(received)
         finally:
             self.asking = False
 
@@ -215,17 +215,17 @@ class Dada(Client):
         self.most_samples = max(self.most_samples, answer.samples)
         return answer
 
-    def move(self, received: Mapping[str, GraphAnswer]) -> None:
+    def _move(self, received: Mapping[str, GraphAnswer]) -> None:
         """One step for the weights of those that have answered; they are told."""
         assert self.own_loss is not None
-        own = self.confidence(self.samples) * float(self.own_loss)
+        own = self._confidence(self.samples) * float(self.own_loss)
         apart = [self.params - answer.params for answer in received.values()]
         settings = self.settings
         moved = graph_step(
             [self.edge(peer).weight for peer in received],
             self.degree,
             [answer.degree for answer in received.values()],
-            [own + self.confidence(each.samples) * float(each.loss) for each in received.values()],
+            [own + self._confidence(each.samples) * float(each.loss) for each in received.values()],
             [float(self.dot(difference, difference)) for difference in apart],
             settings.mu_1,
             settings.mu_2,
@@ -254,7 +254,7 @@ class Dada(Client):
         """d_k, the sum of this client's weights."""
         return sum([self.edge(peer).weight for peer in self.peers])
 
-    def confidence(self, samples: int) -> float:
+    def _confidence(self, samples: int) -> float:
         """c of a client with so many samples."""
         return samples / self.most_samples
 

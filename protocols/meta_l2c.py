@@ -156,13 +156,13 @@ class MetaL2C(Client):
         self.shares: dict[str, Scalar] = {}
         self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
         self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
-        self.begin_rounds()
+        self._begin_rounds()
 
-    def begin_rounds(self) -> None:
+    def _begin_rounds(self) -> None:
         """Set up the rounds."""
-        self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
+        self.rounds = Rounds(self, self.settings.patience, announced=self._announced)
 
-    def announced(self) -> RoundModel:
+    def _announced(self) -> RoundModel:
         """What the neighbours are told in a round."""
         return RoundModel(self.told(), len(self.peers), self.now)
 
@@ -193,7 +193,7 @@ class MetaL2C(Client):
         self.params = self.params + mix(list(zip(weights, updates, strict=True)))
         latest = dict(zip(mixed, weights[1:], strict=True))
         self.choose(latest)
-        kept = self.kept_shares()
+        kept = self._kept_shares()
         self.shares = {peer: share for peer, share in (kept | latest).items() if peer not in self.dropped}
         if mixed and self.settings.encoder_rate and not self.finished:
             gradient = await self.gradient(self.params, on="validation")
@@ -222,14 +222,14 @@ class MetaL2C(Client):
         if self.iterations + 1 == self.settings.sparse_after:
             means = {peer: float(sum(seen, 0.0)) / len(seen) for peer, seen in self.worth.items()}
             ranked = sorted(means, key=lambda peer: -means[peer])
-            self.dropped = {peer: means[peer] for peer in ranked[self.kept_of(len(ranked)) :]}
+            self.dropped = {peer: means[peer] for peer in ranked[self._kept_of(len(ranked)) :]}
             self.worth = {}
 
-    def kept_of(self, count: int) -> int:
+    def _kept_of(self, count: int) -> int:
         """With how many of so many neighbours this client mixes."""
         return max(1, round(self.settings.kept * count))
 
-    def kept_shares(self) -> dict[str, Scalar]:
+    def _kept_shares(self) -> dict[str, Scalar]:
         """Weights of before that hold on beside those of a round: none."""
         return {}
 
@@ -241,7 +241,7 @@ class MetaL2C(Client):
             table.pop(peer, None)
         mixed = [other for other in self.peers if other not in self.dropped]
         ranked = sorted(self.dropped, key=lambda other: -self.dropped[other])
-        for other in ranked[: max(0, self.kept_of(len(self.peers)) - len(mixed))]:
+        for other in ranked[: max(0, self._kept_of(len(self.peers)) - len(mixed))]:
             del self.dropped[other]
 
     def weights(self) -> Mapping[str, float | Scalar]:
@@ -255,7 +255,7 @@ class MetaL2C(Client):
 class MetaL2CAsynchronous(MetaL2C):
     """meta-L2C without rounds: updates are mixed as they arrive."""
 
-    def begin_rounds(self) -> None:
+    def _begin_rounds(self) -> None:
         self.arrived: dict[str, LatestUpdate] = {}
         self.round_trips.wait_at_first(self.settings.patience)
 
@@ -271,7 +271,7 @@ class MetaL2CAsynchronous(MetaL2C):
         arrived, self.arrived = self.arrived, {}
         await self.aggregate({peer: arrived[peer].params for peer in sorted(arrived)})
 
-    def kept_shares(self) -> dict[str, Scalar]:
+    def _kept_shares(self) -> dict[str, Scalar]:
         return self.shares  # each arrives at its own pace
 
     async def on_message(self, message: object, sender: str) -> None:

@@ -55,7 +55,7 @@ class FedericoAsynchronous(Client):
             self.help.earn(self.called_for)
             return
         self.fill_places()
-        models = await self.evaluated_candidates()
+        models = await self._evaluated_candidates()
         self.collaborators.hold(models)
         for name, share in self.collaborators.worth_training(models).items():
             if name == self.name:
@@ -66,7 +66,7 @@ class FedericoAsynchronous(Client):
             if name == self.name:
                 self.params = self.params + update
             elif self.is_peer(name):
-                self.spawn(self.return_update(name, WeightedUpdate(update, self.model_time(name))))
+                self.spawn(self.return_update(name, WeightedUpdate(update, self._model_time(name))))
         self.help.earn(self.called_for)
 
     def fill_places(self) -> None:
@@ -105,7 +105,7 @@ class FedericoAsynchronous(Client):
             self.silence.suspect_if_silent(peer)
         self.news.set()
 
-    async def evaluated_candidates(self) -> dict[str, Vector]:
+    async def _evaluated_candidates(self) -> dict[str, Vector]:
         """Those of the chosen models that are here, the own one first; their losses are in the table.
 
         Who comes while others are evaluated is as well, and who comes later is in the next iteration. Waits
@@ -133,7 +133,7 @@ class FedericoAsynchronous(Client):
         self.collaborators.note(losses)
         return models
 
-    def model_time(self, name: str) -> float:
+    def _model_time(self, name: str) -> float:
         """When the model in a place was its owner's (seconds)."""
         place = self.places[name]
         assert place is not None

@@ -10,7 +10,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column, Table
 
 from sim.results import outcome, text
-from sim.run.progress import RUNNING, Progress
+from sim.run.save.progress import RUNNING, Progress
 
 _PLAIN_EVERY_S = 60.0
 

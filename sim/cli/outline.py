@@ -6,10 +6,10 @@ import math
 import operator
 from collections.abc import Iterable
 
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.graph.samples import Subset
 from sim.results import text
-from sim.run.clients import ClientLife
-from sim.run.simulation import Simulation
+from sim.run.live.clients import ClientLife
+from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget
 

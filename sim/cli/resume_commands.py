@@ -23,7 +23,7 @@ from sim.results.store.output_dir import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
 if TYPE_CHECKING:
-    from sim.run.resuming import Earlier
+    from sim.run.resume.resuming import Earlier
     from sim.scenario.scenario import Scenario
 
 
@@ -48,7 +48,7 @@ def resume(
     """
     end_s = None if until is None else duration(until)
     with endings(), answering(raise_interrupted):
-        from sim.run.resuming import Earlier
+        from sim.run.resume.resuming import Earlier
 
         earlier = Earlier.find(directory)
         if end_s is not None:
@@ -87,7 +87,7 @@ def fork(
     `coterie run --checkpoint-at`, or is computed from the start.
     """
     with endings(), answering(raise_interrupted):
-        from sim.run.resuming import Earlier
+        from sim.run.resume.resuming import Earlier
 
         earlier = Earlier.find(directory, at)
         scenario = earlier.scenario(overrides or (), unset or (), from_toml, code=not no_code)
@@ -114,7 +114,7 @@ def explain(
     The run is replayed to that moment from its log, without tensor work.
     """
     with endings(), answering(raise_interrupted):
-        from sim.run.explaining import explained_client
+        from sim.run.resume.explain import explained_client
 
         rows = explained_client(
             directory, at, client, data_dir=data_dir, code=not no_code, notice=notice(None)

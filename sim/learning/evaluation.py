@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.samples import Subset
 from sim.learning.metrics import METRICS, ParameterMetric, SampleMetric
 
 # What is measured in one call. On a CPU it stays in the cache (measured).
@@ -93,7 +93,7 @@ def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: i
     """How many of the clients, and samples of each, to measure in one call."""
     if device.type == "cuda":
         return clients, max(1, _CUDA_CHUNK_BYTES // (sample_bytes * clients))
-    if kernel.way == "loop":
+    if kernel.backend == "loop":
         return 1, _SAMPLES_IN_LOOP
     clients = min(clients, _CLIENTS)
     return clients, max(1, _CHUNK_BYTES // (sample_bytes * clients))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from sim.run.simulation import Simulation
+    from sim.run.live.simulation import Simulation
 
 Result = TypeVar("Result")
 

@@ -19,26 +19,26 @@ import torch
 from sim.errors import NotVerified, UserError
 from sim.files.journal import Journal
 from sim.kernel.clock import Deadlock
+from sim.learning.engine.backends.precision import tensor_cores
 from sim.learning.engine.memory import explained
-from sim.learning.engine.precision import tensor_cores
-from sim.learning.engine.reads import LoggedReads
-from sim.learning.engine.rows import collect
+from sim.learning.engine.replay.replay_log import LoggedReads
+from sim.learning.engine.replay.snapshot import collect
 from sim.plugins.source_files import INSTALLED, PRODUCT
 from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
-from sim.run.alone import record_ending, train_alone
-from sim.run.building import build
-from sim.run.checkpoint import Checkpointer
+from sim.run.build.builder import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
-from sim.run.noted import noted
+from sim.run.live.simulation import Simulation
+from sim.run.measure.local_baseline import record_ending, train_alone
+from sim.run.measure.summary import summarise
 from sim.run.process import quiet_collector, spare, threads
-from sim.run.progress import ALONE, WRITING, Progress, Show, Watcher
-from sim.run.resuming import Earlier, fork_of, other_future
-from sim.run.saving import Saved, create_directory, save
-from sim.run.simulation import Simulation
-from sim.run.summary import summarise
+from sim.run.resume.checkpoint import Checkpointer
+from sim.run.resume.resuming import Earlier, fork_of, other_future
+from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
+from sim.run.save.progress_file import noted
+from sim.run.save.saving import Saved, create_directory, save
 from sim.run.unawaited import noticed
 from sim.scenario.scenario import Scenario
 

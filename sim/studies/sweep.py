@@ -17,8 +17,8 @@ from typing import Any
 from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
-from sim.run.progress import Pace
-from sim.run.provenance import version_of
+from sim.run.save.progress import Pace
+from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
 from sim.studies.study import INDEX
 from sim.studies.worker import Ran, Task, serve

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from sim.errors import UserError
 from sim.results.outcome import headlines
 from sim.results.store.output_dir import CELL, REPORT
-from sim.run.progress import Progress
-from sim.run.provenance import version_of
+from sim.run.save.progress import Progress
+from sim.run.save.provenance import version_of
 from sim.studies.cells import SweepCell
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run_cell(task: Task, shares: MutableSequence[float] | None = None, slot: int
 
 def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunResult | None:
     """Run a fork from a checkpoint of its parent; None if that is not possible: run it from the start."""
-    from sim.run.resuming import Earlier
+    from sim.run.resume.resuming import Earlier
     from sim.run.running import run_scenario
 
     if task.parent is None:

@@ -24,7 +24,7 @@ from sim.errors import UserError
 from sim.kernel.clock import Deadlock
 from sim.results import text
 from sim.run.interrupts import Interrupted
-from sim.run.progress import ALONE, RUNNING, Progress
+from sim.run.save.progress import ALONE, RUNNING, Progress
 from sim.scenario.scenario import Scenario
 from tests.scenario.texts import SMALL, write
 

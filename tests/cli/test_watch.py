@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from sim.cli.commands import app
 from sim.cli.watch import server_of, state
 from sim.results.report.page import write_report
-from sim.run.progress import WRITING, Progress
 from sim.run.running import run_scenario
+from sim.run.save.progress import WRITING, Progress
 from tests.results.report.test_browser import BROWSER
 from tests.results.synthetic import write_run
 from tests.simulation.worlds import DIGITS, load

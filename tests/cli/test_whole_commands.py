@@ -17,7 +17,8 @@ from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.results.store.run_directory import RunDirectory
-from sim.run import running, saving
+from sim.run import running
+from sim.run.save import saving
 from tests.simulation.worlds import DIGITS, QUADRATIC, write
 
 BEGIN = """\

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, make, messages, params, ran, start_from
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
-from sim.learning.engine.batch_operations import Gradient, Loss
-from sim.learning.engine.operations import Train
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.batch_operations import Gradient, Loss
+from sim.learning.engine.graph.operations import Train
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import Objective, cross_entropy, quadratic
 from tests.learning.sections import architecture
@@ -37,7 +37,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 DENSE = ("logistic-regression", "mlp")  # chains of linear layers
 
 MODELS_AND_WAYS = [
-    (name, way) for name in MODELS for way in ("vmap", "loop", "dense") if way != "dense" or name in DENSE
+    (name, backend)
+    for name in MODELS
+    for backend in ("vmap", "loop", "dense")
+    if backend != "dense" or name in DENSE
 ]
 
 

@@ -20,7 +20,7 @@ from actors.codec import size
 from protocols.framework.vectors import mix
 from sim.errors import Advice
 from sim.learning.engine import Engine, Scalar, Vector
-from sim.learning.engine.encoded import TYPES
+from sim.learning.engine.graph.encoded import TYPES
 from tests.learning.engines import new_engine
 
 WIDTH = 6
@@ -133,7 +133,7 @@ def test_a_function_for_other_shapes_computes_nothing_that_is_pending() -> None:
 
 def test_a_call_is_bounded_by_its_results_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
-    monkeypatch.setattr("sim.learning.engine.user_functions._NUMBERS_AT_ONCE_CPU", 2100)
+    monkeypatch.setattr("sim.learning.engine.graph.user_functions._NUMBERS_AT_ONCE_CPU", 2100)
     made = [engine.apply(wide, (n,), {"width": 1000}) for n in range(4)]
     engine.flush()
     assert engine.statistics.batches == 2  # 1 + 1,000 numbers each

@@ -14,11 +14,11 @@ from torch import Tensor
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.objectives import cross_entropy
 from sim.learning.vision import import_torchvision
-from sim.run.compute import DeviceCompute, LearningSettings
-from sim.run.learning import load_learning
+from sim.run.build.learning import load_learning
+from sim.run.live.compute import DeviceCompute, LearningSettings
 from sim.scenario.scenario import load_scenario
 from sim.world.devices.device import CostModel, Device, Slowness
 from tests.learning.engines import CLASSES, SHAPES, client_data, new_engine, small
@@ -218,9 +218,9 @@ def samples(draw: BatchSampler, engine: Engine, client: int, step: int) -> tuple
     return x[0], y[0]
 
 
-def trained(way: str, clients: list[int], *, deferred: bool, augmentation: Augmentation | None) -> Tensor:
+def trained(backend: str, clients: list[int], *, deferred: bool, augmentation: Augmentation | None) -> Tensor:
     """Three steps of each client with two views of each sample, submitted together: [clients, P]."""
-    engine = new_engine(image_data(), way=way, deferred=deferred)
+    engine = new_engine(image_data(), backend=backend, deferred=deferred)
     model = small("cnn")
     draw = BatchSampler(engine.data.train, BATCH, "shuffled", augmentation, views=2)
     operation = engine.training(engine.kernel(model, cross_entropy), Optimizer(), draw)
@@ -233,8 +233,8 @@ def test_training_is_on_the_same_images_together_and_alone_and_in_every_way() ->
     together = trained("vmap", [0, 1, 2], deferred=True, augmentation=STRONG)
     plain = trained("vmap", [0, 1, 2], deferred=True, augmentation=None)
     assert (together - plain).abs().amax(dim=1).min() > 1e-3
-    for way, deferred in [("vmap", False), ("loop", True), ("loop", False)]:
-        other = trained(way, [0, 1, 2], deferred=deferred, augmentation=STRONG)
+    for backend, deferred in [("vmap", False), ("loop", True), ("loop", False)]:
+        other = trained(backend, [0, 1, 2], deferred=deferred, augmentation=STRONG)
         torch.testing.assert_close(other, together, rtol=1e-3, atol=1e-5)
     without_the_others = trained("vmap", [1], deferred=True, augmentation=STRONG)
     torch.testing.assert_close(without_the_others, together[1:2], rtol=1e-3, atol=1e-5)

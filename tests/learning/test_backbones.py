@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sim.errors import UserError
 from sim.learning import vision
 from sim.learning.architecture import Architecture
-from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES, client_backbones
 from sim.learning.models.modules.backbones import MODULES, backbone_module
 from sim.learning.models.modules.batch_norm import BatchNorm
@@ -77,8 +77,8 @@ def test_many_few_and_one_client_train_the_same(backbone: str) -> None:
     x, y = batch(shape, 49, 3)
     x, flat = x.double(), torch.stack([model.initial(generator(seed)) for seed in range(49)]).double()
     together, after = Kernel(model, cross_entropy, "vmap").training_gradients(flat, x, y)
-    for way in ("vmap", "loop"):
-        few, few_after = Kernel(model, cross_entropy, way).training_gradients(flat[:3], x[:3], y[:3])
+    for backend in ("vmap", "loop"):
+        few, few_after = Kernel(model, cross_entropy, backend).training_gradients(flat[:3], x[:3], y[:3])
         assert few.dtype == torch.float64
         torch.testing.assert_close(few, together[:3], rtol=1e-9, atol=1e-11)
         has_norms = backbone not in ("small-mlp", "deep-mlp", "small-cnn", "lenet")

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.batch_operations import Gradient
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.batch_operations import Gradient
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
@@ -162,10 +162,10 @@ def test_a_norm_starts_as_the_identity() -> None:
 # --- kernels ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("way", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
-def test_gradients_statistics_and_outputs_are_those_of_separate_modules(way: str, count: int) -> None:
+@pytest.mark.parametrize(("backend", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
+def test_gradients_statistics_and_outputs_are_those_of_separate_modules(backend: str, count: int) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, way)
+    kernel = Kernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, count), batches(count)
     gradient, untrained = kernel.training_gradients(flat, x, y)
     assert untrained is not None
@@ -185,10 +185,10 @@ def test_gradients_statistics_and_outputs_are_those_of_separate_modules(way: str
     assert torch.equal(kernel.gradients(flat, x, y), gradient)
 
 
-@pytest.mark.parametrize(("way", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
-def test_plain_descent_moves_the_statistics(way: str, count: int) -> None:
+@pytest.mark.parametrize(("backend", "count"), [("vmap", MANY), ("vmap", 3), ("loop", 3)])
+def test_plain_descent_moves_the_statistics(backend: str, count: int) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, way)
+    kernel = Kernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, count), batches(count)
     rate = torch.full((count, 1), 0.1)
     expected = flat.clone()
@@ -199,10 +199,10 @@ def test_plain_descent_moves_the_statistics(way: str, count: int) -> None:
     torch.testing.assert_close(flat, expected)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-def test_nobody_feels_who_else_is_in_the_batch(way: str) -> None:
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+def test_nobody_feels_who_else_is_in_the_batch(backend: str) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, way)
+    kernel = Kernel(architecture, cross_entropy, backend)
     flat, (x, y) = starts(architecture, 4), batches(4)
     before = kernel.training_gradients(flat, x, y)
     x[1:], flat[1:] = 1e3, torch.nan
@@ -211,18 +211,18 @@ def test_nobody_feels_who_else_is_in_the_batch(way: str) -> None:
         torch.testing.assert_close(one[0], other[0], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(way: str) -> None:
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(backend: str) -> None:
     architecture = model()
-    kernel = Kernel(architecture, cross_entropy, way)
+    kernel = Kernel(architecture, cross_entropy, backend)
     flat, x = starts(architecture, 2), batches(2)[0]
     torch.testing.assert_close(kernel.outputs(flat, x)[:, :1], kernel.outputs(flat, x[:, :1]))
     x[:, 1:] *= 100
     torch.testing.assert_close(kernel.outputs(flat, x)[:, :1], kernel.outputs(flat, x[:, :1]))
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-def test_a_second_forward_pass_moves_the_statistics_on(way: str) -> None:
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+def test_a_second_forward_pass_moves_the_statistics_on(backend: str) -> None:
     architecture = model()
 
     def twice(model: Any, parameters: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def test_a_second_forward_pass_moves_the_statistics_on(way: str) -> None:
         return first + cross_entropy(model, parameters, x[3:], y[3:])
 
     flat, (x, y) = starts(architecture, 2), batches(2)
-    _, untrained = Kernel(architecture, twice, way).training_gradients(flat, x, y)
+    _, untrained = Kernel(architecture, twice, backend).training_gradients(flat, x, y)
     assert untrained is not None
     for row in range(2):
         module = torch_module(architecture, flat[row])
@@ -240,15 +240,15 @@ def test_a_second_forward_pass_moves_the_statistics_on(way: str) -> None:
         torch.testing.assert_close(untrained[row], wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-def test_statistics_of_a_norm_that_is_not_used_stay(way: str) -> None:
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+def test_statistics_of_a_norm_that_is_not_used_stay(backend: str) -> None:
     architecture = model()
 
     def bias_only(model: Any, parameters: Any, x: Tensor, y: Tensor) -> Tensor:
         return model.tensor(parameters, "7.bias").square().sum() + 0 * x.sum()
 
     flat, (x, y) = starts(architecture, 2), batches(2)
-    gradient, untrained = Kernel(architecture, bias_only, way).training_gradients(flat, x, y)
+    gradient, untrained = Kernel(architecture, bias_only, backend).training_gradients(flat, x, y)
     assert untrained is not None
     assert torch.equal(untrained, flat[:, architecture.untrained_columns])
     assert gradient.any(dim=0).sum() == CLASSES
@@ -257,9 +257,9 @@ def test_statistics_of_a_norm_that_is_not_used_stay(way: str) -> None:
 def test_statistics_stay_exact_under_bfloat16() -> None:
     architecture = model()
     flat, (x, y) = starts(architecture, 3), batches(3)
-    for way in ("vmap", "loop"):
-        coarse = Kernel(architecture, cross_entropy, way, "bfloat16").training_gradients(flat, x, y)
-        exact = Kernel(architecture, cross_entropy, way).training_gradients(flat, x, y)
+    for backend in ("vmap", "loop"):
+        coarse = Kernel(architecture, cross_entropy, backend, "bfloat16").training_gradients(flat, x, y)
+        exact = Kernel(architecture, cross_entropy, backend).training_gradients(flat, x, y)
         assert coarse[1] is not None and coarse[1].dtype == torch.float32
         torch.testing.assert_close(coarse[1], exact[1], rtol=0.05, atol=0.05)
 
@@ -285,12 +285,12 @@ class Trainer:
         return trained.tensor
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
-def test_training_equals_separate_modules_and_torchs_optimizers(optimizer: Optimizer, way: str) -> None:
+def test_training_equals_separate_modules_and_torchs_optimizers(optimizer: Optimizer, backend: str) -> None:
     """With pulls: neither they nor weight decay nor moments reach the statistics."""
     data = client_data([6, 6, 6], shape=SHAPE)
-    trainer = Trainer(new_engine(data, way=way), optimizer, 6)
+    trainer = Trainer(new_engine(data, backend=backend), optimizer, 6)
     architecture = trainer.architecture
     rows = starts(architecture, 4)
     pulls = [(0.3, rows[3])]

@@ -12,9 +12,9 @@ from torch.nn import functional
 from sim.errors import UserError
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Optimizer
-from sim.learning.engine.dense import DenseChain
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.sampler import BatchSampler, TrainJob
+from sim.learning.engine.backends.dense import DenseChain
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.decoupled import PARTS
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import client_data, generator, new_engine
@@ -131,15 +131,15 @@ def test_other_models_have_no_representations() -> None:
             own.embed(flat, x)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
 @pytest.mark.parametrize("backbone", ["small-mlp", "small-resnet"])
-def test_an_objective_on_all_parts(backbone: str, way: str) -> None:
+def test_an_objective_on_all_parts(backbone: str, backend: str) -> None:
     whole = model(backbone)
     flat = torch.stack([whole.initial(generator(seed)) for seed in range(3)])
     flat[:, whole.part("head_anchor")] = 2.0
     x = torch.randn(3, 5, *SHAPE, generator=generator())
     y = torch.randint(CLASSES, (3, 5), generator=generator())
-    kernel = Kernel(whole, contrast, way)
+    kernel = Kernel(whole, contrast, backend)
     gradient, untrained = kernel.training_gradients(flat, x, y)
     expected, its_untrained = Kernel(whole, contrast, "loop").training_gradients(flat, x, y)
     assert untrained is not None and its_untrained is not None

@@ -8,8 +8,8 @@ from torch import nn
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.drawing import draw
-from sim.learning.engine.sampler import SampleJob
+from sim.learning.engine.graph.drawing import draw
+from sim.learning.engine.graph.sampler import SampleJob
 from sim.learning.models.modules.dropout import Dropout, replace_dropouts
 from tests.learning.engines import CLASSES, Jobs, client_data
 
@@ -66,8 +66,8 @@ def start_of(model: Architecture) -> torch.Tensor:
     return model.initial(torch.Generator().manual_seed(3))
 
 
-def trained(way: str, clients: list[int], steps: int = 3) -> list[torch.Tensor]:
-    engine, model = Engine(client_data((6, 6, 6)), seed=1, way=way), architecture()
+def trained(backend: str, clients: list[int], steps: int = 3) -> list[torch.Tensor]:
+    engine, model = Engine(client_data((6, 6, 6)), seed=1, backend=backend), architecture()
     jobs = Jobs(engine, model)
     vectors = [jobs.train(client, engine.vector(start_of(model)), steps)[0] for client in clients]
     return [vector.tensor() for vector in vectors]

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from protocols.framework.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Engine, Optimizer, Vector, checksums, sampler
-from sim.learning.engine.batches import draw_batches
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.sampler import TrainJob
-from sim.learning.engine.ways import choose_way
+from sim.learning.engine import Engine, Optimizer, Vector, checksums
+from sim.learning.engine.backends.choice import choose_backend
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph import sampler
+from sim.learning.engine.graph.batches import draw_batches
+from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, squared_error
 from tests.learning.engines import (
@@ -53,11 +54,11 @@ CUDA = pytest.param(
 )
 
 
-def engine_for(model: str, way: str = "auto", device: str = "cpu") -> Engine:
+def engine_for(model: str, backend: str = "auto", device: str = "cpu") -> Engine:
     data = client_data(
         COUNTS, shape=SHAPES[model], validation=[2, 0, 3, 1, 1], label_maps=LABEL_MAPS, device=device
     )
-    return new_engine(data, way=way, device=device)
+    return new_engine(data, backend=backend, device=device)
 
 
 def batches(engine: Engine, client: int, first: int, steps: int) -> list[tuple[Tensor, Tensor]]:
@@ -151,16 +152,16 @@ def test_batched_per_client_and_plain_training_agree(model: str, optimizer: Opti
     for client, trained in plain.items():
         moved = np.abs(trained - Jobs(engine, model).initial(client).numpy())
         assert moved.max() > 0.01, "the comparison would not be of anything"
-    for way in [way for name, way in MODELS_AND_WAYS if name == model]:
-        assert_close(run_jobs(engine_for(model, way), model, optimizer), plain)
+    for backend in [backend for name, backend in MODELS_AND_WAYS if name == model]:
+        assert_close(run_jobs(engine_for(model, backend), model, optimizer), plain)
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
 @pytest.mark.parametrize("device", [CUDA])
-def test_cuda_computes_the_same_numbers(model: str, way: str, device: str) -> None:
+def test_cuda_computes_the_same_numbers(model: str, backend: str, device: str) -> None:
     optimizer = Optimizer("adam", epsilon=0.01, weight_decay=0.05)
     plain = run_plain(engine_for(model), model, optimizer)
-    engine = engine_for(model, way, device)
+    engine = engine_for(model, backend, device)
     got = run_jobs(engine, model, optimizer)
     for client, values in plain.items():
         np.testing.assert_allclose(got[client], values, rtol=2e-3, atol=2e-4, err_msg=f"client {client}")
@@ -171,9 +172,9 @@ def test_cuda_computes_the_same_numbers(model: str, way: str, device: str) -> No
     assert np.array_equal(checksums(rows), checksums(rows.cpu()))
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_gradient_is_autograds(model: str, way: str) -> None:
-    engine = engine_for(model, way)
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_gradient_is_autograds(model: str, backend: str) -> None:
+    engine = engine_for(model, backend)
     jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
     at = [jobs.initial(client) for client in range(5)]
     gradients = [jobs.gradient(client, at[client], step=client) for client in range(5)]
@@ -184,9 +185,9 @@ def test_gradient_is_autograds(model: str, way: str) -> None:
         np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, way: str) -> None:
-    engine = engine_for(model, way)
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, backend: str) -> None:
+    engine = engine_for(model, backend)
     jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
     of = [jobs.initial(client) for client in range(5)]
     losses, expected = [], []
@@ -235,7 +236,7 @@ def test_the_full_penalised_objective() -> None:
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_diverged_client_poisons_only_itself(poison: float) -> None:
-    """Pulled and free clients train in one batch, and row 0 of the arena is a model that diverged."""
+    """Pulled and free clients train in one batch, and row 0 of the pool is a model that diverged."""
     engine = new_engine(client_data([6, 6, 6]))
     jobs = Jobs(engine)
     bad = engine.vector(torch.full((jobs.architecture.numel,), poison))
@@ -291,11 +292,11 @@ def test_learning_rates_of_any_kind_of_number() -> None:
         )
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, way: str) -> None:
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, backend: str) -> None:
     """A rate that all share takes another path."""
     for rates in ([0.5, 0.5, 0.5], [0.5, 0.25, 0.125], [0.125, 0.5, 0.0]):
-        engine = new_engine(client_data(shape=SHAPES[model]), way=way)
+        engine = new_engine(client_data(shape=SHAPES[model]), backend=backend)
         jobs = Jobs(engine, model)
         starts = [jobs.initial(client) for client in range(3)]
         gradients = [jobs.gradient(client, starts[client]).numpy() for client in range(3)]
@@ -306,11 +307,11 @@ def test_clients_of_one_call_may_differ_in_their_learning_rates(model: str, way:
             np.testing.assert_allclose(rows[client], expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_the_rates_of_others_change_no_bit(model: str, way: str) -> None:
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_the_rates_of_others_change_no_bit(model: str, backend: str) -> None:
     rows = []
     for others_rate in (0.3, 0.2):
-        engine = new_engine(client_data([10] * 3, shape=SHAPES[model]), way=way)
+        engine = new_engine(client_data([10] * 3, shape=SHAPES[model]), backend=backend)
         jobs = Jobs(engine, model, batch_size=10)
         rates = [0.3, 0.3, others_rate]
         trained = [
@@ -411,7 +412,7 @@ def test_chunks_change_nothing(model: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_way_is_chosen_by_model_and_device() -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    on_cpu = {model: choose_way("auto", small(model), objective_of(model), cpu) for model in MODELS}
+    on_cpu = {model: choose_backend("auto", small(model), objective_of(model), cpu) for model in MODELS}
     assert on_cpu == {
         "logistic-regression": "dense",
         "mlp": "dense",
@@ -420,19 +421,19 @@ def test_way_is_chosen_by_model_and_device() -> None:
         "decoupled": "vmap",
         "point": "vmap",
     }
-    assert choose_way("auto", small("mlp"), _only_the_bias, cpu) == "vmap"
-    assert choose_way("auto", small("cnn"), cross_entropy, cuda) == "vmap"
-    for way in ("vmap", "loop"):
-        assert choose_way(way, small("mlp"), cross_entropy, cpu) == way
+    assert choose_backend("auto", small("mlp"), _only_the_bias, cpu) == "vmap"
+    assert choose_backend("auto", small("cnn"), cross_entropy, cuda) == "vmap"
+    for backend in ("vmap", "loop"):
+        assert choose_backend(backend, small("mlp"), cross_entropy, cpu) == backend
     with pytest.raises(ValueError, match="vamp"):
-        choose_way("vamp", small("cnn"), cross_entropy, cpu)
+        choose_backend("vamp", small("cnn"), cross_entropy, cpu)
     with pytest.raises(UserError, match=r"engine\.way.*linear layers.*cnn"):
-        choose_way("dense", small("cnn"), cross_entropy, cpu)
+        choose_backend("dense", small("cnn"), cross_entropy, cpu)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
-def test_a_parameter_that_the_loss_does_not_use_stays(way: str) -> None:
-    engine = new_engine(client_data(), way=way)
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
+def test_a_parameter_that_the_loss_does_not_use_stays(backend: str) -> None:
+    engine = new_engine(client_data(), backend=backend)
     jobs = Jobs(engine, objective=_only_the_bias)
     start = jobs.initial(0)
     gradient = jobs.gradient(0, start).numpy()
@@ -446,7 +447,7 @@ def _only_the_bias(architecture: Architecture, parameters: Parameters, x: Tensor
 
 
 def test_wrong_inputs_are_refused_when_they_are_given() -> None:
-    """At a flush they would be rows of another arena: numbers, but the wrong ones."""
+    """At a flush they would be rows of another pool: numbers, but the wrong ones."""
     engine, other = engine_for("mlp"), engine_for("mlp")
     jobs = Jobs(engine, "mlp", Optimizer("adam"))
     start, short = jobs.initial(0), Jobs(engine).initial(0)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from sim.kernel.random import key
-from sim.learning.engine import samples
-from sim.learning.engine.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
-from sim.learning.engine.sampler import BatchSampler, SampleJob
+from sim.learning.engine.graph import samples
+from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, permute, sorted_permutations
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
 from tests.learning.engines import client_data
 
 Permutations = Callable[[int, np.ndarray], np.ndarray]

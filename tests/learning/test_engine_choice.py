@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from sim.errors import UserError
-from sim.learning.engine import Optimizer, choice
-from sim.learning.engine.choice import CLIENTS_MAX, fastest_threads, fastest_way, usable_cores
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.sampler import BatchSampler
+from sim.learning.engine import Optimizer
+from sim.learning.engine.backends import autotune as choice
+from sim.learning.engine.backends.autotune import CLIENTS_MAX, fastest_backend, fastest_threads, usable_cores
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
 
 TIMES = {"dense": 5.0, "vmap": 3.0, "loop": 4.0}
@@ -32,11 +33,13 @@ class Stopwatch:
         return self.now
 
     def step(self, kernel: Kernel, flat: Tensor, x: Tensor, y: Tensor, *rate: Tensor) -> None:
-        if kernel.way in self.fails:
-            raise self.fails[kernel.way]
-        first = kernel.way not in [way for way, _ in self.calls]
-        self.calls.append((kernel.way, tuple(x.shape)))
-        self.now += self.unit_s * (TIMES[kernel.way] + (SLOW_AT_FIRST.get(kernel.way, 0) if first else 0))
+        if kernel.backend in self.fails:
+            raise self.fails[kernel.backend]
+        first = kernel.backend not in [backend for backend, _ in self.calls]
+        self.calls.append((kernel.backend, tuple(x.shape)))
+        self.now += self.unit_s * (
+            TIMES[kernel.backend] + (SLOW_AT_FIRST.get(kernel.backend, 0) if first else 0)
+        )
 
 
 @pytest.fixture
@@ -52,14 +55,14 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
 def fastest(model: str = "mlp", clients: int = 3, batch_size: int = 4, precision: str = "float32") -> str:
     data = client_data([6] * clients, shape=SHAPES[model])
     sampler = BatchSampler(data.train, batch_size, "shuffled")
-    return fastest_way(small(model), objective_of(model), Optimizer(), sampler, clients, precision)
+    return fastest_backend(small(model), objective_of(model), Optimizer(), sampler, clients, precision)
 
 
 def test_the_way_of_the_least_time_is_taken(watch: Stopwatch) -> None:
     assert fastest() == "vmap", "although its first call is the slowest of all"
-    assert {way for way, _ in watch.calls} == {"dense", "vmap", "loop"}
+    assert {backend for backend, _ in watch.calls} == {"dense", "vmap", "loop"}
     assert fastest("cnn") == "vmap"
-    assert [way for way, _ in watch.calls].count("dense") == 4, "a CNN has no such way"
+    assert [backend for backend, _ in watch.calls].count("dense") == 4, "a CNN has no such way"
 
 
 def test_the_batch_is_like_the_runs(watch: Stopwatch) -> None:
@@ -89,7 +92,7 @@ def test_a_choice_is_remembered_for_what_it_depends_on(watch: Stopwatch) -> None
 def test_what_takes_long_is_measured_once(watch: Stopwatch) -> None:
     watch.unit_s = 1.0
     assert fastest() == "loop"  # vmap pays for its first call
-    assert [way for way, _ in watch.calls] == ["dense", "vmap", "loop"]
+    assert [backend for backend, _ in watch.calls] == ["dense", "vmap", "loop"]
 
 
 def test_a_way_without_room_is_not_taken(watch: Stopwatch) -> None:
@@ -110,8 +113,8 @@ def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: py
     monkeypatch.setattr(choice, "_remembered", {})
     before = torch.random.get_rng_state()
     sampler = BatchSampler(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
-    way = fastest_way(small(model), objective_of(model), optimizer, sampler, 2)
-    assert (model, way) in MODELS_AND_WAYS
+    backend = fastest_backend(small(model), objective_of(model), optimizer, sampler, 2)
+    assert (model, backend) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

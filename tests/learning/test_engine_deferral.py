@@ -193,7 +193,7 @@ def test_a_long_pending_chain(read: bool) -> None:
     chained = y
     for _ in range(5_000):
         chained = 0.5 * chained + 0.5 * x
-        chained.atom()
+        chained.slot()
     weight = engine.dot(chained, x)
     for _ in range(5_000):
         weight = weight.clip(-1, 2)

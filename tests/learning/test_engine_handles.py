@@ -195,10 +195,10 @@ def test_cancellation(flush: bool) -> None:
     if flush:
         engine.flush()
     for zero in (x - x, 0 * x, x * engine.scalar(0), s * x - s * x, (x + y) - (y + x), 2 * x - x - x):
-        assert zero.atom().node is not None, "a zero is symbolic until it is read"
+        assert zero.slot().node is not None, "a zero is symbolic until it is read"
         assert zero.numpy().tolist() == [0.0] * WIDTH
     assert float(s - s) == 0.0
-    assert ((x + y) - y).atom() is x.atom()
+    assert ((x + y) - y).slot() is x.slot()
 
 
 def test_factors_that_cannot_be_added_symbolically() -> None:

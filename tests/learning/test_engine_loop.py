@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.objectives import cross_entropy
 
 

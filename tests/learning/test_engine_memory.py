@@ -13,11 +13,11 @@ from torch import Tensor
 
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.arena import Arena
-from sim.learning.engine.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.rows import collect
-from sim.learning.engine.sampler import BatchSampler
+from sim.learning.engine.replay.snapshot import collect
+from sim.learning.engine.vector_pool import VectorPool
 from tests.learning.engines import Jobs, client_data, new_engine
 
 CLIENTS = 7
@@ -26,9 +26,9 @@ CPU_SAYS = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memo
 NO_MEMORY = [CUDA_SAYS, CPU_SAYS]
 
 
-def train_twice(way: str = "auto") -> tuple[Engine, np.ndarray]:
+def train_twice(backend: str = "auto") -> tuple[Engine, np.ndarray]:
     """Steps of unequal number, a merge, a pull, an optimizer with a state, gradients and losses."""
-    engine = new_engine(client_data([6] * CLIENTS), way=way)
+    engine = new_engine(client_data([6] * CLIENTS), backend=backend)
     jobs = Jobs(engine, optimizer=Optimizer("sgd", momentum=0.5))
     first = [jobs.train(client, jobs.initial(client), 1 + client % 3) for client in range(CLIENTS)]
     results = []
@@ -117,8 +117,8 @@ def test_every_operation_says_what_it_is() -> None:
     dot = engine.dot(a, b)
     scalars = [dot.clip(0, 1), jobs.loss(0, a)]
     vectors = [dot * a + b, jobs.train(0, a)[0], jobs.gradient(0, a)]
-    atoms = [handle.atom() for handle in [dot, *scalars, *vectors]]
-    subjects = [atom.node.group.subject for atom in atoms if atom.node is not None]
+    slots = [handle.slot() for handle in [dot, *scalars, *vectors]]
+    subjects = [slot.node.group.subject for slot in slots if slot.node is not None]
     model = f"{jobs.architecture.key}, 15 numbers per vector, on 4 samples"
     assert subjects == [
         "an inner product of vectors of 15 numbers",
@@ -130,7 +130,7 @@ def test_every_operation_says_what_it_is() -> None:
     ]
 
 
-# --- arenas ---
+# --- pools ---
 
 
 def no_more_than(rows: int) -> Callable[..., Tensor]:
@@ -144,26 +144,26 @@ def no_more_than(rows: int) -> Callable[..., Tensor]:
     return empty
 
 
-def test_an_arena_that_cannot_double_grows_by_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    arena = Arena(3, torch.device("cpu"), capacity=4)
+def test_an_pool_that_cannot_double_grows_by_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = VectorPool(3, torch.device("cpu"), capacity=4)
     values = torch.arange(30.0).view(10, 3)
-    rows = arena.store(values[:4])
+    rows = pool.store(values[:4])
     monkeypatch.setattr(torch, "empty", no_more_than(7))
-    rows += arena.store(values[4:6])
-    assert arena.data.shape[0] == 6
-    rows += arena.store(values[6:7])
+    rows += pool.store(values[4:6])
+    assert pool.data.shape[0] == 6
+    rows += pool.store(values[6:7])
     assert sorted(rows) == list(range(7))
     with pytest.raises(UserError, match="no room for a store of 10 vectors of 3 numbers"):
-        arena.store(values[7:])
-    assert torch.equal(arena.gather(rows), values[:7]), "what there was is still there"
+        pool.store(values[7:])
+    assert torch.equal(pool.gather(rows), values[:7]), "what there was is still there"
 
 
-def test_a_new_arena_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_pool_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", no_more_than(2))
-    assert Arena(3, torch.device("cpu"), capacity=4).data.shape[0] == 1
+    assert VectorPool(3, torch.device("cpu"), capacity=4).data.shape[0] == 1
     monkeypatch.setattr(torch, "empty", no_more_than(0))
     with pytest.raises(UserError, match="a store of 1 vectors of 3 numbers"):
-        Arena(3, torch.device("cpu"))
+        VectorPool(3, torch.device("cpu"))
 
 
 # --- devices ---
@@ -191,7 +191,7 @@ def test_calls_on_cuda_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cuda_device_that_is_full() -> None:
     engine = new_engine(client_data(device="cuda"), device="cuda")
     with pytest.raises(UserError, match=r"out of memory on cuda: .* GB are free"):
-        Arena(1_000, engine.device).take(10**9)
+        VectorPool(1_000, engine.device).take(10**9)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -199,7 +199,7 @@ def test_rows_of_cyclic_garbage_are_taken_again_in_one_order(order: tuple[int, .
     """In which order the members of cycles end is a matter of what the process has done before."""
     engine = new_engine(client_data([4]))
     vectors = [engine.vector(torch.full((3,), float(number))) for number in range(3)]
-    first = vectors[0].atom().row
+    first = vectors[0].slot().row
     engine.vector(torch.zeros(3))  # free at once, before the collection
     for number in order:
         cycle: list[object] = [vectors[number]]
@@ -207,4 +207,4 @@ def test_rows_of_cyclic_garbage_are_taken_again_in_one_order(order: tuple[int, .
     del cycle
     vectors.clear()
     collect(engine)
-    assert engine.arena(3).take(3) == [first, first + 1, first + 2]
+    assert engine.pool(3).take(3) == [first, first + 1, first + 2]

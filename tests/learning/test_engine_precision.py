@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sim.learning.engine import Engine, Optimizer
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.precision import tensor_cores
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.precision import tensor_cores
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -28,19 +28,19 @@ COUNTS = [6] * 5
 
 
 def kernel_and_arguments(
-    model: str, way: str, precision: str, device: str = "cpu"
+    model: str, backend: str, precision: str, device: str = "cpu"
 ) -> tuple[Kernel, tuple[Tensor, Tensor, Tensor]]:
     data = client_data(COUNTS, shape=SHAPES[model])
     samples = [own_samples(data, client) for client in range(len(COUNTS))]
     generator = torch.Generator().manual_seed(2)
     flat = torch.stack([small(model).initial(generator) for _ in COUNTS])
     x, y = (torch.stack(parts) for parts in zip(*samples, strict=True))
-    kernel = Kernel(small(model), objective_of(model), way, precision)
+    kernel = Kernel(small(model), objective_of(model), backend, precision)
     return kernel, (flat.to(device), x.to(device), y.to(device))
 
 
-def results(model: str, way: str, precision: str, device: str = "cpu") -> dict[str, Tensor]:
-    kernel, (flat, x, y) = kernel_and_arguments(model, way, precision, device)
+def results(model: str, backend: str, precision: str, device: str = "cpu") -> dict[str, Tensor]:
+    kernel, (flat, x, y) = kernel_and_arguments(model, backend, precision, device)
     found = {
         "gradients": kernel.gradients(flat, x, y),
         "losses": kernel.losses(flat, x, y),
@@ -58,25 +58,25 @@ def check(exact: dict[str, Tensor], rounded: dict[str, Tensor], *, differs: bool
         assert torch.equal(rounded[name], values) is not differs, name
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_bfloat16_is_near_float32_and_differs(model: str, way: str) -> None:
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_bfloat16_is_near_float32_and_differs(model: str, backend: str) -> None:
     # A point has no products to round.
-    check(results(model, way, "float32"), results(model, way, "bfloat16"), differs=model != "point")
+    check(results(model, backend, "float32"), results(model, backend, "bfloat16"), differs=model != "point")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_bfloat16_on_cuda(model: str, way: str) -> None:
-    exact = results(model, way, "float32")
-    rounded = {name: values.cpu() for name, values in results(model, way, "bfloat16", "cuda").items()}
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_bfloat16_on_cuda(model: str, backend: str) -> None:
+    exact = results(model, backend, "float32")
+    rounded = {name: values.cpu() for name, values in results(model, backend, "bfloat16", "cuda").items()}
     check(exact, rounded, differs=model != "point")
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_training_in_bfloat16_keeps_parameters_and_state_in_float32(model: str, way: str) -> None:
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_training_in_bfloat16_keeps_parameters_and_state_in_float32(model: str, backend: str) -> None:
     def train(precision: str) -> tuple[np.ndarray, np.ndarray]:
         data = client_data(COUNTS, shape=SHAPES[model])
-        engine = new_engine(data, way=way, precision=precision)
+        engine = new_engine(data, backend=backend, precision=precision)
         jobs = Jobs(engine, model, Optimizer("sgd", momentum=0.5))
         starts = [jobs.initial(client) for client in range(len(COUNTS))]
         trained = [jobs.train(client, start, 3, learning_rate=1e-3) for client, start in enumerate(starts)]

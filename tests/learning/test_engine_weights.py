@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.learning.engine import batch_operations as operations_module
-from sim.learning.engine.batch_operations import Gradient, Loss, Losses
-from sim.learning.engine.batches import draw_batches
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph import batch_operations as operations_module
+from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses
+from sim.learning.engine.graph.batches import draw_batches
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
@@ -37,8 +37,8 @@ RATE = 0.05
 OPTIMIZERS = [Optimizer(), Optimizer("sgd", momentum=0.9), Optimizer("adam", epsilon=0.01)]
 
 
-def engine_for(model: str, way: str = "auto") -> Engine:
-    return new_engine(client_data(COUNTS, shape=SHAPES[model]), way=way)
+def engine_for(model: str, backend: str = "auto") -> Engine:
+    return new_engine(client_data(COUNTS, shape=SHAPES[model]), backend=backend)
 
 
 def weights_of(client: int) -> Tensor:
@@ -72,9 +72,9 @@ def plain_gradient(model: str, at: Vector, x: Tensor, y: Tensor, weights: Tensor
     return torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_gradients_with_weights_are_autograds(model: str, way: str) -> None:
-    engine = engine_for(model, way)
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_gradients_with_weights_are_autograds(model: str, backend: str) -> None:
+    engine = engine_for(model, backend)
     jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
     at = [jobs.initial(client) for client in CLIENTS]
     got = []
@@ -89,9 +89,9 @@ def test_gradients_with_weights_are_autograds(model: str, way: str) -> None:
         np.testing.assert_allclose(got[client].numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("model", "way"), MODELS_AND_WAYS)
-def test_losses_of_samples_are_those_of_each_by_itself(model: str, way: str) -> None:
-    engine = engine_for(model, way)
+@pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
+def test_losses_of_samples_are_those_of_each_by_itself(model: str, backend: str) -> None:
+    engine = engine_for(model, backend)
     jobs = Jobs(engine, model, batch_size=BATCH_SIZE)
     of = [jobs.initial(client) for client in CLIENTS]
     plain, weighted, means = [], [], []
@@ -114,10 +114,10 @@ def test_losses_of_samples_are_those_of_each_by_itself(model: str, way: str) -> 
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=["sgd", "momentum", "adam"])
-@pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
-def test_training_with_weights_is_torchs(way: str, optimizer: Optimizer) -> None:
+@pytest.mark.parametrize("backend", ["vmap", "loop", "dense"])
+def test_training_with_weights_is_torchs(backend: str, optimizer: Optimizer) -> None:
     """Clients of different numbers of samples and steps, in one call, with pulls and weights at once."""
-    engine = engine_for("mlp", way)
+    engine = engine_for("mlp", backend)
     jobs = Jobs(engine, "mlp", optimizer, BATCH_SIZE)
     starts, steps, got = [jobs.initial(client) for client in CLIENTS], [3, 5, 2, 4, 3], []
     anchor = jobs.initial(9)
@@ -148,7 +148,7 @@ def test_training_with_weights_is_torchs(way: str, optimizer: Optimizer) -> None
 def test_weighted_training_of_all_clients_is_one_call() -> None:
     """Also where they have different numbers of samples, and so weights of different lengths."""
     counts = [9, 6, 11]
-    engine = new_engine(client_data(counts), way="vmap")
+    engine = new_engine(client_data(counts), backend="vmap")
     jobs = Jobs(engine, batch_size=BATCH_SIZE)
     made = []
     for client, count in enumerate(counts):
@@ -165,9 +165,11 @@ def test_weighted_training_of_all_clients_is_one_call() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(repeats=st.lists(st.integers(0, 3), min_size=5, max_size=5), way=st.sampled_from(["vmap", "dense"]))
-def test_a_weight_is_a_sample_so_many_times(repeats: list[int], way: str) -> None:
-    engine = new_engine(client_data([5, 7]), way=way)
+@given(
+    repeats=st.lists(st.integers(0, 3), min_size=5, max_size=5), backend=st.sampled_from(["vmap", "dense"])
+)
+def test_a_weight_is_a_sample_so_many_times(repeats: list[int], backend: str) -> None:
+    engine = new_engine(client_data([5, 7]), backend=backend)
     jobs = Jobs(engine)
     at = [jobs.initial(client) for client in range(2)]
     operation = Gradient(jobs.kernel, BatchSampler(engine.data.train, 5, "all"), "by place")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from sim.learning import evaluation
 from sim.learning.engine import ClientData
-from sim.learning.engine.kernels import Kernel
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
 from sim.learning.metrics.distance import DistanceToOptimum
 from sim.learning.objectives import cross_entropy, squared_error
@@ -58,15 +58,17 @@ def directly(model: str, flat: Tensor, data: ClientData, client: int) -> tuple[f
     return float(np.mean(correct)), float(np.mean(losses))
 
 
-@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
+@pytest.mark.parametrize(("model", "backend"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
 @pytest.mark.parametrize("chunk_bytes", [2**27, 1_000])
-def test_accuracy_and_loss(model: str, way: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accuracy_and_loss(
+    model: str, backend: str, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Clients in any order, with test sets of their own size and labels of their own."""
     monkeypatch.setattr(evaluation, "_CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(evaluation, "_SAMPLES_IN_LOOP", 3 if chunk_bytes < 2**20 else 64)
     data = data_for(model)
     rows, clients = models(model, 4), [3, 1, 0, 4]
-    accuracy, loss = accuracy_and_loss(Kernel(small(model), cross_entropy, way), rows, data.test, clients)
+    accuracy, loss = accuracy_and_loss(Kernel(small(model), cross_entropy, backend), rows, data.test, clients)
     expected = [directly(model, flat, data, client) for flat, client in zip(rows, clients, strict=True)]
     assert accuracy.tolist() == [pair[0] for pair in expected]
     np.testing.assert_allclose(loss, [pair[1] for pair in expected], rtol=1e-5)
@@ -88,10 +90,10 @@ def test_chunks_really_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [(1, 4), (2, 3), (2, 3), (2, 1)]
 
 
-@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
+@pytest.mark.parametrize(("model", "backend"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
 @pytest.mark.parametrize("at_once", [2, 128])
 def test_samples_that_all_share_are_there_once(
-    model: str, way: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+    model: str, backend: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluation, "_CLIENTS", at_once)
     apart = data_for(model)
@@ -107,8 +109,10 @@ def test_samples_that_all_share_are_there_once(
             return super().outputs(flat, x)
 
     rows, clients = models(model, 3), [2, 0, 1]
-    accuracy, loss = accuracy_and_loss(Counting(small(model), cross_entropy, way), rows, data.test, clients)
-    blocks = [1, 1, 1] if way == "loop" else [2, 1] if at_once == 2 else [3]
+    accuracy, loss = accuracy_and_loss(
+        Counting(small(model), cross_entropy, backend), rows, data.test, clients
+    )
+    blocks = [1, 1, 1] if backend == "loop" else [2, 1] if at_once == 2 else [3]
     assert shapes == [(block, 1, 4) for block in blocks]
     expected = [directly(model, flat, data, client) for flat, client in zip(rows, clients, strict=True)]
     assert accuracy.tolist() == [pair[0] for pair in expected]
@@ -191,13 +195,13 @@ def test_distance_to_the_optimum() -> None:
     assert DistanceToOptimum().of_models(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
 
 
-@pytest.mark.parametrize(("model", "way"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
-def test_a_model_that_is_no_number_has_no_accuracy(model: str, way: str) -> None:
+@pytest.mark.parametrize(("model", "backend"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
+def test_a_model_that_is_no_number_has_no_accuracy(model: str, backend: str) -> None:
     rows = models(model, 3)
     rows[1] = math.nan
     clients = [0, 1, 3]
     accuracy, loss = accuracy_and_loss(
-        Kernel(small(model), cross_entropy, way), rows, data_for(model).test, clients
+        Kernel(small(model), cross_entropy, backend), rows, data_for(model).test, clients
     )
     assert np.isnan(accuracy).tolist() == np.isnan(loss).tolist() == [False, True, False]
 
@@ -212,9 +216,9 @@ def test_rows_are_finite_however_large_their_sum() -> None:
     assert finite_rows(rows[[0, 3]]).tolist() == [True, True]
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop"])
+@pytest.mark.parametrize("backend", ["vmap", "loop"])
 @pytest.mark.parametrize("members", [1, 2])
-def test_the_squared_error_of_a_regression_is_scikit_learns(way: str, members: int) -> None:
+def test_the_squared_error_of_a_regression_is_scikit_learns(backend: str, members: int) -> None:
     """Of one model of each client, and of the mean outputs of two."""
     model, draws = architecture("mlp", {"hidden": [4]}, (3,), 2), generator(0)
     x, y = torch.randn(9, 3, generator=draws), torch.randn(9, 2, generator=draws)
@@ -225,7 +229,9 @@ def test_the_squared_error_of_a_regression_is_scikit_learns(way: str, members: i
     rows = torch.stack([torch.stack([model.initial(draws) for _ in range(members)]) for _ in range(2)])
     shares = torch.tensor([[0.25, 0.75], [0.5, 0.5]])[:, :members]
     shares = shares / shares.sum(dim=1, keepdim=True)
-    found = measure_models("regression", Kernel(model, squared_error, way), rows, data.test, [0, 1], shares)
+    found = measure_models(
+        "regression", Kernel(model, squared_error, backend), rows, data.test, [0, 1], shares
+    )
     for client, own in enumerate(test_rows):
         pairs = zip(rows[client], shares[client], strict=True)
         outputs = torch.stack([model.forward(flat, x[own]) * share for flat, share in pairs]).sum(dim=0)

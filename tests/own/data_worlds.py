@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.run.building import build
-from sim.run.simulation import Simulation
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.simulation.worlds import write
 

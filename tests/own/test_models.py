@@ -10,7 +10,7 @@ import torch
 
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
-from sim.run.building import build
+from sim.run.build.builder import build
 from sim.run.running import run_scenario
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario

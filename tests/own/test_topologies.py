@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.run.building import build
+from sim.run.build.builder import build
 from sim.run.running import run_scenario
 from sim.scenario.scenario import load_scenario
 from tests.own.test_world import messages

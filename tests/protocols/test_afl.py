@@ -7,7 +7,7 @@ import pytest
 
 from protocols.afl import AFL, AFLServer, ascended
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, make, optima, ran
 
 AGNOSTIC = ("protocol.name=afl", "data.clusters=4", "run.duration=1000 s", "run.evaluate_every=100 s")

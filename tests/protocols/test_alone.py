@@ -7,8 +7,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sim.run.clients import ClientLife
-from sim.run.simulation import Simulation
+from sim.run.live.clients import ClientLife
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, ran
 

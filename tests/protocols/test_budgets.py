@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import (
     DIGITS,

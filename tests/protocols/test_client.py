@@ -12,7 +12,7 @@ import pytest
 from actors.message import PeerUnavailable
 from protocols.framework.client import Client
 from protocols.framework.node import CurrentModel
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

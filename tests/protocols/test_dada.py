@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from actors.message import Envelope
 from protocols.dada import Dada, Edge, GraphQuestion, graph_step
 from protocols.framework.client import Client
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran
 
 DADA = ("protocol.name=dada", "clients.count=6", "data.clusters=2", "data.curvatures=[1.0]")

@@ -12,7 +12,7 @@ import pytest
 
 from protocols.dpsgd import ADPSGD
 from protocols.shared.averaging import Exchange
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     QUADRATIC,
     at,

@@ -15,7 +15,7 @@ from protocols.framework.context import ClientContext
 from protocols.oracle import Oracle
 from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
@@ -228,7 +228,7 @@ def test_a_late_answer_brings_a_slow_client_back_but_is_not_used() -> None:
         rounds = assigned(world)
         assert [time_s for time_s, names in rounds.items() if "client-3" in names] == [0.0, 6.0, 12.0]
         assert list(rounds) == [0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 9.0, 10.0, 11.0, 12.0]
-        assert server(world).late_answers == 2
+        assert server(world).status.late_answers == 2
 
 
 def test_clients_whose_messages_were_lost_are_found_again() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from protocols.fedem import responsibilities
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, at, learner, ran
 
 WORLD = (

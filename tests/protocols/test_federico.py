@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
-from protocols.federico import FedeRiCo
+from protocols.federico import FedeRiCo, local_work
+from protocols.federico.asynchronous import FedericoAsynchronous
 from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import (
     DIGITS,
     QUADRATIC,
@@ -29,6 +31,7 @@ FEDERICO = ("protocol.name=federico", "protocol.patience=6 s")
 IN_ROUNDS = (*FEDERICO, "protocol.mode=synchronous")
 MEAN = "protocol.losses=mean"
 LOSSY = ("network.link=datagram", "network.loss=0.3")
+Either = FedeRiCo | FedericoAsynchronous
 WORLD = (
     DIGITS,
     "clients.count=8",
@@ -44,18 +47,18 @@ WORLD = (
 )
 
 
-def clients(world: Simulation) -> list[FedeRiCo]:
+def clients(world: Simulation) -> list[Either]:
     found = [learner(world, client.index) for client in world.clients_up]
-    assert all(isinstance(each, FedeRiCo) for each in found)
+    assert all(isinstance(each, Either) for each in found)
     return found  # type: ignore[return-value]
 
 
-def each(simulation: Simulation, change: Callable[[FedeRiCo], object]) -> None:
+def each(simulation: Simulation, change: Callable[[FedericoAsynchronous], object]) -> None:
     """Have each client changed when it begins a life."""
 
     def changed(fresh: Callable[[], Client]) -> Client:
         made = fresh()
-        assert isinstance(made, FedeRiCo)
+        assert isinstance(made, FedericoAsynchronous)
         change(made)
         return made
 
@@ -69,7 +72,11 @@ def inside(world: Simulation) -> np.ndarray:
     cluster_of = {client.name: world.clusters[client.index] for client in world.clients}
     return np.array(
         [
-            sum(w for name, w in one.posterior().items() if cluster_of[name] == cluster_of[one.name])
+            sum(
+                w
+                for name, w in one.collaborators.posterior().items()
+                if cluster_of[name] == cluster_of[one.name]
+            )
             for one in clients(world)
         ]
     )
@@ -101,9 +108,11 @@ def test_in_rounds_every_iteration_is_the_papers(tracking: str, losses: str, tem
             x = x - 0.1 * np.einsum("ij,ijd->jd", weights, a[:, None] * (x[None] - mu[:, None]))
         np.testing.assert_allclose(params(world), x, atol=1e-5)
         for i, one in enumerate(clients(world)):
-            assert list(one.posterior()) == [one.name, *one.peers]
-            order = [int(name.removeprefix("client-")) for name in one.posterior()]
-            np.testing.assert_allclose(list(one.posterior().values()), weights[i, order], atol=1e-5)
+            assert list(one.collaborators.posterior()) == [one.name, *one.peers]
+            order = [int(name.removeprefix("client-")) for name in one.collaborators.posterior()]
+            np.testing.assert_allclose(
+                list(one.collaborators.posterior().values()), weights[i, order], atol=1e-5
+            )
 
 
 def test_in_rounds_only_the_chosen_models_are_trained() -> None:
@@ -124,7 +133,7 @@ def test_in_no_iteration_a_client_turns_to_more_than_m_peers(
 ) -> None:
     turned_to: dict[tuple[str, int], set[str]] = defaultdict(set)
 
-    def noting(one: FedeRiCo) -> None:
+    def noting(one: FedericoAsynchronous) -> None:
         for name in ("ask_for_model", "return_update"):
             verb = getattr(one, name)
 
@@ -155,7 +164,7 @@ def test_owners_add_what_others_return_and_each_update_once() -> None:
     returned: list[str] = []
     added: list[str] = []
 
-    def noting(one: FedeRiCo) -> None:
+    def noting(one: FedericoAsynchronous) -> None:
         handle, give = one.on_message, one.return_update
 
         async def handled(message: object, sender: str) -> object:
@@ -200,36 +209,39 @@ def test_a_slow_client_is_not_far_below_training_alone() -> None:
     assert np.mean(found["together"]) > np.mean(found["alone"]) - 0.03
 
 
-def test_updates_that_come_while_a_client_trains_alone_are_not_lost() -> None:
+def test_updates_that_come_while_a_client_trains_alone_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have long trained for themselves when client 3 is through with its first iteration."""
     came: list[np.ndarray] = []
     models: list[np.ndarray] = []
 
-    def watched(made: FedeRiCo) -> None:
+    def watched(made: FedericoAsynchronous) -> None:
         if made.name == "client-3":
-            on_message, update, finish = made.on_message, made.weighted_update, made._finish_iteration
+            on_message, finish = made.on_message, made._finish_iteration
 
             async def received(message: object, sender: str) -> object:
                 if isinstance(message, WeightedUpdate) and not made.iterations:
                     came.append(message.update.numpy())
                 return await on_message(message, sender)
 
-            async def own(name: str, model: Vector, share: float) -> Vector:
-                if not models:
-                    models.append(made.params.numpy())
-                found = await update(name, model, share)
-                if not made.iterations:
-                    came.append(found.numpy())
-                return found
-
             def finished() -> None:
                 if not made.iterations:
                     models.append(made.params.numpy())
                 finish()
 
-            made.on_message, made.weighted_update = received, own  # type: ignore[method-assign]
+            made.on_message = received  # type: ignore[method-assign]
             made._finish_iteration = finished  # type: ignore[method-assign]
 
+    train_by_weight = local_work.train_by_weight
+
+    async def own(client: Client, settings: Any, name: str, model: Vector, share: float) -> Vector:
+        if client.name == "client-3" and not models:
+            models.append(client.params.numpy())
+        found = await train_by_weight(client, settings, name, model, share)
+        if client.name == "client-3" and not client.iterations:
+            came.append(found.numpy())
+        return found
+
+    monkeypatch.setattr(local_work, "train_by_weight", own)
     options = (
         MEAN,
         "protocol.local_steps=4",
@@ -248,7 +260,7 @@ def test_an_update_says_of_which_time_its_model_was() -> None:
     sent: set[tuple[str, float]] = set()
     returned: set[tuple[str, float]] = set()
 
-    def noting(one: FedeRiCo) -> None:
+    def noting(one: FedericoAsynchronous) -> None:
         handle, give = one.on_message, one.return_update
 
         async def handled(message: object, sender: str) -> object:
@@ -274,9 +286,9 @@ def test_the_dead_weigh_nothing_and_the_others_share_their_part() -> None:
     text = WORLD[0] + churn("crash", 0, "3 s")
     with ran(text, *WORLD[1:], "protocol.epsilon=0.5", "protocol.patience=2 s", "run.duration=20 s") as world:
         for one in clients(world):
-            assert "client-0" not in one.posterior() and "client-0" not in one.weights()
-            assert sum(one.posterior().values()) == pytest.approx(1.0)
-            assert "client-0" not in one.held
+            assert "client-0" not in one.collaborators.posterior() and "client-0" not in one.weights()
+            assert sum(one.collaborators.posterior().values()) == pytest.approx(1.0)
+            assert "client-0" not in one.collaborators.held
         assert inside(world).min() > 0.5
 
 
@@ -288,7 +300,9 @@ def test_newcomers_find_their_place() -> None:
         assert len(clients(world)) == 8
         assert inside(world).min() > 0.5
         for newcomer in ("client-1", "client-3"):
-            weights = [one.posterior()[newcomer] for one in clients(world)[:4] if one.name != newcomer]
+            weights = [
+                one.collaborators.posterior()[newcomer] for one in clients(world)[:4] if one.name != newcomer
+            ]
             assert max(weights) > 0.02, "its own cluster gives it weight"
 
 

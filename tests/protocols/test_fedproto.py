@@ -12,7 +12,7 @@ import torch
 from protocols.fedproto import FedProto, FedProtoServer, FedProtoSettings, LocalPrototypes, PrototypeTask
 from protocols.shared.local_losses import FeaturePrototypes
 from sim.learning.engine.handles import Vector
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

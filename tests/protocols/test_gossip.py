@@ -7,7 +7,7 @@ import pytest
 
 from protocols.framework.client import Client
 from protocols.gossip import Gossip
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, churn, learner, messages, optima, params, ran, start_from
 
 GOSSIP = ("protocol.name=gossip", "protocol.period=2 s")

@@ -11,7 +11,7 @@ import torch
 from protocols.ifca import IFCAServer
 from protocols.shared.several_models import with_signs
 from sim.learning.models.modules.batch_norm import BatchNorm
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_fedavg import softmax_gradient
 from tests.protocols.worlds import DIGITS, at, churn, learner, params, ran
 

@@ -9,7 +9,7 @@ from protocols.framework.vectors import Vector
 from protocols.learn_to_collaborate import LearnToCollaborate
 from protocols.learn_to_collaborate.messages import GradientFound, GradientWanted, HeadStepWanted
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import columns, initial, model, trained
 from tests.protocols.worlds import DIGITS, learner, make, ran
 

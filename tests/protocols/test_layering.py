@@ -17,13 +17,13 @@ OURS = {"actors", "protocols", "sim"}
 
 # Wall time is for statistics and progress; nothing that is simulated depends on it.
 WALL_CLOCK = {
-    "sim/run/progress.py": {""},
+    "sim/run/save/progress.py": {""},
     "sim/run/running.py": {""},
-    "sim/run/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
-    "sim/run/provenance.py": {"", "provenance"},  # the date of a run, beside its results
+    "sim/run/resume/checkpoint.py": {""},  # when one is due; it changes nothing that is simulated
+    "sim/run/save/provenance.py": {"", "provenance"},  # the date of a run, beside its results
     "sim/studies/sweep.py": {"run_sweep", "run_sweep.look"},
     "sim/learning/engine/engine.py": {"Engine.flush"},
-    "sim/learning/engine/choice.py": {"_seconds"},
+    "sim/learning/engine/backends/autotune.py": {"_seconds"},
 }
 # Modules with global state: the clock, the process's random numbers.
 CLOCKS = ("time.", "datetime.")

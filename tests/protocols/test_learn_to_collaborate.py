@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from actors.message import Envelope
 from protocols.learn_to_collaborate import LearnToCollaborate
 from sim.errors import UserError
-from sim.run.building import build
-from sim.run.simulation import Simulation
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import load_scenario
 
 # Two halves of opposite sign, in each of which all have the same function. Few rounds, and large steps.

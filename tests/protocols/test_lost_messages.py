@@ -27,7 +27,7 @@ from protocols.mapl.messages import KnowledgeWanted
 from protocols.meta_l2c import MetaL2CAsynchronous
 from protocols.scool.asynchronous import SCooLAsynchronous
 from protocols.scool.messages import Shared
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_mapl import CODE, WORLD, Still, shares, two_clusters
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, messages, params, ran, start_from
 

@@ -12,7 +12,7 @@ from protocols.mapl import MAPL
 from protocols.mapl.graph_learning import AUTHORS_CODE, GraphLearning, Neighbourhood, learn_weights
 from protocols.mapl_plus import MaplPlus
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import (
     CLASSES,
     DECOUPLED,

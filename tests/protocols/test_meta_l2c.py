@@ -14,7 +14,7 @@ from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from protocols.meta_l2c import MetaL2C, attention, encoder_slope, sketched
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, churn, learner, make, params, ran
 
 L2C = ("protocol.name=meta-l2c", "data.validation_share=0.25", "protocol.local_steps=2")

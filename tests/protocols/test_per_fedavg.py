@@ -8,7 +8,7 @@ import torch
 
 from protocols.framework.vectors import Vector
 from protocols.per_fedavg import PerFedAvg
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.decoupled import own_data
 from tests.protocols.worlds import DIGITS, QUADRATIC, learner, messages, optima, ran
 

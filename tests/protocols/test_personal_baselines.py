@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, ran
 
 WORLD = (

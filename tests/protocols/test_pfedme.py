@@ -9,7 +9,7 @@ import pytest
 
 from protocols.pfedme import PFedMe, PFedMeServer
 from sim.errors import UserError
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import QUADRATIC, learner, make, optima, ran
 
 MOREAU = ("protocol.name=pfedme", "data.clusters=4", "run.duration=10000 s", "run.evaluate_every=5000 s")

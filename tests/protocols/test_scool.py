@@ -19,7 +19,7 @@ from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
 from protocols.scool.peer_evaluation import Publication
 from protocols.scool.peer_state import PeerState
 from protocols.scool.priors import BlockPrior
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import LOSSY
 from tests.protocols.worlds import (
     DIGITS,

@@ -18,8 +18,8 @@ from typing import Any
 import tomli_w
 
 from sim.errors import UserError
-from sim.learning.engine.rows import collect, stored
-from sim.run.building import build
+from sim.learning.engine.replay.snapshot import collect, stored
+from sim.run.build.builder import build
 from sim.run.process import quiet_collector
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short

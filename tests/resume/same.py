@@ -9,7 +9,7 @@ import torch
 
 from sim.results.store.output_dir import CHECKPOINT
 from sim.results.store.run_directory import RunDirectory
-from sim.run.checkpoint import Checkpoint
+from sim.run.resume.checkpoint import Checkpoint
 
 
 def require_same(first: Path, second: Path, *, ends: bool = True) -> None:

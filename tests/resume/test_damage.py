@@ -9,9 +9,9 @@ import torch
 
 from sim.errors import UserError
 from sim.results.store.output_dir import CHECKPOINT
-from sim.run import checkpoint
-from sim.run.checkpoint import Checkpoint
-from sim.run.resuming import Earlier
+from sim.run.resume import checkpoint
+from sim.run.resume.checkpoint import Checkpoint
+from sim.run.resume.resuming import Earlier
 from tests.resume.test_resume import coterie
 from tests.simulation.worlds import QUADRATIC, write
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sim.cli import going_on
+from sim.cli import resume_commands
 from sim.results.store.output_dir import CHECKPOINT, HIDDEN, READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run import checkpoint
-from sim.run.checkpoint import Checkpoint
-from sim.run.resuming import Earlier
+from sim.run.resume import checkpoint
+from sim.run.resume.checkpoint import Checkpoint
+from sim.run.resume.resuming import Earlier
 from tests.resume.same import require_same
 from tests.resume.test_resume import coterie, interrupted, went_on
 from tests.simulation.worlds import QUADRATIC, run
@@ -191,7 +191,7 @@ def test_what_was_left_stays_until_the_results_outlive_a_power_cut(
         assert folder == place
         raise OSError
 
-    monkeypatch.setattr(going_on, "sync", fails)
+    monkeypatch.setattr(resume_commands, "sync", fails)
     assert went_on(place) == place
     assert hidden.is_dir()
 

@@ -19,9 +19,9 @@ from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.results.store.output_dir import CHECKPOINT, READS
-from sim.run.checkpoint import Checkpoint
-from sim.run.progress import Progress
+from sim.run.resume.checkpoint import Checkpoint
 from sim.run.running import run_scenario
+from sim.run.save.progress import Progress
 from sim.scenario.scenario import load_scenario
 from tests.resume.same import require_same
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, write

@@ -11,13 +11,13 @@ import pytest
 import tomli_w
 
 from sim.files.journal import Journal, frames
-from sim.learning.engine.operations import Mix, Operation
-from sim.learning.engine.reads import WalkedReads
+from sim.learning.engine.graph.operations import Mix, Operation
+from sim.learning.engine.replay.replay_log import WalkedReads
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.alone import record_ending
+from sim.run.measure.local_baseline import record_ending
+from sim.run.resume.replay import walking
 from sim.run.running import RunResult, run_scenario
-from sim.run.walking import walking
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
 from tests.simulation.worlds import write
@@ -51,7 +51,7 @@ def require_same_walk(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Non
         assert same(simulation.observer.metrics.to_table(), directory, "metrics")
         assert same(simulation.observer.metrics.graph_table(), directory, "graph")
         assert isinstance(simulation.engine.reads, WalkedReads) and simulation.engine.reads.ended
-        assert {arena.data.device.type for arena in simulation.engine.arenas.values()} == {"meta"}
+        assert {pool.data.device.type for pool in simulation.engine.pools.values()} == {"meta"}
     monkeypatch.undo()
 
 

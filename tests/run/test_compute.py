@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from sim.learning.engine import Optimizer
-from sim.run import taken as taken_module
-from sim.run.compute import DeviceCompute
+from sim.run.live import training_history as taken_module
+from sim.run.live.compute import DeviceCompute
 from sim.world.devices.device import CostModel
 from tests.learning.engines import (
     client_data,

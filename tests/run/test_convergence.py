@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.results import outcome
-from sim.run.convergence import Plateau
+from sim.run.measure.convergence import Plateau
 from sim.scenario.sections.run import Convergence
 from tests.simulation.worlds import DIGITS, QUADRATIC, run
 

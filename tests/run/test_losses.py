@@ -15,8 +15,8 @@ from protocols.framework.compute import Batch
 from protocols.framework.objectives import Model, Parameters
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.learning.engine.batches import draw_batches
-from sim.run.compute import DeviceCompute
+from sim.learning.engine.graph.batches import draw_batches
+from sim.run.live.compute import DeviceCompute
 from tests.learning.engines import generator, own_samples, plain_module, small
 from tests.run.computes import BATCH_SIZE, COUNTS, HELD_BACK, initial, new_compute, new_data_engine, now
 from tests.virtual_time import run_virtual

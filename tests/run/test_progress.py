@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.run.progress import ALONE, RUNNING, WRITING, Pace, Progress
 from sim.run.running import run_scenario
+from sim.run.save.progress import ALONE, RUNNING, WRITING, Pace, Progress
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run
 
 BY_ITERATIONS = QUADRATIC.replace('duration = "10 s"', "iterations = 40")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-import sim.run.provenance
+import sim.run.save.provenance
 from sim.results.store.run_directory import RunDirectory
-from sim.run.provenance import provenance
 from sim.run.running import RunResult, run_scenario
+from sim.run.save.provenance import provenance
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import QUADRATIC, write
 
@@ -128,16 +128,16 @@ def test_the_results_say_what_made_them(folder: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository in which sim/run/provenance.py lies, but is not committed."""
+    """A repository in which sim/run/save/provenance.py lies, but is not committed."""
     root = tmp_path / "checkout"
     (root / "sim" / "run").mkdir(parents=True)
     (root / "sim" / "run" / "provenance.py").write_text("")
     git(root, "init", "--quiet")
-    monkeypatch.setattr(sim.run.provenance, "PRODUCT", root)
-    monkeypatch.setattr(sim.run.provenance, "__file__", str(root / "sim" / "run" / "provenance.py"))
-    sim.run.provenance._checkout.cache_clear()
+    monkeypatch.setattr(sim.run.save.provenance, "PRODUCT", root)
+    monkeypatch.setattr(sim.run.save.provenance, "__file__", str(root / "sim" / "run" / "provenance.py"))
+    sim.run.save.provenance._checkout.cache_clear()
     yield root
-    sim.run.provenance._checkout.cache_clear()
+    sim.run.save.provenance._checkout.cache_clear()
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -149,7 +149,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def commit_said() -> tuple[str | None, bool | None]:
-    sim.run.provenance._checkout.cache_clear()
+    sim.run.save.provenance._checkout.cache_clear()
     said = provenance("cpu")
     return said["commit"], said["changed_since_commit"]
 
@@ -171,4 +171,4 @@ def test_the_commit_where_it_is_a_checkout(checkout: Path, monkeypatch: pytest.M
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert commit_said() == (None, None)
-    sim.run.provenance._checkout.cache_clear()
+    sim.run.save.provenance._checkout.cache_clear()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sim.files.data_folder import DataFolder
-from sim.learning.engine.batches import draw_batches
-from sim.run.simulation import Simulation
+from sim.learning.engine.graph.batches import draw_batches
+from sim.run.live.simulation import Simulation
 from sim.world.wire import Wire
 from tests.simulation.worlds import DIGITS, events, simulation
 

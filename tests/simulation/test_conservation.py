@@ -12,7 +12,7 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.simulation.worlds import DIGITS, QUADRATIC, events, simulation
 
 CLIENTS = 6

@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import accuracy_score, log_loss
 
 from sim.results.store.run_directory import RunDirectory
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.learning.engines import own_samples
 from tests.simulation.worlds import DIGITS, QUADRATIC, run, simulation, write
 

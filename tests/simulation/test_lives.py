@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, events, simulation
 
 HEAD = """\

@@ -19,8 +19,8 @@ from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
-from sim.run.servers import owned
-from sim.run.simulation import Simulation
+from sim.run.live.servers import owned
+from sim.run.live.simulation import Simulation
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, make, messages, ran
 
 HERE = __file__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.run.simulation import Simulation
+from sim.run.live.simulation import Simulation
 from tests.simulation.worlds import QUADRATIC, simulation
 
 STRAGGLER = 2

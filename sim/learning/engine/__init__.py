@@ -2,8 +2,8 @@
 
 from sim.learning.engine.checksums import checksums
 from sim.learning.engine.engine import Engine
+from sim.learning.engine.graph.samples import ClientData
 from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.samples import ClientData
 
 __all__ = ["ClientData", "Engine", "Optimizer", "Scalar", "Vector", "checksums"]

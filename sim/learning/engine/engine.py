@@ -14,23 +14,23 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
-from sim.learning.engine.arena import Arena
-from sim.learning.engine.batch_operations import BatchOperation, Gradient, Loss, Losses
-from sim.learning.engine.class_means import ClassMeans
+from sim.learning.engine.backends.choice import choose_backend
+from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.execution import Execution
+from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
+from sim.learning.engine.graph.class_means import ClassMeans
+from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
+from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Weighted
+from sim.learning.engine.graph.parts import Part, WithPart
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.samples import ClientData
+from sim.learning.engine.graph.user_functions import Function, Functions
 from sim.learning.engine.handles import Scalar, Vector
-from sim.learning.engine.kernels import Kernel
 from sim.learning.engine.memory import explained
-from sim.learning.engine.nodes import Atom, Coefficient, Factor, GraphNode, Terms
-from sim.learning.engine.operations import Clip, Dot, Mix, Operation, Train, Weighted
 from sim.learning.engine.optimizers import Optimizer
-from sim.learning.engine.parts import Part, WithPart
-from sim.learning.engine.reads import META, Arrays, Reads
-from sim.learning.engine.sampler import BatchSampler, SampleJob, TrainJob
-from sim.learning.engine.samples import ClientData
+from sim.learning.engine.replay.replay_log import META, Arrays, Reads
 from sim.learning.engine.statistics import EngineStatistics
-from sim.learning.engine.user_functions import Function, Functions
-from sim.learning.engine.ways import choose_way
+from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.objectives import Objective
 
 Interned = TypeVar("Interned", bound=Hashable)
@@ -45,8 +45,8 @@ class Engine:
     """Deferred, batched computation for all clients of a run.
 
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
-    all pending nodes that somebody still holds, level by level, one call per group. `way` is "auto" or one of
-    `sim.learning.engine.ways.WAYS`; with `deferred=False` each job is computed as soon as it is submitted.
+    all pending nodes that somebody still holds, level by level, one call per group. `backend` is "auto" or
+    one of `backends.choice.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
     `precision`: see `Kernel`.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.
@@ -61,7 +61,7 @@ class Engine:
         *,
         seed: int,
         device: torch.device | str = "cpu",
-        way: str = "auto",
+        backend: str = "auto",
         precision: str = "float32",
         deferred: bool = True,
         pending_limit_bytes: float = 512e6,
@@ -69,22 +69,22 @@ class Engine:
         self.data = data
         self.seed = seed
         self.device = torch.device(device)
-        self.way = way
+        self.backend = backend
         self.precision = precision
         self.deferred = deferred
         self.pending_limit_bytes = pending_limit_bytes
         self.statistics = EngineStatistics()
         self.reads = Reads()
         self.flushes = 0
-        self.arenas: dict[int, Arena] = {}
+        self.pools: dict[int, VectorPool] = {}
         self._levels: defaultdict[int, list[ref[GraphNode]]] = defaultdict(list)
         self._pending_bytes = 0
         self._failure: BaseException | None = None
         self._interned: dict[Hashable, Hashable] = {}
-        self._scalars = self.arena(1)
-        self.one = Atom(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
+        self._scalars = self.pool(1)
+        self.one = Slot(self._scalars, self._scalars.store(torch.ones((1, 1), device=self.device))[0])
         assert self.one.row == 0, "operations rely on row 0 of the scalars being the constant 1"
-        self._zero_atoms: dict[int, Atom] = {}
+        self._zero_slots: dict[int, Slot] = {}
         self._mixes: dict[int, Mix] = {}
         self.functions = Functions()
         self._execution = Execution(self.statistics, self.device)
@@ -93,9 +93,9 @@ class Engine:
 
     def vector(self, values: Tensor) -> Vector:
         """A handle on known numbers, [P]."""
-        arena = self.arena(values.numel())
-        row = arena.store(values.detach().to(arena.device, torch.float32).reshape(1, -1))[0]
-        return Vector.of_atom(self, arena.width, Atom(arena, row))
+        pool = self.pool(values.numel())
+        row = pool.store(values.detach().to(pool.device, torch.float32).reshape(1, -1))[0]
+        return Vector.of_slot(self, pool.width, Slot(pool, row))
 
     def scalar(self, value: float) -> Scalar:
         """A handle on a known number."""
@@ -105,37 +105,37 @@ class Engine:
         """Vectors and scalars that a pure function makes of others, still deferred."""
         return self.functions.apply(self, function, arguments, static)
 
-    def mix(self, width: int, terms: Terms) -> Atom:
-        """One atom holding the linear combination `terms`; Vector.atom() calls it."""
-        arena = self.arena(width)
+    def mix(self, width: int, terms: Terms) -> Slot:
+        """One slot holding the linear combination `terms`; Vector.slot() calls it."""
+        pool = self.pool(width)
         operation = self._mixes.get(width)
         if operation is None:
-            operation = self._mixes[width] = Mix(arena, self._scalars)
+            operation = self._mixes[width] = Mix(pool, self._scalars)
         factors = tuple(terms.values())
-        return self.submit(operation, tuple(terms) + _scalars_of(factors), factors, (arena,))[0]
+        return self.submit(operation, tuple(terms) + _scalars_of(factors), factors, (pool,))[0]
 
     def clip(self, value: Scalar, low: float, high: float) -> Scalar:
         """`value` limited to [low, high], still deferred."""
-        return Scalar.of_atom(self, 1, self.submit(_CLIP, (value.atom(),), (low, high), (self._scalars,))[0])
+        return Scalar.of_slot(self, 1, self.submit(_CLIP, (value.slot(),), (low, high), (self._scalars,))[0])
 
     def dot(self, first: Vector, second: Vector) -> Scalar:
         """Inner product of two vectors of the same width, still deferred."""
         inputs = (self._input(first, first.width), self._input(second, first.width))
         operation = self.intern(Dot(first.width))
-        return Scalar.of_atom(self, 1, self.submit(operation, inputs, None, (self._scalars,))[0])
+        return Scalar.of_slot(self, 1, self.submit(operation, inputs, None, (self._scalars,))[0])
 
     def part(self, of: Vector, offset: int, width: int) -> Vector:
         """Columns [offset, offset + width) of a vector as a vector of its own, still deferred."""
-        operation = self.intern(Part(self.arena(of.width), offset, width))
-        atom = self.submit(operation, (self._input(of, of.width),), None, (self.arena(width),))[0]
-        return Vector.of_atom(self, width, atom)
+        operation = self.intern(Part(self.pool(of.width), offset, width))
+        slot = self.submit(operation, (self._input(of, of.width),), None, (self.pool(width),))[0]
+        return Vector.of_slot(self, width, slot)
 
     def with_part(self, of: Vector, offset: int, part: Vector) -> Vector:
         """A vector like `of`, but with `part` from column `offset` on, still deferred."""
-        arena = self.arena(of.width)
-        operation = self.intern(WithPart(arena, offset, part.width))
+        pool = self.pool(of.width)
+        operation = self.intern(WithPart(pool, offset, part.width))
         inputs = (self._input(of, of.width), self._input(part, part.width))
-        return Vector.of_atom(self, of.width, self.submit(operation, inputs, None, (arena,))[0])
+        return Vector.of_slot(self, of.width, self.submit(operation, inputs, None, (pool,))[0])
 
     # --- jobs -----------------------------------------------------------------------------------------------
 
@@ -143,8 +143,8 @@ class Engine:
         """The kernel of this pair, made once."""
         identity = ("kernel", architecture.key, objective)
         if identity not in self._interned:
-            way = choose_way(self.way, architecture, objective, self.device)
-            self._interned[identity] = Kernel(architecture, objective, way, self.precision)
+            backend = choose_backend(self.backend, architecture, objective, self.device)
+            self._interned[identity] = Kernel(architecture, objective, backend, self.precision)
         kernel = self._interned[identity]
         assert isinstance(kernel, Kernel)
         return kernel
@@ -157,8 +157,8 @@ class Engine:
         self, kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, weighted: Weighted = None
     ) -> Train:
         """The operation that trains on batches of `sampler`."""
-        arena = self.arena(kernel.architecture.numel)
-        return self.intern(Train(kernel, optimizer, sampler, arena, self._scalars, weighted))
+        pool = self.pool(kernel.architecture.numel)
+        return self.intern(Train(kernel, optimizer, sampler, pool, self._scalars, weighted))
 
     def train(
         self,
@@ -177,8 +177,8 @@ class Engine:
         """
         if len(job.strengths) != len(anchors):
             raise ValueError(f"{len(job.strengths)} strengths for {len(anchors)} anchors of pulls")
-        arena, slots = operation.arena, operation.optimizer.slots
-        width = arena.width
+        pool, slots = operation.pool, operation.optimizer.slots
+        width = pool.width
         if start.engine is not self or start.width != width:
             self._require(start, width)
         terms = start.shortened(START_TERMS_MAX)
@@ -192,39 +192,39 @@ class Engine:
             inputs = (*inputs, *[self._input(anchor, width) for anchor in anchors])
         if anchors or Coefficient in map(type, factors):
             inputs = (*inputs, *_scalars_of(factors + job.strengths))
-        arenas = (arena, self.arena(slots * width)) if slots else (arena,)
-        atoms = self.submit(operation, inputs, (job, factors), arenas)
+        pools = (pool, self.pool(slots * width)) if slots else (pool,)
+        made = self.submit(operation, inputs, (job, factors), pools)
         self.statistics.updates += job.steps
-        new_state = Vector.of_atom(self, slots * width, atoms[1]) if slots else None
-        return Vector.of_atom(self, width, atoms[0]), new_state
+        new_state = Vector.of_slot(self, slots * width, made[1]) if slots else None
+        return Vector.of_slot(self, width, made[0]), new_state
 
     def gradient(
         self, operation: Gradient, at: Vector, job: SampleJob, weights: Vector | None = None
     ) -> Vector:
         """Gradient of the mean loss of one batch, at the parameters `at`. weights: as of `train`."""
-        return Vector.of_atom(self, operation.width, self._on_batch(operation, at, job, weights))
+        return Vector.of_slot(self, operation.width, self._on_batch(operation, at, job, weights))
 
     def loss(self, operation: Loss, of: Vector, job: SampleJob, weights: Vector | None = None) -> Scalar:
         """Mean loss of the parameters `of` on one batch."""
-        return Scalar.of_atom(self, 1, self._on_batch(operation, of, job, weights))
+        return Scalar.of_slot(self, 1, self._on_batch(operation, of, job, weights))
 
     def losses(self, operation: Losses, of: Vector, job: SampleJob, weights: Vector | None = None) -> Vector:
         """Loss of each sample of one batch, of the parameters `of`."""
-        return Vector.of_atom(self, operation.width, self._on_batch(operation, of, job, weights))
+        return Vector.of_slot(self, operation.width, self._on_batch(operation, of, job, weights))
 
     def _on_batch(
         self, operation: BatchOperation, params: Vector, job: SampleJob, weights: Vector | None
-    ) -> Atom:
-        inputs: tuple[Atom, ...] = (self._input(params, operation.kernel.architecture.numel),)
+    ) -> Slot:
+        inputs: tuple[Slot, ...] = (self._input(params, operation.kernel.architecture.numel),)
         if weights is not None:
             inputs = (*inputs, self._input(weights, weights.width))
-        return self.submit(operation, inputs, job, (self.arena(operation.width),))[0]
+        return self.submit(operation, inputs, job, (self.pool(operation.width),))[0]
 
     def class_means(self, operation: ClassMeans, of: Vector, client: int) -> Vector:
         """Mean features of a client's samples of each class, one class after the other in one vector."""
         inputs = (self._input(of, operation.kernel.architecture.numel),)
-        atom = self.submit(operation, inputs, client, (self.arena(operation.width),))[0]
-        return Vector.of_atom(self, operation.width, atom)
+        slot = self.submit(operation, inputs, client, (self.pool(operation.width),))[0]
+        return Vector.of_slot(self, operation.width, slot)
 
     def draw_key(self, client: int, purpose: str) -> int:
         """The key of one client's batches for one purpose."""
@@ -232,12 +232,12 @@ class Engine:
 
     # --- execution ------------------------------------------------------------------------------------------
 
-    def read(self, atom: Atom) -> Tensor:
-        """The numbers of an atom, a new tensor [width]; computes everything pending if it is pending."""
+    def read(self, slot: Slot) -> Tensor:
+        """The numbers of a slot, a new tensor [width]; computes everything pending if it is pending."""
         self.reads.arrive(self.flushes)
-        if atom.node is not None:
+        if slot.node is not None:
             self.flush()
-        return self.reads.row(lambda: atom.arena.data[atom.row].clone(), self.device)
+        return self.reads.row(lambda: slot.pool.data[slot.row].clone(), self.device)
 
     def found(self, find: Callable[[], Arrays]) -> Arrays:
         """What is computed from `rows`: numbers leave the device by `read` and here, and nowhere else."""
@@ -246,10 +246,10 @@ class Engine:
     def rows(self, vectors: Sequence[Vector]) -> Tensor:
         """The numbers of one or more vectors of equal width, [len(vectors), width]."""
         self.reads.arrive(self.flushes)
-        atoms = [self._input(vector, vectors[0].width) for vector in vectors]
-        if any(atom.node is not None for atom in atoms):
+        slots = [self._input(vector, vectors[0].width) for vector in vectors]
+        if any(slot.node is not None for slot in slots):
             self.flush()
-        return atoms[0].arena.gather([atom.row for atom in atoms])
+        return slots[0].pool.gather([slot.row for slot in slots])
 
     def flush(self) -> None:
         """Compute every pending node that somebody still holds, level by level."""
@@ -271,71 +271,71 @@ class Engine:
         self.statistics.seconds += time.perf_counter() - started
 
     def submit(
-        self, operation: Operation, inputs: tuple[Atom, ...], payload: object, arenas: Sequence[Arena]
-    ) -> list[Atom]:
+        self, operation: Operation, inputs: tuple[Slot, ...], payload: object, pools: Sequence[VectorPool]
+    ) -> list[Slot]:
         node = GraphNode(operation, inputs, payload)
-        outputs, atoms, pending_bytes = node.outputs, [], self._pending_bytes + _NODE_BYTES
-        for arena in arenas:
-            atom = Atom(arena, -1, node)
-            atoms.append(atom)
-            outputs.append(ref(atom))
-            pending_bytes += 4 * arena.width
+        outputs, slots, pending_bytes = node.outputs, [], self._pending_bytes + _NODE_BYTES
+        for pool in pools:
+            slot = Slot(pool, -1, node)
+            slots.append(slot)
+            outputs.append(ref(slot))
+            pending_bytes += 4 * pool.width
         self._pending_bytes = pending_bytes
         self._levels[node.level].append(ref(node))
         if not self.deferred or pending_bytes > self.pending_limit_bytes:
-            del node  # the atoms hold it; held from here, too, it would outlive its computation
+            del node  # the slots hold it; held from here, too, it would outlive its computation
             self.flush()
-        return atoms
+        return slots
 
-    def _input(self, vector: Vector, width: int) -> Atom:
-        """The atom of an input."""
+    def _input(self, vector: Vector, width: int) -> Slot:
+        """The slot of an input."""
         self._require(vector, width)
-        return vector.atom()
+        return vector.slot()
 
     def _require(self, vector: Vector, width: int) -> None:
-        """Refuses a vector from another arena, where row numbers mean other vectors."""
+        """Refuses a vector from another pool, where row numbers mean other vectors."""
         if vector.engine is not self:
             raise ValueError("this vector belongs to another engine")
         if vector.width != width:
             raise ValueError(f"a vector of {vector.width} numbers where {width} are needed")
 
-    def arena(self, width: int) -> Arena:
+    def pool(self, width: int) -> VectorPool:
         """Where vectors of `width` numbers are stored."""
-        arena = self.arenas.get(width)
-        if arena is None:
-            arena = self.arenas[width] = Arena(width, META if self.reads.walking else self.device)
-        return arena
+        pool = self.pools.get(width)
+        if pool is None:
+            pool = self.pools[width] = VectorPool(width, META if self.reads.walking else self.device)
+        return pool
 
-    def _zeros(self, width: int) -> Atom:
+    def _zeros(self, width: int) -> Slot:
         """A row of zeros that all fresh optimizers share; nothing is ever written into a row twice."""
-        atom = self._zero_atoms.get(width)
-        if atom is None:
-            arena = self.arena(width)
-            atom = Atom(arena, arena.store(torch.zeros((1, width), device=arena.device))[0])
-            self._zero_atoms[width] = atom
-        return atom
+        slot = self._zero_slots.get(width)
+        if slot is None:
+            pool = self.pool(width)
+            slot = Slot(pool, pool.store(torch.zeros((1, width), device=pool.device))[0])
+            self._zero_slots[width] = slot
+        return slot
 
     # --- memory ---------------------------------------------------------------------------------------------
 
     @property
     def bytes_held(self) -> int:
-        """Memory of all arenas, in bytes; they never shrink, so this is also the most that they ever held."""
-        return sum(arena.data.numel() * 4 for arena in self.arenas.values())
+        """Memory of all pools, in bytes; they never shrink, so this is also the most that they ever held."""
+        return sum(pool.data.numel() * 4 for pool in self.pools.values())
 
     @property
-    def ways(self) -> list[str]:
-        """The ways in which its kernels compute, in alphabetical order."""
-        return sorted({kernel.way for kernel in self._interned.values() if isinstance(kernel, Kernel)})
+    def backends(self) -> list[str]:
+        """The backends of its kernels, in alphabetical order."""
+        return sorted({kernel.backend for kernel in self._interned.values() if isinstance(kernel, Kernel)})
 
     @property
     def rows_held(self) -> int:
         """Vectors and scalars that somebody holds, the constant 1 included."""
-        return sum(arena.in_use for arena in self.arenas.values())
+        return sum(pool.in_use for pool in self.pools.values())
 
 
 _CLIP = Clip()
 
 
-def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Atom, ...]:
-    """Scalar atoms that the factors refer to: they are inputs too."""
+def _scalars_of(factors: tuple[Factor, ...]) -> tuple[Slot, ...]:
+    """Scalar slots that the factors refer to: they are inputs too."""
     return tuple([factor.scalar for factor in factors if type(factor) is Coefficient])

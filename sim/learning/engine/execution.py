@@ -9,16 +9,16 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from sim.learning.engine.arena import index_tensor
+from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
-from sim.learning.engine.nodes import GraphNode
-from sim.learning.engine.operations import Operation, Rows
-from sim.learning.engine.reads import Reads, WalkedReads
+from sim.learning.engine.replay.replay_log import Reads, WalkedReads
 from sim.learning.engine.statistics import EngineStatistics
+from sim.learning.engine.vector_pool import index_tensor
 
 
 class Execution:
-    """Runs the operations of pending nodes, and gives their atoms the rows of the results.
+    """Runs the operations of pending nodes, and gives their slots the rows of the results.
 
     It remembers how many nodes an operation can compute at once, where that was fewer than it was asked to.
     """
@@ -84,24 +84,24 @@ class Execution:
     def _store_output(self, nodes: list[GraphNode], output: int, values: Tensor | Rows | None) -> None:
         if isinstance(values, Rows):
             for node, row in zip(nodes, values.rows, strict=True):
-                atom = node.outputs[output]()
-                if atom is None:
-                    values.arena.give_back(row)
+                slot = node.outputs[output]()
+                if slot is None:
+                    values.pool.give_back(row)
                 else:
-                    atom.fulfil(row)
+                    slot.fulfil(row)
             return
         # An output that nobody holds (an optimizer state that was replaced, say) needs no row.
-        atoms = [node.outputs[output]() for node in nodes]
-        alive = list(filter(None, atoms))
+        slots = [node.outputs[output]() for node in nodes]
+        alive = list(filter(None, slots))
         if not alive:
             return
-        arena = alive[0].arena
+        pool = alive[0].pool
         if values is None:
-            rows = arena.take(len(alive))
+            rows = pool.take(len(alive))
         elif len(alive) < len(nodes):
-            held = [n for n, atom in enumerate(atoms) if atom is not None]
-            rows = arena.store(values.index_select(0, index_tensor(held, self._device)))
+            held = [n for n, slot in enumerate(slots) if slot is not None]
+            rows = pool.store(values.index_select(0, index_tensor(held, self._device)))
         else:
-            rows = arena.store(values)
-        for atom, row in zip(alive, rows, strict=True):
-            atom.row, atom.node = row, None  # as `fulfil`, of which there are very many
+            rows = pool.store(values)
+        for slot, row in zip(alive, rows, strict=True):
+            slot.row, slot.node = row, None  # as `fulfil`, of which there are very many

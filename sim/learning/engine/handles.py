@@ -1,8 +1,8 @@
 """Immutable handles on vectors and scalars that may not have been computed yet.
 
-A handle is a linear combination of *atoms*; an atom is one row of an arena, or the output of a pending node.
+A handle is a linear combination of *slots*; a slot is one row of a pool, or the output of a pending node.
 Sums, differences and scalings stay symbolic, so `params + (trained - params)` is `trained`, exactly and for
-free. Who needs the numbers asks for `handle.atom()`: a combination then becomes a pending mix of its own.
+free. Who needs the numbers asks for `handle.slot()`: a combination then becomes a pending mix of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from sim.learning.engine.nodes import Atom, Coefficient, Factor, Terms
+from sim.learning.engine.graph.nodes import Coefficient, Factor, Slot, Terms
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ class Vector:
     `shape` and `dtype` are known at once; `tensor()` and `numpy()` compute whatever is pending.
     """
 
-    __slots__ = ("_atom", "_difference", "_terms", "engine", "width")
+    __slots__ = ("_difference", "_slot", "_terms", "engine", "width")
     __array_ufunc__ = None  # numpy leaves `number * vector` to us, and refuses `array + vector`
 
     dtype = "float32"
@@ -44,25 +44,25 @@ class Vector:
         self.engine = engine
         self.width = width
         self._terms: Terms | None = terms  # None until somebody asks for them
-        self._atom: Atom | None = None  # what it is, if it is just one
+        self._slot: Slot | None = None  # what it is, if it is just one
         self._difference: tuple[Vector, Vector] | None = None  # what it is, until somebody asks for terms
 
     @classmethod
-    def of_atom(cls, engine: Engine, width: int, atom: Atom) -> Self:
-        """An atom on its own; its terms are made when somebody asks for them."""
+    def of_slot(cls, engine: Engine, width: int, slot: Slot) -> Self:
+        """An slot on its own; its terms are made when somebody asks for them."""
         vector = _new(cls)
         vector.engine = engine
         vector.width = width
-        vector._atom = atom
+        vector._slot = slot
         vector._difference = vector._terms = None
         return vector
 
     @property
     def terms(self) -> Terms:
-        """The atoms that this is a combination of, with their factors."""
+        """The slots that this is a combination of, with their factors."""
         terms = self._terms
-        if terms is None and self._atom is not None:
-            terms = self._terms = {self._atom: 1.0}
+        if terms is None and self._slot is not None:
+            terms = self._terms = {self._slot: 1.0}
         elif terms is None:
             assert self._difference is not None
             minuend, subtrahend = self._difference
@@ -78,29 +78,29 @@ class Vector:
     def pending(self) -> bool:
         """Whether some number behind this handle has not been computed yet."""
         scalars = [factor.scalar for factor in self.terms.values() if isinstance(factor, Coefficient)]
-        return any(atom.node is not None for atom in (*self.terms, *scalars))
+        return any(slot.node is not None for slot in (*self.terms, *scalars))
 
-    def atom(self) -> Atom:
-        """The single atom that holds this value; makes a pending mix of a combination, once."""
-        if self._atom is not None:
-            return self._atom
+    def slot(self) -> Slot:
+        """The single slot that holds this value; makes a pending mix of a combination, once."""
+        if self._slot is not None:
+            return self._slot
         terms = self.terms
         if len(terms) == 1:
-            ((atom, factor),) = terms.items()
+            ((slot, factor),) = terms.items()
             if factor == 1.0:
-                self._atom = atom
-                return atom
-        self._atom = atom = self.engine.mix(self.width, terms)
-        self._terms = {atom: 1.0}
-        return atom
+                self._slot = slot
+                return slot
+        self._slot = slot = self.engine.mix(self.width, terms)
+        self._terms = {slot: 1.0}
+        return slot
 
-    def stored(self) -> Atom:
-        """The atom whose row holds the numbers, of whatever type."""
-        return self.atom()
+    def stored(self) -> Slot:
+        """The slot whose row holds the numbers, of whatever type."""
+        return self.slot()
 
     def tensor(self) -> Tensor:
         """The numbers as a new tensor of `shape` on the engine's device; computes everything pending."""
-        return self.engine.read(self.atom()).reshape(self.shape)
+        return self.engine.read(self.slot()).reshape(self.shape)
 
     def numpy(self) -> np.ndarray:
         """The numbers as a numpy array of `shape`; computes everything pending."""
@@ -127,25 +127,25 @@ class Vector:
 
     def combination(self, weighted: Sequence[tuple[Any, Any]]) -> Any:
         """Sum of factor times vector over some pairs, all of them of this engine and width."""
-        terms: dict[Atom, Factor] = {}
+        terms: dict[Slot, Factor] = {}
         engine, width = self.engine, self.width
         for factor, vector in weighted:
             if vector.engine is not engine or vector.width != width:
                 self._require_alike(vector)
             if type(factor) is Scalar:
                 vector, factor = factor * vector, 1.0
-            atom, number = vector._atom, float(factor)
-            if atom is not None and number and atom not in terms:
-                terms[atom] = number
+            slot, number = vector._slot, float(factor)
+            if slot is not None and number and slot not in terms:
+                terms[slot] = number
             elif not _accumulate(terms, vector.terms, number):
                 return reduce(operator.add, [factor * vector for factor, vector in weighted])
         return self._limited(terms) if len(terms) > _TERMS_MAX else type(self)(engine, width, terms)
 
     def shortened(self, terms_max: int) -> Terms:
-        """`terms`; if they are more than `terms_max`, this vector becomes one pending atom first."""
+        """`terms`; if they are more than `terms_max`, this vector becomes one pending slot first."""
         terms = self._terms or self.terms
         if len(terms) > terms_max:
-            self.atom()
+            self.slot()
             terms = self.terms
         return terms
 
@@ -155,7 +155,7 @@ class Vector:
         self._require_alike(other)
         terms = dict(self.terms)
         if not _accumulate(terms, other.terms, sign):
-            return type(self)(self.engine, self.width, {self.atom(): 1.0, other.atom(): sign})
+            return type(self)(self.engine, self.width, {self.slot(): 1.0, other.slot(): sign})
         return self._limited(terms)
 
     def _require_alike(self, other: Vector) -> None:
@@ -164,10 +164,10 @@ class Vector:
         if other.width != self.width:
             raise ValueError(f"vectors of {self.width} and {other.width} numbers cannot be added")
 
-    def _limited(self, terms: dict[Atom, Factor]) -> Any:
+    def _limited(self, terms: dict[Slot, Factor]) -> Any:
         result = type(self)(self.engine, self.width, terms)
         if len(terms) > _TERMS_MAX:
-            result.atom()
+            result.slot()
         return result
 
     def __add__(self, other: Any) -> Any:
@@ -191,7 +191,7 @@ class Vector:
         update.engine = self.engine
         update.width = self.width
         update._difference = (self, other)
-        update._atom = update._terms = None
+        update._slot = update._terms = None
         return update
 
     def __neg__(self) -> Any:
@@ -204,12 +204,12 @@ class Vector:
             factor = other.factor()
             if isinstance(factor, float):
                 return self * factor
-            return type(self)(self.engine, self.width, {self.atom(): factor})
+            return type(self)(self.engine, self.width, {self.slot(): factor})
         number = _number(other)
         if number is None:
             return self._elementwise(operator.mul, other)
         terms = {
-            atom: scaled for atom, factor in self.terms.items() if (scaled := _scale(factor, number)) != 0.0
+            slot: scaled for slot, factor in self.terms.items() if (scaled := _scale(factor, number)) != 0.0
         }
         return type(self)(self.engine, self.width, terms)
 
@@ -287,10 +287,10 @@ class Scalar(Vector):
         if not self.terms:
             return 0.0
         if len(self.terms) == 1:
-            ((atom, number),) = self.terms.items()
+            ((slot, number),) = self.terms.items()
             if isinstance(number, float):
-                return number if atom is self.engine.one else Coefficient(number, atom)
-        return Coefficient(1.0, self.atom())
+                return number if slot is self.engine.one else Coefficient(number, slot)
+        return Coefficient(1.0, self.slot())
 
     def __float__(self) -> float:
         return float(self.tensor())
@@ -361,25 +361,25 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _accumulate(terms: dict[Atom, Factor], addends: Terms, factor: float) -> bool:
-    """Adds `factor` times the combination `addends` to `terms`; False if that is no combination of atoms.
+def _accumulate(terms: dict[Slot, Factor], addends: Terms, factor: float) -> bool:
+    """Adds `factor` times the combination `addends` to `terms`; False if that is no combination of slots.
 
     Atoms that cancel are dropped: this is what makes `params + (trained - params)` exact.
     """
-    for atom, added in addends.items():
+    for slot, added in addends.items():
         addend = added * factor if type(added) is float else _scale(added, factor)
-        present = terms.get(atom)
+        present = terms.get(slot)
         if present is None:
             if addend != 0.0:
-                terms[atom] = addend
+                terms[slot] = addend
             continue
         total = _add(present, addend)
         if total is None:
             return False
         if total == 0.0:
-            del terms[atom]
+            del terms[slot]
         else:
-            terms[atom] = total
+            terms[slot] = total
     return True
 
 

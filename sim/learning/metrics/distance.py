@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.graph.samples import Subset
 from sim.learning.metrics.metric import ParameterMetric
 
 

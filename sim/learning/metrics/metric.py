@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from sim.learning.engine.samples import Subset
+from sim.learning.engine.graph.samples import Subset
 
 
 class Metric(ABC):

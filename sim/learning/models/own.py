@@ -76,7 +76,7 @@ class OwnModel(PluginSection, ModelSection):
         """
         import torch
 
-        from sim.learning.engine.kernels import Kernel
+        from sim.learning.engine.backends.kernels import Kernel
 
         generator = torch.Generator().manual_seed(0)
         flat = torch.stack([architecture.initial(generator) for _ in range(_CLIENTS)])

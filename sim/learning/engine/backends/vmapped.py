@@ -1,0 +1,84 @@
+"""All clients in one call of `torch.func.vmap`: any model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from sim.learning.architecture import Architecture, TrainingPass
+from sim.learning.engine.backends.backend import Backend, Named, divided
+from sim.learning.engine.backends.looped import Looped
+from sim.learning.late_imports import prepare_vmap
+from sim.learning.objectives import Objective, loss_of_each, mean_loss
+
+_FORWARD_ONLY_CLIENTS_MAX = 48
+"""Up to so many, vmapping the backward pass costs more in Python than it saves (measured on a CPU)."""
+
+
+class Vmapped(Backend):
+    """All clients in one call of `torch.func.vmap`."""
+
+    def __init__(self, architecture: Architecture, objective: Objective) -> None:
+        super().__init__(architecture, objective)
+        prepare_vmap()
+
+        def loss(params: Named, x: Tensor, y: Tensor) -> Tensor:
+            return objective(architecture, params, x, y)
+
+        def loss_of_each_sample(params: Named, x: Tensor, y: Tensor) -> Tensor:
+            return loss_of_each(objective)(architecture, params, x, y)
+
+        def training_loss(
+            trained: Named, untrained: Named, x: Tensor, *targets: Tensor
+        ) -> tuple[Tensor, Named]:
+            model = TrainingPass(architecture, untrained)
+            return mean_loss(objective, model, trained | untrained, x, *targets), model.untrained
+
+        self._gradient = vmap(grad(training_loss, has_aux=True))
+        self._training_loss = vmap(training_loss)
+        self._loss = vmap(loss)
+        self._loss_of_each = vmap(loss_of_each_sample)
+        self._outputs = vmap(architecture.forward)
+        self._outputs_of_shared = vmap(architecture.forward, in_dims=(0, None))
+        self._single = Looped(architecture, objective)
+
+    def gradients(
+        self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        if len(flat) == 1:  # a fourth of the time (measured): nothing is gained from vmap, which isn't free
+            return self._single.gradients(flat, x, y, weights)
+        # With respect to the stacked views, not to `flat`: the backward of slicing a flat vector would fill a
+        # zero vector of full width for every parameter tensor.
+        trained, untrained = divided(self.architecture, flat)
+        gradient_of = self._gradient_of_sum if len(flat) <= _FORWARD_ONLY_CLIENTS_MAX else self._gradient
+        targets = (y,) if weights is None else (y, weights)
+        gradient, after = gradient_of(trained, untrained, x, *targets)
+        still = {name: torch.zeros_like(values) for name, values in after.items()}
+        stacked = [values.reshape(len(values), -1) for values in after.values()]
+        side_by_side = torch.cat(stacked, dim=1) if after else None
+        return self.architecture.flatten(gradient | still), side_by_side
+
+    def _gradient_of_sum(
+        self, trained: Named, untrained: Named, x: Tensor, *targets: Tensor
+    ) -> tuple[Named, Named]:
+        """As `_gradient`, but only the forward pass under vmap.
+
+        A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
+        that of each. The backward pass is then one of ordinary batched operations.
+        """
+        leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
+        with torch.enable_grad():
+            losses, after = self._training_loss(leaves, untrained, x, *targets)
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, gradients, strict=True)), after
+
+    def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss(self.architecture.unflatten(flat), x, y)
+
+    def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._loss_of_each(self.architecture.unflatten(flat), x, y)
+
+    def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
+        params = self.architecture.unflatten(flat)
+        return self._outputs(params, x) if len(x) == len(flat) else self._outputs_of_shared(params, x[0])

@@ -1,0 +1,1 @@
+"""The pending graph: what is to be computed."""

@@ -1,0 +1,105 @@
+"""Gradients and losses on one batch of each client, which may be all that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.drawing import draw
+from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.graph.operations import Operation, Weighted, gather_inputs, model_of, stacked
+from sim.learning.engine.graph.sampler import BatchSampler
+
+_SAMPLES_AT_ONCE = 512  # of all that a client has
+
+
+@dataclass(frozen=True)
+class BatchOperation(Operation):
+    """Something about the parameters and one batch of each client.
+
+    Payload: the SampleJob. Inputs: the parameters and, if `weighted`, the weights of samples.
+    """
+
+    is_job = True
+    kernel: Kernel
+    sampler: BatchSampler
+    weighted: Weighted = None
+
+    @property
+    def subject(self) -> str:
+        return f"a {type(self).__name__.lower()} of {model_of(self.kernel, self.sampler)}"
+
+    @property
+    def width(self) -> int:
+        """Numbers of a result."""
+        return 1
+
+    def rows_at_once(self) -> int:
+        return self.sampler.rows_at_once(self.kernel.architecture.numel)
+
+    def inputs(self, nodes: list[GraphNode]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Parameters [N, P], samples [N, views * B, ...], targets [N, views * B] and weights [N, B]."""
+        jobs = [node.payload for node in nodes]
+        batches = self.sampler.batches(jobs, 0, 1)
+        weights = None if self.weighted is None else stacked([node.inputs[1] for node in nodes])
+        if weights is not None and self.weighted == "by sample":
+            weights = self.sampler.weights(batches, 0, weights)
+        return gather_inputs(nodes, 0), *self.sampler.samples(batches, 0, len(jobs)), weights
+
+    def pieces(self) -> list[slice]:
+        """The samples of a batch; of all that a client has, as many at once as are sure to fit."""
+        if self.sampler.sampling != "all" or self.sampler.views > 1:
+            return [slice(None)]
+        firsts = range(0, self.sampler.batch_size, _SAMPLES_AT_ONCE)
+        return [slice(first, first + _SAMPLES_AT_ONCE) for first in firsts]
+
+    def losses(self, params: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        """Of each sample, its weight times its loss, [N, B]."""
+        found = [self.kernel.losses_of_each(params, x[:, piece], y[:, piece]) for piece in self.pieces()]
+        losses = torch.cat(found, dim=1)
+        return losses if weights is None else losses.mul_(weights)
+
+
+class Gradient(BatchOperation):
+    """Gradient of the mean loss over one batch, [N, P]; 0 for untrained parameters, which do not move."""
+
+    @property
+    def width(self) -> int:
+        return self.kernel.architecture.numel
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        params, x, y, weights = self.inputs(nodes)
+        draw(self.kernel.architecture, params, [node.payload for node in nodes], 0)
+        pieces = self.pieces()
+        if len(pieces) == 1:
+            return (self.kernel.gradients(params, x, y, weights),)
+        total = torch.zeros_like(params)
+        for piece in pieces:
+            of_piece = None if weights is None else weights[:, piece]
+            gradient = self.kernel.gradients(params, x[:, piece], y[:, piece], of_piece)
+            total.add_(gradient, alpha=y[:, piece].shape[1] / y.shape[1])
+        return (total,)
+
+
+class Loss(BatchOperation):
+    """Mean loss over one batch, as a scalar [N, 1]; with weights, the mean of weight times loss."""
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        params, x, y, weights = self.inputs(nodes)
+        if weights is None:
+            return (self.kernel.losses(params, x, y)[:, None],)
+        return (self.losses(params, x, y, weights).mean(dim=1, keepdim=True),)
+
+
+class Losses(BatchOperation):
+    """Loss of each sample of one batch, [N, B]; with weights, weight times loss."""
+
+    @property
+    def width(self) -> int:
+        return self.sampler.batch_size
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        return (self.losses(*self.inputs(nodes)),)

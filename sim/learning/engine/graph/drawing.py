@@ -1,0 +1,39 @@
+"""Random numbers of a training step inside models: which units a dropout drops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.kernel.random import splitmix64_array
+from sim.learning.architecture import Architecture
+from sim.learning.engine.graph.sampler import SampleJob, TrainJob
+from sim.learning.engine.vector_pool import to_device
+
+_PURPOSE = np.uint64(0x5D0F_D06F_1E55_C0DE)  # other numbers than those that draw the batches
+_BITS = 24  # of a number that float32 holds exactly
+
+
+def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | SampleJob], step: int) -> None:
+    """Set what a model draws, in place in params [N, P], for step number `step` of N jobs."""
+    count = len(architecture.drawn)
+    if not count:
+        return
+    keys = np.array([job.key for job in jobs], np.uint64) ^ _PURPOSE
+    steps = np.array([job.first_step + step for job in jobs], np.int64)
+    places = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
+    numbers = splitmix64_array(keys[:, None], places) >> np.uint64(64 - _BITS)
+    _set(architecture, params, to_device(numbers.astype(np.float32), params.device))
+
+
+def undraw(architecture: Architecture, params: Tensor) -> None:
+    """Set it back to 0: a model that is sent or mixed holds no number of chance."""
+    if architecture.drawn:
+        _set(architecture, params, torch.zeros((len(params), len(architecture.drawn)), device=params.device))
+
+
+def _set(architecture: Architecture, params: Tensor, values: Tensor) -> None:
+    params.index_copy_(1, architecture.drawn_columns.to(params.device), values)

@@ -1,0 +1,103 @@
+"""Numbers of few bytes, as compressed messages carry them: made and read by functions that `apply` takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sim.learning.engine.graph.nodes import Slot, Terms
+from sim.learning.engine.handles import Vector
+
+if TYPE_CHECKING:
+    from sim.learning.engine.engine import Engine
+
+TYPES = {
+    "bool": torch.bool,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "float16": torch.float16,
+}
+"""Types of results that are kept as they are; those of float64 and bfloat16 become float32."""
+_NAMES = {dtype: name for name, dtype in TYPES.items()} | {
+    dtype: "float32" for dtype in (torch.float32, torch.float64, torch.bfloat16)
+}
+
+
+_PACKED = frozenset(TYPES.values())
+
+
+def type_of(values: Tensor) -> str | None:
+    """The type as which numbers are kept; None for those that cannot be."""
+    return _NAMES.get(values.dtype)
+
+
+def columns_of(width: int, name: str) -> int:
+    """How many float32 columns of a pool hold so many numbers of this type."""
+    return width if name == "float32" else -(-width * TYPES[name].itemsize // 4)
+
+
+def encoded_rows(values: Tensor) -> Tensor:
+    """Numbers [N] or [N, width] as float32 rows of a pool: those of few bytes bit by bit, without gaps."""
+    rows = values.unsqueeze(1) if values.dim() == 1 else values
+    dtype = rows.dtype
+    if dtype == torch.float32:
+        return rows
+    if dtype not in _PACKED:
+        return rows.to(torch.float32)
+    gap = -rows.shape[1] % (4 // dtype.itemsize)
+    return (torch.constant_pad_nd(rows, (0, gap)) if gap else rows.contiguous()).view(torch.float32)
+
+
+def decoded_rows(rows: Tensor, name: str, width: int) -> Tensor:
+    """The numbers [N, width] that `encoded_rows` made rows of."""
+    if name == "float32":
+        return rows
+    numbers = rows.view(TYPES[name])
+    return numbers if numbers.shape[-1] == width else numbers.narrow(-1, 0, width)
+
+
+class Encoded(Vector):
+    """A vector of another type than float32, as messages carry it in fewer bytes; only `apply` takes it."""
+
+    __slots__ = ("_stored", "dtype")
+
+    dtype: str
+
+    def __init__(self, engine: Engine, width: int, slot: Slot, dtype: str) -> None:
+        self.engine = engine
+        self.width = width
+        self.dtype = dtype
+        self._slot = self._difference = self._terms = None
+        self._stored = slot
+
+    @property
+    def terms(self) -> Terms:
+        """There are none: these are no numbers to calculate with."""
+        raise TypeError(
+            f"a vector of {self.dtype} is for messages: only a function that `apply` takes can calculate "
+            "with it"
+        )
+
+    @property
+    def pending(self) -> bool:
+        return self._stored.node is not None
+
+    def stored(self) -> Slot:
+        return self._stored
+
+    def tensor(self) -> Tensor:
+        return decoded_rows(self.engine.read(self._stored), self.dtype, self.width)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(other, -1.0)
+
+    def _combine(self, other: Any, sign: float) -> Any:
+        return self.terms
+
+    def __repr__(self) -> str:
+        state = "pending" if self.pending else "computed"
+        return f"<{type(self).__name__} of {self.width} numbers of type {self.dtype}, {state}>"

@@ -1,0 +1,364 @@
+"""What a pending node does when its level is reached; one call serves all nodes of a group.
+
+An operation gets the nodes of one level that share it and returns one tensor [N, width] per output, row n for
+node n.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.graph.drawing import draw, undraw
+from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot
+from sim.learning.engine.graph.rates import Rates
+from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.engine.vector_pool import VectorPool, index_tensor, to_device
+
+Weighted = Literal["by sample", "by place"] | None
+"""Whose weights a job is given: of each of its client's samples, of each place in its batch, or none."""
+
+_SHARED_TERMS_MIN = 4  # terms of a sum from which it is worth looking for rows that sums share
+_PRODUCT_LIMIT = 40  # multiply-adds of a matrix product that cost about as much as gathering one term
+_STEPS_DRAWN = 64  # of training, at once: the batches of long jobs need not be in memory together
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Output that already lies in its pool, in rows that were taken for it: one row number per node."""
+
+    pool: VectorPool
+    rows: list[int]
+
+
+class Operation(ABC):
+    """A computation on stacked rows; instances are shared by all nodes of a group."""
+
+    is_job: ClassVar[bool] = False
+    """Whether it computes with samples: so much more than arithmetic that it pays to wait for more."""
+
+    @abstractmethod
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
+        """Outputs of `nodes`, whose inputs have all been computed.
+
+        Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go. But when
+        several nodes turn out to need more memory than there is, all must be as it was: they are tried again,
+        fewer at a time.
+        """
+
+    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+        """What `run` does to rows, without computing: the rows that it takes, None for each other output."""
+        return (None,) * len(nodes[0].outputs)
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """What is computed, with the numbers per vector; for messages."""
+
+    def rows_at_once(self) -> int:
+        """How many nodes one call may take."""
+        return 1 << 30
+
+
+class Mix(Operation):
+    """Sum of factor_k times vector_k; payload: the factors."""
+
+    def __init__(self, pool: VectorPool, scalars: VectorPool) -> None:
+        self._pool = pool
+        self._scalars = scalars
+
+    @property
+    def subject(self) -> str:
+        return f"a sum of vectors of {self._pool.width:,} numbers"
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        factors = [node.payload for node in nodes]
+        return (weighted_sum(self._pool, self._scalars, _first_rows(nodes, factors), factors),)
+
+
+def weighted_sum(
+    pool: VectorPool, scalars: VectorPool, rows: list[int], factors: Sequence[tuple[Factor, ...]]
+) -> Tensor:
+    """Sums of factors times vectors, [N, width]; 0 for an n without terms.
+
+    factors: those of each sum. rows: of all terms, one sum after the other.
+    """
+    counts = list(map(len, factors))
+    lengths, index = np.array(counts), np.array(rows, dtype=np.int64)
+    weights = _weights(scalars, list(chain.from_iterable(factors)))
+    # Not on CUDA, where finding out whether the product is finite would wait for all that is queued.
+    if pool.device.type == "cpu" and min(counts) >= _SHARED_TERMS_MIN:
+        total = _as_matrix_product(pool, index, lengths, weights)
+        if total is not None:
+            return total
+    ends = np.cumsum(lengths)
+    # Nothing is filled up with terms of factor 0, through which the inf or nan of another client would reach
+    # this one. The arguments between: no scaling of gradients, a sum, no sparse gradients.
+    terms, first = index_tensor(index, pool.device), index_tensor(ends - lengths, pool.device)
+    return torch.embedding_bag(pool.data, terms, first, False, 0, False, weights)[0]
+
+
+def _weights(scalars: VectorPool, factors: list[Factor]) -> Tensor:
+    """The numbers that factors are, on the device."""
+    if Coefficient not in set(map(type, factors)):
+        return to_device(np.array(factors, np.float32), scalars.device)
+    numbers = [factor.number if isinstance(factor, Coefficient) else factor for factor in factors]
+    weights = to_device(np.array(numbers, np.float32), scalars.device)
+    # Row 0 of the scalars is the constant 1.
+    deferred = [factor.scalar.row if isinstance(factor, Coefficient) else 0 for factor in factors]
+    return weights * scalars.data[index_tensor(deferred, scalars.device), 0]
+
+
+def _as_matrix_product(
+    pool: VectorPool, index: np.ndarray, lengths: np.ndarray, weights: Tensor
+) -> Tensor | None:
+    """The sums of `lengths` [N] terms each as one product [N, U] x [U, width] over the U rows that occur.
+
+    Worth it where rows are shared, as when everybody is pulled towards everybody: each is read once instead
+    of once per term; None where it isn't. The product has zeros for rows that a sum does not contain, through
+    which an inf or nan would spread, so a result with one is not taken either.
+    """
+    rows, place = np.unique(index, return_inverse=True)
+    if 2 * rows.size > index.size or lengths.size * rows.size > _PRODUCT_LIMIT * index.size:
+        return None
+    matrix = torch.zeros((lengths.size, rows.size), device=pool.device)
+    sums = np.repeat(np.arange(lengths.size), lengths)
+    where = (index_tensor(sums, pool.device), index_tensor(place, pool.device))
+    matrix.index_put_(where, weights, accumulate=True)
+    total = matrix @ pool.gather(rows)
+    return total if bool(total.isfinite().all()) else None
+
+
+class Clip(Operation):
+    """A scalar limited to [low, high]; payload: the pair of them."""
+
+    @property
+    def subject(self) -> str:
+        return "a number limited to a range"
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        value = gather_inputs(nodes, 0)
+        limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
+        return (value.clamp_(limits[:, :1], limits[:, 1:]),)
+
+
+@dataclass(frozen=True)
+class Dot(Operation):
+    """Inner product of two vectors of `width` numbers, as a scalar."""
+
+    width: int  # a call gathers its inputs from one pool
+
+    @property
+    def subject(self) -> str:
+        return f"an inner product of vectors of {self.width:,} numbers"
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)
+
+
+@dataclass(frozen=True)
+class Train(Operation):
+    """Optimizer steps on the loss plus proximal pulls sum_k c_k/2 ||x - a_k||^2.
+
+    Neither the optimizer nor the pulls touch untrained parameters, such as the statistics of batch norms.
+
+    Payload: the TrainJob, and the factors of the combination that it starts from. Inputs: the slots of that
+    combination, the optimizer's state if any, the weights of samples if `weighted`, the anchors of the pulls,
+    and scalars that factors refer to. Outputs: the trained parameters [N, P] and, for optimizers that have
+    one, the state [N, slots * P].
+    """
+
+    is_job = True
+    kernel: Kernel
+    optimizer: Optimizer
+    sampler: BatchSampler
+    pool: VectorPool
+    scalars: VectorPool
+    weighted: Weighted = None
+
+    @property
+    def subject(self) -> str:
+        return f"a training step of {model_of(self.kernel, self.sampler)}"
+
+    def rows_at_once(self) -> int:
+        if self.kernel.backend == "loop":
+            return 1  # all steps of a client before the next one: what it needs stays in the cache
+        return self.sampler.rows_at_once(self.kernel.architecture.numel)
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
+        if len(nodes) == 1:
+            return self._run_alone(nodes[0])
+        # Those with the most steps first: then the first ones are always those that still have steps to do.
+        jobs, starts = _payloads(nodes)
+        steps = [job.steps for job in jobs]
+        order = None if min(steps) == max(steps) else np.argsort(-np.array(steps), kind="stable")
+        if order is not None:
+            nodes, steps = [nodes[n] for n in order], [steps[n] for n in order]
+            jobs, starts = _payloads(nodes)
+        params = self._start(nodes, starts)
+        state = self._state(nodes, starts) if self.optimizer.slots else None
+        weights = self._weights(nodes, starts)
+        self._train(jobs, steps, params, state, self._pull(nodes, jobs, starts), weights)
+        trained = (params,) if state is None else (params, state)
+        if order is None:
+            return trained
+        back = index_tensor(np.argsort(order), params.device)
+        return tuple(values.index_select(0, back) for values in trained)
+
+    def _run_alone(self, node: GraphNode) -> tuple[Tensor | Rows, ...]:
+        """The outputs of one node. The parameters are trained in their row: a large model is not copied."""
+        jobs, starts = _payloads([node])
+        pull, weights = self._pull([node], jobs, starts), self._weights([node], starts)
+        state = self._state([node], starts) if self.optimizer.slots else None
+        if starts[0] == (1.0,):
+            source = node.inputs[0].row
+            node.inputs = ()  # if nobody else holds the start, its row is the one that is taken now
+            row = self.pool.take(1)[0]
+            if row != source:
+                self.pool.data[row].copy_(self.pool.data[source])
+        else:
+            start = self._start([node], starts)
+            node.inputs = ()
+            row = self.pool.store(start)[0]
+        params = self.pool.data[row : row + 1]
+        self._train(jobs, [jobs[0].steps], params, state, pull, weights)
+        return (Rows(self.pool, [row]),) if state is None else (Rows(self.pool, [row]), state)
+
+    def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
+        if len(nodes) > 1:
+            return super().walk(nodes)
+        nodes[0].inputs = ()
+        taken = Rows(self.pool, self.pool.take(1))
+        return (taken, None) if self.optimizer.slots else (taken,)
+
+    def _train(
+        self,
+        jobs: list[TrainJob],
+        steps: list[int],
+        params: Tensor,
+        state: Tensor | None,
+        pull: tuple[Tensor, Tensor] | None,
+        weights: Tensor | None,
+    ) -> None:
+        """Do jobs, in place, that are in the order of descending numbers of steps, `steps` [N]."""
+        plain, most, device = pull is None and self.optimizer.is_plain, steps[0], params.device
+        rates = Rates(jobs, device, as_number=plain)
+        done = None if plain else _column([job.steps_done for job in jobs], np.float64, device)
+        active = len(jobs)  # those that have this step to do
+        for step in range(most):
+            while steps[active - 1] <= step:
+                active -= 1
+            if step % _STEPS_DRAWN == 0:
+                batches = self.sampler.batches(jobs[:active], step, min(_STEPS_DRAWN, most - step))
+            x, y = self.sampler.samples(batches, step % _STEPS_DRAWN, active)
+            of_samples = None if weights is None else _first(weights, active)
+            if of_samples is not None and self.weighted == "by sample":
+                of_samples = self.sampler.weights(batches, step % _STEPS_DRAWN, of_samples)
+            now = _first(params, active)
+            draw(self.kernel.architecture, now, jobs[:active], step)
+            if done is None:
+                self.kernel.descend(now, x, y, rates.of_step(step, active), of_samples)
+                continue
+            gradient, untrained = self.kernel.training_gradients(now, x, y, of_samples)
+            if pull is not None:
+                gradient.addcmul_(_first(pull[0], active), now).sub_(_first(pull[1], active))
+                self.kernel.architecture.clear_untrained(gradient)  # else they would count when it is clipped
+            rate = rates.of_step(step, active)
+            assert isinstance(rate, Tensor)
+            self.optimizer.apply(
+                now,
+                gradient,
+                None if state is None else _first(state, active),
+                _first(done, active) + step,
+                rate,
+            )
+            self.kernel.architecture.set_untrained(now, untrained)
+        undraw(self.kernel.architecture, params)
+
+    def _start(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
+        """The parameters to start from, a new tensor [N, P]."""
+        if all([factors == (1.0,) for factors in starts]):
+            return gather_inputs(nodes, 0)
+        return weighted_sum(self.pool, self.scalars, _first_rows(nodes, starts), starts)
+
+    def _state(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor:
+        slots = [node.inputs[len(factors)] for node, factors in zip(nodes, starts, strict=True)]
+        return slots[0].pool.gather([slot.row for slot in slots])
+
+    def _weights(self, nodes: list[GraphNode], starts: list[tuple[Factor, ...]]) -> Tensor | None:
+        if self.weighted is None:
+            return None
+        behind = 1 if self.optimizer.slots else 0
+        return stacked([n.inputs[len(factors) + behind] for n, factors in zip(nodes, starts, strict=True)])
+
+    def _pull(
+        self, nodes: list[GraphNode], jobs: list[TrainJob], starts: list[tuple[Factor, ...]]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Total strength [N, 1] and strength-weighted sum of the anchors [N, P]; None if nobody is pulled."""
+        factors = [job.strengths for job in jobs]
+        if not any(factors):
+            return None
+        rows: list[int] = []
+        for node, strengths, start in zip(nodes, factors, starts, strict=True):
+            first = len(start) + (1 if self.optimizer.slots else 0) + (1 if self.weighted else 0)
+            rows += [slot.row for slot in node.inputs[first : first + len(strengths)]]
+        anchor = weighted_sum(self.pool, self.scalars, rows, factors)
+        # The same sum over rows that are all the constant 1 (row 0 of the scalars).
+        return weighted_sum(self.scalars, self.scalars, [0] * len(rows), factors), anchor
+
+
+def _first_rows(nodes: list[GraphNode], factors: Sequence[tuple[Factor, ...]]) -> list[int]:
+    """Of each node, the rows of as many inputs as it has factors; in one list."""
+    return [
+        slot.row for node, terms in zip(nodes, factors, strict=True) for slot in node.inputs[: len(terms)]
+    ]
+
+
+def _payloads(nodes: list[GraphNode]) -> tuple[list[TrainJob], list[tuple[Factor, ...]]]:
+    """Of training nodes: the jobs, and the factors of what they start from."""
+    jobs, starts = zip(*[node.payload for node in nodes], strict=True)
+    return list(jobs), list(starts)
+
+
+T = TypeVar("T", Tensor, float | Tensor)
+
+
+def _first(values: T, count: int) -> T:
+    """The first rows; a view even of all of them would cost something. A number is one for all rows."""
+    return values if isinstance(values, float) or len(values) == count else values[:count]
+
+
+def model_of(kernel: Kernel, sampler: BatchSampler) -> str:
+    architecture = kernel.architecture
+    return f"{architecture.key}, {architecture.numel:,} numbers per vector, on {sampler.batch_size:,} samples"
+
+
+def _column(values: list[float], dtype: type, device: torch.device) -> Tensor:
+    return to_device(np.array(values, dtype), device)[:, None]
+
+
+def gather_inputs(nodes: list[GraphNode], which: int) -> Tensor:
+    """Input number `which` of every node, [N, width]."""
+    return nodes[0].inputs[which].pool.gather([node.inputs[which].row for node in nodes])
+
+
+def stacked(slots: Sequence[Slot]) -> Tensor:
+    """The rows of slots one below the other, [N, widest]; what is behind a shorter one is 0."""
+    pools = {id(slot.pool): slot.pool for slot in slots}
+    if len(pools) == 1:
+        return slots[0].pool.gather([slot.row for slot in slots])
+    widest, device = max(pool.width for pool in pools.values()), slots[0].pool.device
+    rows = torch.zeros((len(slots), widest), device=device)
+    for pool in pools.values():
+        places = [place for place, slot in enumerate(slots) if slot.pool is pool]
+        rows[index_tensor(places, device), : pool.width] = pool.gather([slots[n].row for n in places])
+    return rows

@@ -1,0 +1,49 @@
+"""Parts of models: a range of columns taken out of a vector, or put into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sim.learning.engine.graph.nodes import GraphNode
+from sim.learning.engine.graph.operations import Operation, gather_inputs
+from sim.learning.engine.vector_pool import VectorPool, index_tensor
+
+
+@dataclass(frozen=True)
+class Part(Operation):
+    """Columns [offset, offset + width) of a vector of `whole`, as a vector of their own: [N, width]."""
+
+    whole: VectorPool
+    offset: int
+    width: int
+
+    @property
+    def subject(self) -> str:
+        return f"a part of {self.width:,} numbers of a vector of {self.whole.width:,}"
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        rows = index_tensor([node.inputs[0].row for node in nodes], self.whole.device)
+        return (self.whole.data.narrow(1, self.offset, self.width).index_select(0, rows),)
+
+
+@dataclass(frozen=True)
+class WithPart(Operation):
+    """A vector of `whole` whose columns [offset, offset + width) are those of another vector: [N, P].
+
+    Inputs: the vector, and its new part.
+    """
+
+    whole: VectorPool
+    offset: int
+    width: int
+
+    @property
+    def subject(self) -> str:
+        return f"a vector of {self.whole.width:,} numbers with a new part of {self.width:,}"
+
+    def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
+        values = gather_inputs(nodes, 0)
+        values.narrow(1, self.offset, self.width).copy_(gather_inputs(nodes, 1))
+        return (values,)

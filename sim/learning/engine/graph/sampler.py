@@ -1,0 +1,140 @@
+"""What training, gradients and losses ask for: a client's jobs, and how they draw their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from sim.learning.augmentation import Augmentation, image_keys
+from sim.learning.engine.graph.batches import draw_batches, draw_batches_alone, everything
+from sim.learning.engine.graph.nodes import Factor
+from sim.learning.engine.graph.samples import Subset
+from sim.learning.engine.vector_pool import index_tensor
+
+# Of gathered samples and parameters, in one call; larger groups are cut.
+_CHUNK_BYTES = 16 * 2**20  # what stays in a CPU's cache (measured)
+_CUDA_CHUNK_BYTES = 256 * 2**20  # enough work to hide what it costs to launch it
+
+
+class TrainJob(NamedTuple):
+    """What a client asks for, besides the operation and the vectors."""
+
+    client: int
+    key: int
+    first_step: int
+    steps: int
+    learning_rate: float | tuple[float, ...]
+    """Of all steps, or of each."""
+    steps_done: int  # by this optimizer state, for Adam's bias correction
+    strengths: tuple[Factor, ...]
+
+
+class SampleJob(NamedTuple):
+    """Payload of a gradient or loss node; input: the parameters."""
+
+    client: int
+    key: int
+    first_step: int
+
+
+class Batches(NamedTuple):
+    """Some batches of N jobs: a `BatchSampler` makes them, and looks up what is in them."""
+
+    clients: np.ndarray
+    """Client numbers, int64 [N]."""
+    positions: np.ndarray | None
+    """Places in each client's own samples, int64 [N, steps, batch_size].
+
+    None, as all that follows, where a batch is all that its client has, as it is.
+    """
+    keys: np.ndarray | None
+    """The jobs' keys, uint64 [N]."""
+    first: np.ndarray | None
+    """The number of each job's first batch among these, int64 [N]."""
+
+
+@dataclass(frozen=True)
+class BatchSampler:
+    """How jobs draw their samples: batches of `batch_size` from one subset.
+
+    Each sample of a batch is there `views` times, augmented anew each time; without augmentation the views
+    are equal.
+    """
+
+    subset: Subset
+    batch_size: int
+    sampling: str
+    augmentation: Augmentation | None = None
+    views: int = 1
+
+    @cached_property
+    def _always_all(self) -> bool:
+        """Whether every batch is all that its client has, whose order doesn't matter."""
+        whole = self.sampling == "shuffled" and bool((self.subset.counts == self.batch_size).all())
+        return whole or self.sampling == "all"
+
+    @cached_property
+    def _whole(self) -> tuple[Tensor, Tensor] | None:
+        """All samples and targets of each client, if every batch is just these."""
+        if not self._always_all or self.views > 1 or (self.subset.counts != self.batch_size).any():
+            return None
+        return self.subset.stacked
+
+    def batches(self, jobs: Sequence[TrainJob | SampleJob], skip: int, steps: int) -> Batches:
+        """The next `steps` batches of each job, behind its first `skip`."""
+        clients = np.array([job.client for job in jobs], dtype=np.int64)
+        if self._whole is not None and self.augmentation is None:
+            return Batches(clients, None, None, None)
+        keys = np.array([job.key for job in jobs], dtype=np.uint64)
+        first = np.array([job.first_step for job in jobs], dtype=np.int64) + skip
+        counts, size = self.subset.counts[clients], self.batch_size
+        if self._always_all:
+            positions = everything(len(jobs), steps, size)
+        elif len(jobs) == 1 and self.sampling == "shuffled":
+            positions = draw_batches_alone(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
+        else:
+            positions = draw_batches(
+                keys, first, counts, steps=steps, batch_size=size, sampling=self.sampling
+            )
+        return Batches(clients, positions, keys, first)
+
+    def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:
+        """Samples [N, views * B, ...] and targets [N, views * B]: all first views, then all second views.
+
+        Of batch number `step` of `batches`, and of its first `active` jobs.
+        """
+        clients = batches.clients[:active]
+        if self._whole is not None:
+            rows = index_tensor(clients, self.subset.x.device)
+            x, y = [part.index_select(0, rows) for part in self._whole]
+        else:
+            assert batches.positions is not None
+            positions = batches.positions[:active, step]
+            drawn = positions if self.views == 1 else np.tile(positions, self.views)
+            x, y = self.subset.gather(clients, drawn)
+        if self.augmentation is None:
+            return x, y
+        assert batches.keys is not None and batches.first is not None
+        keys, steps = batches.keys[:active], batches.first[:active] + step
+        images = image_keys(keys, steps, self.batch_size, self.views)
+        return self.augmentation(x.flatten(0, 1), images.ravel()).view(x.shape), y
+
+    def weights(self, batches: Batches, step: int, weights: Tensor) -> Tensor:
+        """Those of the samples of batch number `step`, [M, B], for its first M jobs.
+
+        weights: of all samples of each job's client, [M, most samples].
+        """
+        if batches.positions is None:
+            return weights
+        positions = np.array(batches.positions[: len(weights), step])  # a copy: torch wants to own it
+        return weights.gather(1, index_tensor(positions, weights.device))
+
+    def rows_at_once(self, width: int) -> int:
+        """Clients whose batch and parameters of one step fit in the chunk limit of the device."""
+        chunk_bytes = _CUDA_CHUNK_BYTES if self.subset.x.device.type == "cuda" else _CHUNK_BYTES
+        return max(1, chunk_bytes // (self.subset.sample_bytes * self.views * self.batch_size + 8 * width))

@@ -1,0 +1,98 @@
+"""The clients' data on the device: stored once, addressed by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.learning.engine.vector_pool import index_tensor
+
+_STACKED_BYTES = 64 * 2**20  # of a second copy of the samples
+
+
+class Subset:
+    """Which rows of the common tensors each client owns in one role (training, validation, test)."""
+
+    def __init__(self, x: Tensor, y: Tensor, rows: Sequence[np.ndarray], label_maps: Tensor | None) -> None:
+        self.x = x
+        self.y = y
+        self.sample_bytes = 4 * x[:1].numel()
+        self.counts = np.array([len(owned) for owned in rows], dtype=np.int64)
+        self._offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1])).astype(np.int64)
+        flat = np.concatenate([np.asarray(owned, dtype=np.int64) for owned in rows])
+        self._rows = index_tensor(flat, x.device)
+        self._label_maps = label_maps
+        self._all_equal = all(np.array_equal(owned, rows[0]) for owned in rows)
+
+    @cached_property
+    def stacked(self) -> tuple[Tensor, Tensor] | None:
+        """All samples of each client, [clients, count, ...], and targets [clients, count, ...], once more.
+
+        Here a client's samples lie side by side: who wants all of them gets them in half the time. None
+        unless all clients own equally many, and the copy is small and no larger than the data.
+        """
+        count, copied = int(self.counts[0]), self._rows.numel()
+        small = copied <= len(self.x) and copied * (self.sample_bytes + 8) <= _STACKED_BYTES
+        if not small or (self.counts != count).any():
+            return None
+        clients = np.arange(len(self.counts))
+        return self.gather(clients, np.broadcast_to(np.arange(count), (len(clients), count)))
+
+    def gather(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Samples x [N, B, ...] and targets y [N, B] at `positions` [N, B] of each client's own data."""
+        where = index_tensor((self._offsets[clients][:, None] + positions).ravel(), self.x.device)
+        rows = self._rows.index_select(0, where)  # several times as fast as self._rows[where]
+        y = self._labels(clients, self.y.index_select(0, rows).view(*positions.shape, *self.y.shape[1:]))
+        return self.x.index_select(0, rows).view(*positions.shape, *self.x.shape[1:]), y
+
+    def of_each(self, clients: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Samples and targets y [N, B] at the same `positions` [B] of each client's own data.
+
+        Samples are x [N, B, ...], or [1, B, ...] where all clients own the same.
+        """
+        if not self._all_equal:
+            return self.gather(clients, np.broadcast_to(positions, (len(clients), len(positions))))
+        rows = self._rows.index_select(0, index_tensor(positions, self.x.device))
+        y = self._labels(clients, self.y.index_select(0, rows).expand(len(clients), -1, *self.y.shape[1:]))
+        return self.x.index_select(0, rows).unsqueeze(0), y
+
+    def _labels(self, clients: np.ndarray, y: Tensor) -> Tensor:
+        """Targets [N, B, ...] as the clients see them."""
+        if self._label_maps is None:
+            return y
+        return self._label_maps[index_tensor(clients, y.device)].gather(1, y)
+
+
+class ClientData:
+    """Training, validation and test samples of every client, and the permutation of labels that it sees.
+
+    train: inputs [n, ...] float32 and targets (classes [n] int64, or numbers [n, T] float32) of training and
+    validation rows; test: likewise. train_rows, validation_rows, test_rows: the rows that each client owns.
+    label_maps: [clients, classes] or None.
+    """
+
+    def __init__(
+        self,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        *,
+        train_rows: Sequence[np.ndarray],
+        validation_rows: Sequence[np.ndarray],
+        test_rows: Sequence[np.ndarray],
+        label_maps: Sequence[np.ndarray] | None,
+    ) -> None:
+        device = train[0].device
+        maps = None
+        if label_maps is not None:
+            maps = torch.from_numpy(np.stack(label_maps).astype(np.int64)).to(device)
+        self.train = Subset(*train, train_rows, maps)
+        self.validation = Subset(*train, validation_rows, maps)
+        self.test = Subset(*test, test_rows, maps)
+
+    def subset(self, name: str) -> Subset:
+        """The subset called "train", "validation" or "test"."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]

@@ -1,0 +1,112 @@
+"""Storage of parameter vectors: one growing matrix per width, whose rows are recycled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sim.learning.engine.memory import does_not_fit, is_out_of_memory
+
+
+class VectorPool:
+    """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
+
+    Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index
+    operation and writes its outputs by another, and memory is reused without asking the allocator. UserError
+    where the device has no room for the rows that are needed.
+    """
+
+    def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
+        self.width = width
+        self.device = device
+        self.data = self._allocate(capacity, needed=1)
+        self._free = list(range(self.data.shape[0] - 1, -1, -1))
+        self.give_back: Callable[[int], None] = self._free.append
+        """Free one row; whoever gives it back must not read it again. Without a frame, for each row's end."""
+
+    @property
+    def in_use(self) -> int:
+        """Number of rows held by somebody."""
+        return self.data.shape[0] - len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """Reserve `count` rows, growing the matrix by doubling when too few are free."""
+        if count > len(self._free):
+            self._grow(self.in_use + count)
+        # Between fixed bounds: a garbage collection may give rows back meanwhile, behind them.
+        end = len(self._free)
+        rows = self._free[end - count : end]
+        del self._free[end - count : end]
+        rows.reverse()
+        return rows
+
+    @property
+    def free(self) -> np.ndarray:
+        """The rows that nobody holds, the next one to be taken last."""
+        return np.array(self._free, dtype=np.int64)
+
+    @property
+    def held(self) -> np.ndarray:
+        """The rows that somebody holds, in ascending order."""
+        is_held = np.ones(len(self.data), dtype=bool)
+        is_held[self._free] = False
+        return np.flatnonzero(is_held)
+
+    def order_free(self, since: int) -> None:
+        """Have rows that were given back when so many were free already be taken in ascending order."""
+        self._free[since:] = sorted(self._free[since:], reverse=True)
+
+    def move_to(self, device: torch.device) -> None:
+        """Have as many rows on another device, whose numbers nobody has written yet."""
+        self.device = device
+        self.data = self._allocate(len(self.data), needed=len(self.data))
+
+    def gather(self, rows: Sequence[int] | np.ndarray) -> Tensor:
+        """Copy of the rows, [len(rows), width]."""
+        return self.data.index_select(0, index_tensor(rows, self.device))
+
+    def store(self, values: Tensor) -> list[int]:
+        """Take a row for each of `values` [n, width], write it, return the row numbers."""
+        rows = self.take(values.shape[0])
+        if self.device.type == "cpu":  # numpy takes a third of the time for it
+            self.data.numpy()[rows] = values.detach().numpy()
+        else:
+            self.data.index_copy_(0, index_tensor(rows, self.device), values)
+        return rows
+
+    def _grow(self, needed: int) -> None:
+        old = self.data
+        data = self._allocate(max(2 * old.shape[0], needed), needed)
+        data[: old.shape[0]] = old
+        self.data = data
+        # New rows go below the free ones on the stack, so that low rows are reused first.
+        self._free[:0] = range(data.shape[0] - 1, old.shape[0] - 1, -1)
+
+    def _allocate(self, wanted: int, needed: int) -> Tensor:
+        """`wanted` rows, or only those `needed` where there is no room for more."""
+        for rows in (wanted, needed):
+            try:
+                return torch.empty((rows, self.width), dtype=torch.float32, device=self.device)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+        raise does_not_fit(f"a store of {needed:,} vectors of {self.width:,} numbers", self.device)
+
+
+def index_tensor(rows: Sequence[int] | np.ndarray, device: torch.device) -> Tensor:
+    """Row numbers as an int64 tensor on `device`."""
+    return to_device(np.asarray(rows, dtype=np.int64), device)
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """The same numbers on `device`. Nobody waits for a copy to CUDA: it is queued like all other work there.
+
+    That takes pinned memory, which torch does not hand out again before the copy is done.
+    """
+    tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

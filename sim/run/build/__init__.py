@@ -1,0 +1,1 @@
+"""What a run is made of, before its first event."""

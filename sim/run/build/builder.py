@@ -1,0 +1,294 @@
+"""Puts the parts of a simulation together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from actors.settings.base import SettingError
+from protocols.framework.client import Client
+from protocols.framework.context import ClientContext, Links, NewcomersStart
+from protocols.framework.server import Server, ServerPlan
+from protocols.membership.view import AnnouncedView, MembershipView
+from sim.errors import UserError
+from sim.files.data_folder import DataFolder
+from sim.kernel.clock import VirtualLoop
+from sim.kernel.random import key, stream
+from sim.learning.architecture import Architecture
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.memory import explained
+from sim.run.build.engine import decided, make_engine, require_precision, with_engine
+from sim.run.build.learning import Learning, choose_device, load_learning
+from sim.run.build.memory import require_room_on_device
+from sim.run.live.budget import BudgetedCompute
+from sim.run.live.clients import ClientLife
+from sim.run.live.compute import DeviceCompute
+from sim.run.live.servers import ServerLife, neighbours_with_servers
+from sim.run.live.simulation import Simulation
+from sim.scenario.protocol_checks import made
+from sim.scenario.refusals import show
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.change import (
+    changed_networks,
+    changed_settings,
+    departures_that_do_not_happen,
+)
+from sim.scenario.sections.churn import churn_schedule
+from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
+from sim.world.devices.device import Device
+from sim.world.membership import Bootstrap
+from sim.world.membership.kinds import MembershipContext, ViewOf
+from sim.world.network import SimulatedNetwork
+from sim.world.participants import Participants, client_name
+from sim.world.topology.kinds import Numbers
+
+
+def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
+    """Build everything without running it; raises UserError for what a scenario file alone does not show.
+
+    Files are read and checked as for a run, but nothing is downloaded. Returns what was built, closed.
+    """
+    device = choose_device("auto")
+    require_precision(scenario, device)
+    # Nothing is computed: which device there is and how fast it is does not matter any more.
+    way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
+    settled = with_engine(scenario, way=way, precision="float32", threads=1)
+    simulation = build(settled, data_dir, "cpu", download=False)
+    with closing(simulation):
+        simulation.clients[0].fresh()
+    return simulation
+
+
+def build(
+    scenario: Scenario, data_dir: Path | None = None, device: str = "auto", *, download: bool = True
+) -> Simulation:
+    """A simulation at virtual time 0, ready to run; its scenario names the backend and the threads taken.
+
+    Raises UserError.
+    """
+    chosen = choose_device(device)
+    require_precision(scenario, chosen)
+    has_servers = scenario.protocol.learner.servers.__func__ is not Client.servers.__func__  # type: ignore[attr-defined]
+    if not (has_servers or scenario.protocol.alone):
+        # With servers, or alone, nobody asks for the topology.
+        scenario.clients.topology.require_possible(scenario.clients.count)
+    with explained("the data and the models at the start", chosen):
+        folder = DataFolder(data_dir, download)
+        learning = load_learning(scenario, folder, chosen)
+        scenario = decided(scenario, learning)
+        return _Builder(scenario, learning, make_engine(scenario, learning), folder).simulation()
+
+
+def newcomers_start(scenario: Scenario) -> NewcomersStart:
+    """What newcomers start from."""
+    match scenario.clients.newcomers:
+        case FreshStart():
+            return NewcomersStart()
+        case PeerStart(patience=patience):
+            return NewcomersStart(1, patience)
+        case MeanStart(peers=peers, patience=patience):
+            return NewcomersStart(peers, patience)
+
+
+class _Builder:
+    """Makes the parts of one simulation, in the order in which they need each other."""
+
+    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, folder: DataFolder) -> None:
+        self.scenario = scenario
+        self.learning = learning
+        self.engine = engine
+        self.seed = scenario.run.seed
+        self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
+        self.names = [client_name(index) for index in range(scenario.clients.count)]
+        clients = Participants(self.seed, self.names, (), learning.clusters, folder)
+        self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
+        self.absent = [self.names[index] for index in self.churn.absent]
+        self.plans = learning.servers
+        self._refuse_samples_with_servers()
+        up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
+        self.neighbours, self.links = self._links_among()
+        self.initial = self._initial_parameters()
+        self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
+        self.view_of = self._views(up)
+        everybody = replace(clients, servers=[plan.name for plan in self.plans])
+        self._refuse_what_is_said_of_servers()
+        self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
+        self.networks = changed_networks(scenario.network, scenario.change, everybody)
+        self.staying = departures_that_do_not_happen(scenario.change, self.churn.events)
+        self.network.expect(everybody.names)
+        self._set_server_links()
+
+    def simulation(self) -> Simulation:
+        """The finished simulation; if something is refused half-way, the loop is closed."""
+        try:
+            simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
+            simulation.returns = self.churn.returns
+            simulation.networks, simulation.staying = self.networks, self.staying
+            simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
+            simulation.clusters = self.learning.clusters
+            simulation.churn.turned_away = self.churn.turned_away
+            simulation.clients = [
+                self._client(simulation, index, name) for index, name in enumerate(self.names)
+            ]
+            simulation.servers = [
+                self._server(simulation, number, plan) for number, plan in enumerate(self.plans)
+            ]
+            return simulation
+        except BaseException:
+            self.loop.close()
+            raise
+
+    def _refuse_samples_with_servers(self) -> None:
+        if self.plans and isinstance(self.scenario.network.membership, Bootstrap):
+            raise UserError(
+                'network.membership.kind = "bootstrap": gives clients other clients as peers, but with '
+                f'protocol.name = "{self.scenario.protocol.name}" each talks to its server only; must be one '
+                "of announce, all-knowing, swim"
+            )
+
+    def _refuse_what_is_said_of_servers(self) -> None:
+        """Without servers nothing may be said of them; but alone, what is said of the method's may stay."""
+        protocol = self.scenario.protocol
+        about = [*self.scenario.network.about_servers()]
+        if self.scenario.server is not None:
+            about.append(SettingError("server", None, "must be left out"))
+        unfit = next(iter(about), None)
+        if unfit is not None and not (self.plans or protocol.alone):
+            value = "" if unfit.value is None else f" = {show(unfit.value)}"
+            raise UserError(
+                f'{unfit.key}{value}: {unfit.problem}, as protocol.name = "{protocol.name}" has no servers'
+            )
+
+    def _views(self, up: list[str]) -> ViewOf:
+        """What makes each actor's view of the others."""
+        if self.scenario.protocol.alone:  # nobody to learn of, nor to be told by a service
+            return lambda name, neighbours: AnnouncedView(name, ())
+        return self.scenario.network.membership.views(
+            MembershipContext(self.loop, self.seed, up, self.absent)
+        )
+
+    def _links_among(self) -> tuple[dict[str, tuple[str, ...]], dict[str, Links]]:
+        """Who has a link with whom, and what else is said of it. A client's only one may be to its server."""
+        if self.scenario.protocol.alone:
+            return dict.fromkeys(self.names, ()), {}
+        if self.plans:
+            return neighbours_with_servers(self.plans, self.names), {}
+        clients = self.scenario.clients
+        among = clients.topology.adjacency(clients.count, self.seed)
+        receivers, senders = self._named(among.receivers), self._named(among.senders)
+        if not among.directed and among.weights is None:
+            return receivers, {}
+        links = {}
+        for index, name in enumerate(self.names):
+            weights = None
+            if among.weights is not None:
+                weights = {self.names[peer]: weight for peer, weight in among.weights[index].items()}
+            links[name] = Links(weights=weights)
+            if among.directed:
+                links[name] = Links(frozenset(receivers[name]), frozenset(senders[name]), weights)
+        # Who hears of a client at all also hears when it comes and goes: a few bytes, whichever way the link.
+        both = {name: tuple(dict.fromkeys(receivers[name] + senders[name])) for name in self.names}
+        return both, links
+
+    def _named(self, numbers: Numbers) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple([self.names[peer] for peer in peers])
+            for name, peers in zip(self.names, numbers, strict=True)
+        }
+
+    def _set_server_links(self) -> None:
+        links = self.scenario.network.server
+        if links is not None:
+            for plan in self.plans:
+                self.network.set_link(plan.name, links.uplink, links.downlink)
+
+    def _initial_parameters(self) -> list[Vector]:
+        """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""
+        kind = self.scenario.model.initialisation
+
+        def draw(model: Architecture, *names: int) -> torch.Tensor:
+            generator = torch.Generator().manual_seed(key(self.seed, "initial parameters", *names) >> 1)
+            return model.initial(generator)
+
+        common = {name: draw(own.architecture) for name, own in self.learning.kinds.items()}
+        if kind == "shared":
+            alike = {name: self.engine.vector(start) for name, start in common.items()}
+            return [alike[own.architecture.key] for own in self.learning.settings]
+        starts = []
+        for index, model in enumerate([own.architecture for own in self.learning.settings]):
+            start = draw(model, index)
+            if kind == "shared-backbone":
+                start[model.part("backbone")] = common[model.key][model.part("backbone")]
+            starts.append(self.engine.vector(start))
+        return starts
+
+    def _context(self, simulation: Simulation, name: str, membership: MembershipView) -> ClientContext:
+        return ClientContext(
+            self.network,
+            membership,
+            self.neighbours[name],
+            stream(self.seed, "actor", name),
+            key(self.seed, "shared by all clients"),
+            simulation.observer.of_actor(name),
+            newcomers_start(self.scenario),
+            self.scenario.protocol.alone,
+            self.links.get(name, Links()),
+        )
+
+    def _client(self, simulation: Simulation, index: int, name: str) -> ClientLife:
+        def bytes_sent() -> int:
+            return self.network.bytes_sent[name]
+
+        compute = self._compute(index, name, bytes_sent)
+        membership = self.view_of(name, self.neighbours[name])
+        context = self._context(simulation, name, membership)
+        protocol = self.scenario.protocol
+
+        def fresh() -> Client:
+            compute.forget()
+            kind = protocol.learner.form(simulation.settings)
+            return made(kind, lambda: kind(name, context, compute, simulation.settings))
+
+        up_at_start = name not in self.absent
+        return ClientLife(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+
+    def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
+        settings = self.learning.settings[index]
+        require_room_on_device(self.devices, index, settings)
+        device = Device(self.loop, self.devices.slowness(index), up=name not in self.absent)
+        cost, initial, budget = self.devices.cost_model(index), self.initial[index], self.scenario.run.budget
+        if budget is None:
+            return DeviceCompute(self.engine, settings, index, device, cost, initial)
+        compute = BudgetedCompute(
+            self.engine, settings, index, device, cost, initial, budget=budget, bytes_sent=bytes_sent
+        )
+        if not compute.steps_left:
+            raise UserError(
+                f"run.budget.samples = {budget.samples}: {name} sees {compute.samples_per_step:,} in a "
+                "training step; must be at least as many"
+            )
+        return compute
+
+    def _server(self, simulation: Simulation, number: int, plan: ServerPlan) -> ServerLife:
+        section = self.scenario.server
+        compute = None
+        if section is not None and section.samples:
+            owner, learning = len(self.names) + number, self.learning.settings[0]
+            device = Device(self.loop)
+            compute = DeviceCompute(
+                self.engine, learning, owner, device, section.cost_model(), self.initial[0]
+            )
+        membership = self.view_of(plan.name, self.neighbours[plan.name])
+        context = replace(self._context(simulation, plan.name, membership), compute=compute)
+        crashes = [] if section is None else section.crashes_of(number, len(self.plans))
+
+        def fresh() -> Server:
+            if compute is not None:
+                compute.forget()
+            return plan.kind(plan.name, context, simulation.settings, self.initial[0])
+
+        return ServerLife(plan.name, fresh, membership, compute, crashes)

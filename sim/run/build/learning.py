@@ -1,0 +1,172 @@
+"""The learning side of a run: data, their owners, the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from protocols.framework.server import ServerPlan
+from sim.errors import UserError
+from sim.files.data_folder import DataFolder
+from sim.learning.architecture import Architecture
+from sim.learning.augmentation import Augmentation
+from sim.learning.data import Dataset
+from sim.learning.engine import ClientData, Optimizer
+from sim.learning.models import Decoupled, require_fit
+from sim.learning.models.backbones import client_backbones
+from sim.learning.models.own import OwnModel
+from sim.learning.objectives import OBJECTIVES
+from sim.run.build.memory import require_room
+from sim.run.live.compute import LearningSettings
+from sim.run.live.servers import owned, planned_servers
+from sim.scenario.protocol_checks import objective_of, require_scalar_loss
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.clients import FreshStart
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The learning side of a run: data on the device, each client's model and how it trains, the servers.
+
+    `data` holds the clients', and then what each server owns, if it owns any.
+    """
+
+    dataset: Dataset
+    data: ClientData
+    clusters: tuple[int, ...] | None
+    settings: tuple[LearningSettings, ...]
+    servers: tuple[ServerPlan, ...] = ()
+
+    @property
+    def kinds(self) -> dict[str, LearningSettings]:
+        """The different settings, by their architecture's key, in the order of the first client of each."""
+        kinds: dict[str, LearningSettings] = {}
+        for own in self.settings:
+            kinds.setdefault(own.architecture.key, own)
+        return kinds
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto", "cpu" or "cuda" as a torch device; UserError when there is no such device."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: must be one of auto, cpu, cuda")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UserError("--device cuda: this machine has no CUDA device that torch can use; use auto or cpu")
+    return torch.device("cuda" if name != "cpu" and available else "cpu")
+
+
+def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) -> Learning:
+    """Data, shared out to the clients, and the model that fits it. Raises UserError."""
+    seed, count = scenario.run.seed, scenario.clients.count
+    dataset = scenario.data.load(count, seed, folder)
+    settings = _settings(scenario, dataset, folder)
+    require_room(scenario, settings, device)
+    partition, validation = scenario.data.share_out(dataset, count, seed)
+    if min(len(rows) for rows in partition.train) == 0:
+        raise UserError("data.partition: some client has no training sample")
+    plans = planned_servers(scenario, partition.clusters)
+    own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
+    data = ClientData(
+        (dataset.train_x.to(device), dataset.train_y.to(device)),
+        (dataset.test_x.to(device), dataset.test_y.to(device)),
+        train_rows=own.train,
+        validation_rows=own.validation,
+        test_rows=own.test,
+        label_maps=own.label_maps,
+    )
+    return Learning(dataset, data, partition.clusters, settings, plans)
+
+
+def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple[LearningSettings, ...]:
+    """How each client trains; those with the same model share one object."""
+    model, shape = scenario.model, dataset.input_shape
+    parts = scenario.protocol.learner.parts
+    require_fit(model, shape)
+    if isinstance(model, Decoupled):
+        each = _backbones(scenario, model, folder)
+        kinds = {
+            backbone: _trained(
+                scenario, dataset, model.architecture(shape, dataset.outputs, backbone, parts or ())
+            )
+            for backbone in dict.fromkeys(each)
+        }
+        if len(kinds) > 1:
+            _require_heterogeneous(scenario, model)
+        return tuple([kinds[backbone] for backbone in each])
+    if parts is not None:
+        raise UserError(
+            f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
+            'models, for which it must be "decoupled"'
+        )
+    if isinstance(model, OwnModel):
+        own = model.architecture(shape, dataset.outputs, dataset.inputs)
+        common = _trained(scenario, dataset, own)
+        model.require_pure(own, common.objective, common.views, dataset)
+    else:
+        common = _trained(scenario, dataset, model.architecture(shape, dataset.outputs))
+    return (common,) * scenario.clients.count
+
+
+def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -> LearningSettings:
+    """How the clients with models of this architecture train."""
+    training, protocol = scenario.training, scenario.protocol
+    objective = objective_of(protocol.learner, protocol.settings)
+    if objective is not None:
+        x, y = dataset.train_x[:2], dataset.train_y[:2]
+        views = objective.views
+        require_scalar_loss(objective, architecture, torch.cat([x] * views), torch.cat([y] * views))
+    return LearningSettings(
+        architecture,
+        OBJECTIVES[scenario.data.task] if objective is None else objective,
+        dataset.outputs,
+        Optimizer(
+            training.optimizer,
+            training.momentum,
+            training.dampening,
+            training.nesterov,
+            training.weight_decay,
+            training.betas,
+            training.epsilon,
+            training.clip_norm,
+        ),
+        training.learning_rate,
+        training.batch_size,
+        training.sampling,
+        _augmentation(scenario, dataset),
+        1 if objective is None else objective.views,
+        training.schedule,
+    )
+
+
+def _require_heterogeneous(scenario: Scenario, model: Decoupled) -> None:
+    """UserError unless models of different architectures can take part."""
+    backbones, newcomers = list(model.backbones), scenario.clients.newcomers
+    if not scenario.protocol.learner.heterogeneous:
+        raise UserError(
+            f'model.backbones = {backbones}: protocol.name = "{scenario.protocol.name}" mixes whole '
+            "models, so that all clients need the same backbone; name one"
+        )
+    if not isinstance(newcomers, FreshStart):
+        raise UserError(
+            f'clients.newcomers.kind = "{newcomers.kind}": takes over whole models, but model.backbones = '
+            f'{backbones} makes them different; must be "fresh", or name one backbone'
+        )
+
+
+def _backbones(scenario: Scenario, model: Decoupled, folder: DataFolder) -> list[str]:
+    """The backbone of each client."""
+    count = scenario.clients.count
+    devices = scenario.devices.build(scenario.run.seed, folder, count)
+    speeds = [devices.relative_speed(index) for index in range(count)] if model.assign == "by-speed" else []
+    return client_backbones(model.assign, model.backbones, count, scenario.run.seed, speeds)
+
+
+def _augmentation(scenario: Scenario, dataset: Dataset) -> Augmentation | None:
+    chosen = scenario.training.augmentation
+    if chosen is None:
+        return None
+    assert dataset.scaling is not None, "refused by the checks of the scenario"
+    mean, std = dataset.scaling
+    return Augmentation(**chosen.model_dump(), mean=mean, std=std)

@@ -1,0 +1,79 @@
+"""Whether the models of all clients, and what one of them needs to train, can fit in memory at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from sim.errors import UserError
+from sim.run.build import machine
+from sim.run.live.compute import LearningSettings
+from sim.scenario.scenario import Scenario
+from sim.scenario.sections.devices import DevicesOfClients
+
+_NUMBER_BYTES = 4  # of a float32
+
+
+def require_room(scenario: Scenario, each: Sequence[LearningSettings], device: torch.device) -> None:
+    """UserError if the clients' models, or a training step of one, would take more memory than there is.
+
+    Nothing is allocated for it. What fits here may still be too much: copies and activations come on top.
+    """
+    there = _memory_bytes(device)
+    largest = max(each, key=_step_bytes)
+    if _step_bytes(largest) > there:
+        raise UserError(
+            f'model.name = "{scenario.model.name}", training.batch_size = {scenario.training.batch_size}: a '
+            f"training step takes {_gb(_step_bytes(largest))} at least, for a model of "
+            f"{largest.architecture.numel:,} numbers, its gradient, its optimizer and a batch, and {device} "
+            f"has {_gb(there)}; use a smaller model or a smaller batch"
+        )
+    # With a server, only a share of the clients has a model of its own at a time.
+    share = getattr(scenario.protocol.settings, "fraction", 1.0)
+    held = share * sum(_held_bytes(learning) for learning in each)
+    if held > there:
+        raise UserError(
+            f"clients.count = {len(each)}: the models of {len(each):,} clients and their optimizers take "
+            f"{_gb(held)} at least, up to {largest.architecture.numel:,} numbers in a model, and {device} "
+            f"has {_gb(there)}; use fewer clients or a smaller model"
+        )
+
+
+def require_room_on_device(devices: DevicesOfClients, client: int, learning: LearningSettings) -> None:
+    """UserError if training the model needs more memory than the client's simulated device has."""
+    limit, kind = devices.memory(client)
+    if limit is None:
+        return
+    model = learning.architecture
+    vectors = 2 + learning.optimizer.slots  # parameters, gradient, optimizer state
+    if _step_bytes(learning) > limit:
+        of_kind = f' (class "{kind}")' if kind else ""
+        raise UserError(
+            f"devices.memory: the device of client {client}{of_kind} has {limit:,.0f} bytes, but "
+            f"to train the model takes {_step_bytes(learning):,} at least: {vectors} times "
+            f"{model.numel:,} numbers (parameters, gradient, optimizer state) and a batch of inputs, "
+            "activations not counted; use a smaller model or more memory"
+        )
+
+
+def _memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return machine.memory_bytes()
+
+
+def _held_bytes(learning: LearningSettings) -> int:
+    """What a client keeps between its training steps."""
+    return _NUMBER_BYTES * learning.architecture.numel * (1 + learning.optimizer.slots)
+
+
+def _step_bytes(learning: LearningSettings) -> int:
+    """What a client needs in a training step, without activations."""
+    batch = learning.views * learning.batch_size * math.prod(learning.architecture.input_shape)
+    return _held_bytes(learning) + _NUMBER_BYTES * (learning.architecture.numel + batch)
+
+
+def _gb(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:,.1f} GB"

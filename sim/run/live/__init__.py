@@ -1,0 +1,1 @@
+"""The lives of clients and servers in virtual time."""

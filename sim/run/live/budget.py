@@ -1,0 +1,73 @@
+"""What a client has done so far, and what its budget leaves it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protocols.framework import vectors
+from protocols.framework.compute import Samples
+from sim.run.live.compute import DeviceCompute
+from sim.scenario.sections.run import ClientBudget
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client has done over all its lives: all that a budget may limit, by the same names.
+
+    steps: of training. samples: in training and in gradients, each view counted. time: for which it was up,
+    in seconds. bytes: of what it sent, without the copies that a network makes of datagrams.
+    """
+
+    steps: int
+    gradients: int
+    samples: int
+    time: float
+    bytes: int
+
+    @classmethod
+    def of(cls, own: DeviceCompute, bytes_sent: int) -> Work:
+        """What the client with this computing has done until now."""
+        return cls(own.training_steps, own.gradients, own.samples_seen, own.device.up_s, bytes_sent)
+
+    def share_of(self, budget: ClientBudget) -> float:
+        """How much of a budget this is, at most 1."""
+        return min(1.0, getattr(self, budget.kind) / budget.limit)
+
+
+class BudgetedCompute(DeviceCompute):
+    """The computing of a client that has a budget. bytes_sent: tells how many it has sent so far."""
+
+    def __init__(self, *arguments: Any, budget: ClientBudget, bytes_sent: Callable[[], int]) -> None:
+        super().__init__(*arguments)
+        self._budget = budget
+        self._bytes_sent = bytes_sent
+
+    async def train(
+        self,
+        start: vectors.Vector,
+        steps: int,
+        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
+        learning_rate: float | None,
+        fresh_optimizer: bool,
+        on: Samples = "batch",
+        weights: Any = None,
+    ) -> vectors.Vector:
+        self.steps_begun += steps
+        try:
+            return await super().train(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+        finally:
+            self.steps_begun -= steps
+
+    @property
+    def steps_left(self) -> float:  # type: ignore[override]
+        budget = self._budget
+        if budget.steps is not None:
+            return budget.steps - self.training_steps - self.steps_begun
+        if budget.samples is not None:
+            # Gradients that others ask for may go beyond it.
+            whole = (budget.samples - self.samples_seen) // self.samples_per_step
+            return max(0, whole - self.steps_begun)
+        return math.inf if Work.of(self, self._bytes_sent()).share_of(budget) < 1 else 0

@@ -1,0 +1,385 @@
+"""A simulated client's computing: a job takes the device's virtual time, then goes to the engine."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from protocols.framework import vectors
+from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from sim.learning.architecture import Architecture
+from sim.learning.augmentation import Augmentation
+from sim.learning.engine.engine import START_TERMS_MAX, Engine
+from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
+from sim.learning.engine.graph.class_means import ClassMeans
+from sim.learning.engine.graph.nodes import Factor
+from sim.learning.engine.graph.operations import Train, Weighted
+from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
+from sim.learning.engine.handles import Scalar, Vector
+from sim.learning.engine.optimizers import Optimizer
+from sim.learning.objectives import Objective, loss_of_each
+from sim.learning.schedules import Schedule
+from sim.run.live.draws import Draws
+from sim.run.live.training_history import StepsTaken
+from sim.world.devices.device import CostModel, Device
+
+# A forward pass alone costs about a third of a training step: the backward pass is about two forward passes.
+FORWARD_SHARE = 1 / 3
+_new_job = tuple.__new__
+Measure = TypeVar("Measure", bound=BatchOperation)
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How a client trains.
+
+    views: how often each sample is in a batch, as the objective expects it. Training and gradients augment
+    each view; losses do not, so that they compare models on equal samples.
+    """
+
+    architecture: Architecture
+    objective: Objective
+    classes: int
+    optimizer: Optimizer
+    learning_rate: float
+    batch_size: int
+    sampling: str
+    augmentation: Augmentation | None = None
+    views: int = 1
+    schedule: Schedule | None = None
+
+
+class DeviceCompute(Compute):
+    """The computing of client number `client`, on its own data and device.
+
+    A job is submitted when its time is over: a cancelled one leaves nothing behind, and one that waited in
+    the device's queue continues from the optimizer that the job before it left. Its inputs are those of the
+    call. Raises ValueError for a client without training samples.
+    """
+
+    steps_begun = 0
+    """Training steps under way, where there is a budget that they count for."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: LearningSettings,
+        client: int,
+        device: Device,
+        cost: CostModel,
+        initial: Vector,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.client = client
+        self.device = device
+        self.cost = cost
+        self._initial = initial
+        self._draws = Draws(
+            engine,
+            client,
+            settings.batch_size,
+            settings.sampling,
+            settings.augmentation,
+            settings.views,
+        )
+        self.samples, self.batch_size = self._draws.samples, self._draws.batch_size
+        self.samples_per_step = self.batch_size * settings.views
+        """Samples of a training step or a gradient, each view counted."""
+        self.steps_per_epoch = max(1, self.samples // self.batch_size)
+        self.classes = settings.classes
+        self.learning_rate = settings.learning_rate
+        self.kernel = engine.kernel(settings.architecture, settings.objective)
+        self._train = engine.training(self.kernel, settings.optimizer, self._draws.augmented)
+        self._operations: dict[tuple[type, Samples, Weighted], BatchOperation] = {}
+        self._train_key = self._draws.keys["train"]
+        self._gradients = 0
+        self._samples_measured = 0  # in gradients, each view counted
+        self._state: Vector | None = None
+        self._steps_done = 0
+        self._taken = StepsTaken(settings.optimizer)
+        self._training_s: dict[int, float] = {}  # of jobs, by samples
+        self._forward_s: dict[int, float] = {}
+
+    @cached_property
+    def class_counts(self) -> dict[int, int]:
+        train = self.engine.data.train
+        _, y = train.gather(np.array([self.client]), np.arange(self.samples)[None])
+        labels, counts = y.unique(return_counts=True)
+        return dict(zip(labels.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def _class_means(self) -> ClassMeans:
+        _, features = self.settings.architecture.shape_of("head.weight")
+        return self.engine.intern(ClassMeans(self.kernel, self.engine.data.train, self.classes, features))
+
+    @property
+    def training_steps(self) -> int:
+        """Training steps so far, over all lives of the client."""
+        return self._draws.drawn["train"]
+
+    @property
+    def gradients(self) -> int:
+        """Gradients so far, over all lives of the client; those of training steps do not count."""
+        return self._gradients
+
+    @property
+    def samples_seen(self) -> int:
+        """Samples of all training steps and gradients so far, each view counted."""
+        return self.training_steps * self.samples_per_step + self._samples_measured
+
+    @property
+    def flops(self) -> float | None:
+        """Floating-point operations of all training steps and gradients so far; None where nobody knows."""
+        per_sample = self.settings.architecture.known_training_flops
+        return None if per_sample is None else self.samples_seen * float(per_sample)
+
+    @property
+    def step_s(self) -> float:
+        """Nominal seconds of one training step on a whole batch."""
+        return self._duration_s(self.batch_size, training=True)
+
+    def change_learning_rate(self, rate: float) -> None:
+        """That of every training which ends from now on, where neither method nor schedule says another."""
+        self.learning_rate = rate
+
+    def forget(self) -> None:
+        """Lose the optimizer's state, as a client does that comes back without what it had."""
+        self._state, self._steps_done = None, 0
+
+    def initial(self) -> vectors.Vector:
+        return self._initial
+
+    def train_alone(self, engine: Engine) -> Vector | None:
+        """Parameters after the steps taken so far, alone and from the start, computed by another engine.
+
+        The same batches, learning rates and optimizer, without proximal terms, one model throughout; None if
+        no step was taken. Takes no virtual time.
+        """
+        settings, draws = self.settings, self._draws
+        kernel = engine.kernel(settings.architecture, settings.objective)
+        training = engine.training(kernel, settings.optimizer, draws.augmented)
+        start = engine.vector(self._initial.tensor())
+        return self._taken.again(engine, training, start, self.client, draws.keys["train"])
+
+    async def train(
+        self,
+        start: vectors.Vector,
+        steps: int,
+        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
+        learning_rate: float | None,
+        fresh_optimizer: bool,
+        on: Samples = "batch",
+        weights: Any = None,
+    ) -> vectors.Vector:
+        steps = operator.index(steps)
+        if steps < 1:
+            raise ValueError(f"a training job needs at least one step, not {steps}")
+        stated = None if learning_rate is None else _learning_rate(learning_rate)
+        own: Vector = start  # type: ignore[assignment]  # cast() would be a call, and every step passes here
+        # From now on: it must cancel in the update, whatever is merged meanwhile.
+        own.shortened(START_TERMS_MAX)
+        strengths: tuple[Factor, ...] = ()
+        anchors: list[Vector] = []
+        if proximal:
+            strengths = tuple([_factor(strength) for strength, _ in proximal])
+            anchors = [cast(Vector, anchor) for _, anchor in proximal]
+        operation, of_samples = self._train, None
+        if weights is not None or on != "batch":
+            operation, of_samples = self._training(on, weights)
+        await self._take_time(steps * self.batch_size)
+        if fresh_optimizer:
+            self.forget()
+        first = self._draws.drawn["train"]
+        self._draws.drawn["train"] = first + steps
+        rate: float | tuple[float, ...] = self.learning_rate if stated is None else stated
+        if stated is None and self.settings.schedule is not None:
+            rate = self._scheduled(self.settings.schedule, first, steps)
+        self._taken.add(steps, rate, self._steps_done == 0)
+        if on != "batch":
+            assert isinstance(on, Batch)
+            return self._train_on(on, operation, own, steps, rate, strengths, anchors, of_samples)
+        # Less than half of what TrainJob(...) takes, and every step of a run passes here.
+        job = _new_job(
+            TrainJob, (self.client, self._train_key, first, steps, rate, self._steps_done, strengths)
+        )
+        trained, self._state = self.engine.train(
+            operation, own, job, state=self._state, anchors=anchors, weights=of_samples
+        )
+        self._steps_done += steps
+        return trained
+
+    def _training(self, on: Samples, weights: Any) -> tuple[Train, Vector | None]:
+        """What trains on certain samples, and their weights. ValueError for samples that it cannot be."""
+        if on != "batch" and not isinstance(on, Batch):
+            raise ValueError(f'training is on "batch", or on a batch that batch() returned, not on {on!r}')
+        sampler = self._draws.sampler(on, training=True)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        return self.engine.training(self.kernel, self.settings.optimizer, sampler, weighted), of_samples
+
+    def _train_on(
+        self,
+        batch: Batch,
+        operation: Train,
+        params: Vector,
+        steps: int,
+        rate: float | tuple[float, ...],
+        strengths: tuple[Factor, ...],
+        anchors: list[Vector],
+        weights: Vector | None,
+    ) -> Vector:
+        """Every step on the same batch."""
+        key = self._draws.keys["batch"]
+        for step in range(steps):
+            own_rate = rate[step] if isinstance(rate, tuple) else rate
+            job = TrainJob(self.client, key, batch.number, 1, own_rate, self._steps_done, strengths)
+            params, self._state = self.engine.train(
+                operation, params, job, state=self._state, anchors=anchors, weights=weights
+            )
+            self._steps_done += 1
+        return params
+
+    async def gradient(
+        self, at: vectors.Vector, on: Samples = "batch", weights: Any = None
+    ) -> vectors.Vector:
+        sampler = self._draws.sampler(on, training=True)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        operation = self._operation(Gradient, on, sampler, weighted)
+        await self._take_time(sampler.batch_size)
+        self._gradients += 1
+        self._samples_measured += sampler.batch_size * sampler.views
+        return self.engine.gradient(operation, cast(Vector, at), self._draws.job("gradient", on), of_samples)
+
+    async def loss(
+        self, of: vectors.Vector, on: Samples, reduction: Reduction = "mean", weights: Any = None
+    ) -> vectors.Scalar | vectors.Vector:
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f'reduction is "mean", "sum" or "none", not {reduction!r}')
+        sampler = self._draws.sampler(on, training=False)
+        of_samples, weighted = self._weights(weights, on, sampler)
+        if reduction == "none":
+            loss_of_each(self.settings.objective)
+        await self._take_time(sampler.batch_size, training=False)
+        job, params = self._draws.job("loss", on), cast(Vector, of)
+        if reduction == "none":
+            operation = self._operation(Losses, on, sampler, weighted)
+            return self.engine.losses(operation, params, job, of_samples)
+        mean = self.engine.loss(self._operation(Loss, on, sampler, weighted), params, job, of_samples)
+        return mean if reduction == "mean" else sampler.batch_size * mean
+
+    def batch(self) -> Batch:
+        return self._draws.batch()
+
+    async def class_features(self, of: vectors.Vector) -> dict[int, vectors.Vector]:
+        await self._take_time(self.samples, training=False)
+        operation = self._class_means
+        means, width = self.engine.class_means(operation, cast(Vector, of), self.client), operation.features
+        return {label: self.engine.part(means, label * width, width) for label in self.class_counts}
+
+    async def spend(self, steps: float | None, flops: float | None) -> None:
+        if (steps is None) == (flops is None):
+            raise ValueError("a cost is stated in steps or in flops, not in both")
+        if steps is not None:
+            seconds = self.step_s * _positive("steps", steps)
+        else:
+            assert flops is not None
+            seconds = self._seconds_of(_positive("flops", flops))
+        await self.device.run(seconds)
+
+    def _seconds_of(self, flops: float) -> float:
+        """How long so many floating-point operations take, where training takes the time that is stated."""
+        if self.cost.flops_per_s is not None:
+            return self.cost.seconds(flops=flops)
+        settings = self.settings
+        of_a_step = settings.architecture.training_flops_per_sample * self.samples_per_step
+        if not of_a_step:
+            raise ValueError(
+                f"a training step of {settings.architecture.key} has no flops; state the cost in steps"
+            )
+        return self.step_s * flops / of_a_step
+
+    def part(self, of: vectors.Vector, name: str, row: int | None) -> vectors.Vector:
+        columns = self.settings.architecture.part(name, row)
+        return self.engine.part(cast(Vector, of), columns.start, columns.stop - columns.start)
+
+    def with_part(
+        self, of: vectors.Vector, name: str, part: vectors.Vector, row: int | None
+    ) -> vectors.Vector:
+        columns, vector = self.settings.architecture.part(name, row), cast(Vector, part)
+        if vector.width != columns.stop - columns.start:
+            raise ValueError(
+                f"a part of {vector.width} numbers cannot be {name}, which has {columns.stop - columns.start}"
+            )
+        return self.engine.with_part(cast(Vector, of), columns.start, vector)
+
+    def dot(self, first: vectors.Vector, second: vectors.Vector) -> vectors.Scalar:
+        return self.engine.dot(cast(Vector, first), cast(Vector, second))
+
+    def scalar(self, value: float) -> vectors.Scalar:
+        return self.engine.scalar(value)
+
+    def _take_time(self, samples: int, *, training: bool = True) -> Awaitable[None]:
+        """Occupy the device for so many samples, by passes forward and, in training, backward.
+
+        Each view costs its floating-point operations; the time that a step is stated to take includes them.
+        """
+        durations_s = self._training_s if training else self._forward_s
+        seconds = durations_s.get(samples)
+        if seconds is None:
+            seconds = durations_s[samples] = self._duration_s(samples, training)
+        return self.device.run(seconds)
+
+    def _duration_s(self, samples: int, training: bool) -> float:
+        if self.cost.flops_per_s is None:
+            steps = samples / self.batch_size * (1.0 if training else FORWARD_SHARE)
+            return self.cost.seconds(steps=steps)
+        model = self.settings.architecture
+        per_sample = model.training_flops_per_sample if training else model.forward_flops_per_sample
+        return self.cost.seconds(flops=samples * self.settings.views * per_sample)
+
+    def _scheduled(self, schedule: Schedule, first: int, steps: int) -> float | tuple[float, ...]:
+        """The scenario's learning rate of the steps from number `first` on: of all, or of each."""
+        rate = self.learning_rate
+        if schedule.by_time:
+            return rate * schedule.factor(self.device.now_s)
+        rates = tuple([rate * schedule.factor(step) for step in range(first, first + steps)])
+        return rates[0] if len(set(rates)) == 1 else rates
+
+    def _operation(
+        self, kind: type[Measure], on: Samples, sampler: BatchSampler, weighted: Weighted
+    ) -> Measure:
+        key = (kind, "batch" if isinstance(on, Batch) else on, weighted)
+        operation = self._operations.get(key)
+        if operation is None:
+            operation = self._operations[key] = self.engine.intern(kind(self.kernel, sampler, weighted))
+        assert isinstance(operation, kind)
+        return operation
+
+    def _weights(self, weights: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
+        if weights is None:
+            return None, None
+        loss_of_each(self.settings.objective)
+        return self._draws.weights(weights, on, sampler)
+
+
+def _positive(name: str, cost: float) -> float:
+    if not 0 < cost < math.inf:
+        raise ValueError(f"{name} must be above 0 and finite, not {cost!r}")
+    return cost
+
+
+def _learning_rate(stated: object) -> float:
+    is_number = isinstance(stated, int | float | np.floating | np.integer) and not isinstance(stated, bool)
+    if not is_number or not 0 <= stated < math.inf:  # type: ignore[operator]
+        raise ValueError(f"learning_rate must be a number, 0 or more and finite, not {stated!r:.60}")
+    return float(stated)  # type: ignore[arg-type]
+
+
+def _factor(strength: float | vectors.Scalar) -> Factor:
+    return strength.factor() if isinstance(strength, Scalar) else float(cast(float, strength))

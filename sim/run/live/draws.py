@@ -1,0 +1,111 @@
+"""Which of its own samples a client computes on, and with what weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from protocols.framework.compute import Batch, Samples
+from sim.learning.augmentation import Augmentation
+from sim.learning.engine import Engine, Vector
+from sim.learning.engine.graph.operations import Weighted
+from sim.learning.engine.graph.sampler import BatchSampler, SampleJob
+from sim.learning.engine.handles import known
+
+PURPOSES = ("train", "gradient", "loss", "batch")
+
+
+class Draws:
+    """The batches that client number `client` draws, each purpose from a stream of its own.
+
+    `batch_size`: samples of a batch, all of the client's where it has fewer. `drawn`: batches drawn so far,
+    by purpose. ValueError for a client without training samples.
+    """
+
+    __slots__ = ("_plain", "augmented", "batch_size", "client", "drawn", "engine", "keys", "samples")
+
+    def __init__(
+        self,
+        engine: Engine,
+        client: int,
+        batch_size: int,
+        sampling: str,
+        augmentation: Augmentation | None,
+        views: int,
+    ) -> None:
+        self.engine = engine
+        self.client = client
+        self.samples = int(engine.data.train.counts[client])
+        if self.samples == 0:
+            raise ValueError(f"client {client} has no training samples")
+        self.batch_size = batch_size if sampling == "replacement" else min(batch_size, self.samples)
+        self.augmented = BatchSampler(engine.data.train, self.batch_size, sampling, augmentation, views)
+        """Of what is trained on."""
+        self._plain = replace(self.augmented, augmentation=None)
+        self.keys = {purpose: engine.draw_key(client, purpose) for purpose in PURPOSES}
+        self.drawn = dict.fromkeys(PURPOSES, 0)
+
+    def sampler(self, on: Samples, *, training: bool) -> BatchSampler:
+        """How the samples of `on` are drawn; in training, a batch is augmented. ValueError for none."""
+        if on == "batch" or isinstance(on, Batch):
+            if isinstance(on, Batch) and on.client != self.client:
+                raise ValueError(
+                    f"this batch is of client {on.client}; client {self.client} has other samples"
+                )
+            return self.augmented if training else self._plain
+        if on not in ("train", "validation"):
+            raise ValueError(
+                f'on is "batch", "train", "validation" or a batch that batch() returned, not {on!r}'
+            )
+        subset = self.engine.data.subset(on)
+        count = int(subset.counts[self.client])
+        if count == 0:
+            raise ValueError(
+                f"client {self.client} holds back no samples for validation; set data.validation_share"
+            )
+        return BatchSampler(subset, count, "all", views=self.augmented.views)
+
+    def advance(self, purpose: str, batches: int) -> int:
+        """Draw so many batches; returns the number of the first."""
+        first = self.drawn[purpose]
+        self.drawn[purpose] = first + batches
+        return first
+
+    def job(self, purpose: str, on: Samples) -> SampleJob:
+        """The next job of this purpose."""
+        if isinstance(on, Batch):
+            return SampleJob(self.client, self.keys["batch"], on.number)
+        return SampleJob(self.client, self.keys[purpose], self.advance(purpose, 1) if on == "batch" else 0)
+
+    def batch(self) -> Batch:
+        """A batch that none was before."""
+        return Batch(self.client, self.advance("batch", 1), self.batch_size)
+
+    def _known_weights(self, given: Any) -> Vector:
+        """Weights that are stated in numbers. ValueError."""
+        try:
+            numbers = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"weights are numbers, a handle or an array of them, not {given!r:.60}"
+            ) from None
+        if bad := [float(number) for number in numbers.ravel() if not 0 <= number < np.inf]:
+            raise ValueError(f"weights must be 0 or more and finite, not {bad[0]}")
+        return known(self.engine, numbers)
+
+    def weights(self, given: Any, on: Samples, sampler: BatchSampler) -> tuple[Vector | None, Weighted]:
+        """The weights of samples as a handle, and how they belong to them. ValueError for another number.
+
+        Of a fresh batch nobody knows who is in it: those of all training samples are given.
+        """
+        if given is None:
+            return None, None
+        vector = given if isinstance(given, Vector) else self._known_weights(given)
+        count = self.samples if on == "batch" else sampler.batch_size
+        if vector.shape != (count,):
+            what = "a number" if not vector.shape else f"{vector.width}"
+            of = "training samples of the client" if on == "batch" else f"samples of on={on!r}"
+            raise ValueError(f"weights are one for each of the {count} {of}, not {what}")
+        return vector, "by sample" if on == "batch" else "by place"

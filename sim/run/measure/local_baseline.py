@@ -1,0 +1,48 @@
+"""What is found out when a run is over: above all what each client would have reached alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sim.learning.engine import Engine
+from sim.learning.evaluation import measure_models
+from sim.results.metrics import ALONE, TOTALS
+from sim.run.live.clients import with_same_model
+from sim.run.live.simulation import Simulation
+
+
+def train_alone(simulation: Simulation) -> dict[str, float]:
+    """The measure (accuracy, loss, distance) of each client trained on nothing but its own data, by its name.
+
+    It starts from the same parameters and takes as many steps as it took in the simulation, with the same
+    batches and optimizer; when it takes them does not matter, so no world is needed. Clients that took no
+    step are left out.
+    """
+    ran = simulation.engine
+    engine = Engine(ran.data, seed=ran.seed, device=ran.device, backend=ran.backend, precision=ran.precision)
+    attempts = ((client.name, client.compute.train_alone(engine)) for client in simulation.clients)
+    trained = {name: params for name, params in attempts if params is not None}
+    reached: dict[str, float] = {}
+    for clients in with_same_model(client for client in simulation.clients if client.name in trained):
+        rows = engine.rows([trained[client.name] for client in clients])
+        kernel, numbers = clients[0].compute.kernel, [client.index for client in clients]
+        values = measure_models(simulation.scenario.data.task, kernel, rows, ran.data.test, numbers)[
+            simulation.observer.measure
+        ].tolist()
+        reached |= zip([client.name for client in clients], values, strict=True)
+    return {client.name: reached[client.name] for client in simulation.clients if client.name in reached}
+
+
+def record_ending(simulation: Simulation, alone: Mapping[str, float] | None) -> None:
+    """Record what is known of the clients only when a run is over, as metrics of that time.
+
+    How much every client trained over all its lives, and, where this was computed, what it reaches alone.
+    """
+    observer, clients = simulation.observer, simulation.clients
+    now, names = simulation.loop.time(), [client.name for client in clients]
+    works = [client.work for client in clients]
+    totals = zip(*[(work.steps, work.gradients, work.samples) for work in works], strict=True)
+    for name, values in zip(TOTALS, totals, strict=True):
+        observer.metrics.add_all(now, names, name, values)
+    if alone:
+        observer.metrics.add_all(now, list(alone), observer.measure + ALONE, list(alone.values()))

@@ -1,0 +1,226 @@
+"""The observer: measures a run from outside, which costs no virtual time and which no client sees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from torch import Tensor
+
+from actors.supervisor import Supervisor
+from sim.kernel.clock import VirtualLoop
+from sim.learning.engine import Engine, checksums
+from sim.learning.evaluation import finite_rows, measure_models
+from sim.learning.metrics import METRICS
+from sim.learning.metrics import NAMES as EVALUATED
+from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
+from sim.results.trace import Trace
+from sim.run.live.clients import ClientLife, Window, coalition_of, observed, weights_of, with_same_model
+from sim.run.measure.convergence import Plateau
+from sim.run.measure.divergence import Divergence
+from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
+from sim.scenario.scenario import Scenario
+from sim.world.network import Counts
+
+_OWN_NAMES = OWN_METRICS | EVALUATED | {metrics[0].name + ALONE for metrics in METRICS.values()}
+
+
+def _require_free(name: object) -> None:
+    """Refuse what is no name, and those of the observer itself."""
+    if not isinstance(name, str):
+        raise TypeError(f"observe({name!r:.60}, ...): the name must be text, not {type(name).__name__}")
+    if name in _OWN_NAMES or name.partition("_of_")[0] in _OWN_NAMES:
+        raise ValueError(
+            f"observe({name!r}): the observer measures that itself; choose another name, e.g. my_{name}"
+        )
+
+
+class Observer:
+    """Measures the clients now and then; what it finds lands in `metrics` and `trace`.
+
+    by_name: the clients, once there are any. on_evaluated is called after each evaluation.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        engine: Engine,
+        counts: Counts,
+        supervisor: Supervisor,
+        trace: Trace,
+        reported: Callable[[float], None] | None,
+    ) -> None:
+        """`reported`, if any, is told of the iterations that actors report; `trace` takes the checksums of
+        models."""
+        self.metrics = Metrics()
+        self.divergence = Divergence()
+        self.models: dict[str, None] = {}  # by which names clients have several
+        self.by_name: Mapping[str, ClientLife] = {}
+        self.on_evaluated: Callable[[], object] | None = None
+        self._scenario = scenario
+        self._loop = loop
+        self._engine = engine
+        self._counts = counts
+        self._supervisor = supervisor
+        self._trace = trace
+        self._reported = reported
+        self._windows: dict[str, Window] = {}  # what the actors reported since the last evaluation
+        self.converged_s: float | None = None
+        rule = scenario.run.converged
+        self._plateau = None if rule is None else Plateau(rule, higher_is_better=self.measure == "accuracy")
+        self._evaluated_s = -1.0
+        self._evaluations = 0
+
+    def of_actor(self, actor: str) -> Callable[[str, float], None]:
+        """What an actor reports to, by name and value: `iterations` is a count, of all else the mean counts.
+
+        What is returned raises ValueError for a name that the observer itself uses.
+        """
+        window = self._windows.setdefault(actor, Window())  # of all its lives
+        reported = self._reported
+
+        def observe(name: str, value: float) -> None:
+            # The shortest way is nearly always taken: every message may be a reason to report something.
+            if name == "iterations":
+                if reported is not None:
+                    reported(value)
+                return
+            entry = window.sums.get(name)
+            if entry is None:
+                _require_free(name)
+                window.sums[name] = [observed(name, value), 1]
+            else:
+                entry[0] += value if type(value) is float else observed(name, value)
+                entry[1] += 1
+
+        return observe
+
+    def evaluate_every(self, time_s: float) -> None:
+        """Evaluate at `time_s` and, if the scenario says how often, again and again before the end."""
+        every_s = self._scenario.run.evaluate_every.seconds
+        end_s = self._scenario.run.duration or math.inf
+
+        def evaluate(number: int) -> None:
+            self.evaluate()
+            if every_s is not None:
+                next_s = (number + 1) * every_s  # multiples rather than sums, which would drift
+                if next_s < end_s and not math.isclose(next_s, end_s):
+                    self._loop.call_at_observer(next_s, evaluate, number + 1)
+
+        self._loop.call_at_observer(time_s, evaluate, 0)
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether anything was measured beside the models that clients began with."""
+        return self._evaluations > 1
+
+    def evaluate(self) -> None:
+        """Measure every client that is up, now."""
+        now = self._loop.time()
+        if now == self._evaluated_s:
+            return
+        self._evaluated_s = now
+        up = [client for client in self.by_name.values() if client.up and client.learner is not None]
+        if up:
+            self._evaluate_models(now, up)
+            self._record_graph(now, up)
+            self._record_coalitions(now, up)
+        for actor, window in self._windows.items():
+            for name, mean in window.drain():
+                self.metrics.add(now, actor, name, mean)
+        iterations = [client.iterations for client in up]
+        self.metrics.add_all(now, [client.name for client in up], "iterations", iterations)
+        self.metrics.add(now, ALL, "alive", len(up))
+        self.metrics.add(now, ALL, "bytes_sent", self._counts.bytes)
+        self.metrics.add(now, ALL, "messages_sent", self._counts.sent)
+        self._record_work(now)
+        self._evaluations += 1
+        if self._plateau is not None and self.converged_s is None:
+            latest = self.metrics.latest(self.measure)
+            if self._plateau.reached(now, {client.name: latest[client.name] for client in up}):
+                self.converged_s = now
+                self._loop.stop()
+        if self.on_evaluated is not None:
+            self.on_evaluated()
+
+    def _record_work(self, now: float) -> None:
+        """What all clients have computed until now: what an accuracy has cost by then."""
+        computes = [client.compute for client in self.by_name.values()]
+        steps = sum([compute.training_steps for compute in computes])
+        self.metrics.add(now, ALL, "steps_taken", steps)
+        flops = [compute.flops for compute in computes]
+        if None not in flops:
+            self.metrics.add(now, ALL, "flops", sum(filter(None, flops)))
+
+    def _evaluate_models(self, now: float, up: Sequence[ClientLife]) -> None:
+        for clients in with_same_model(up):
+            rows = self._engine.rows([client.params for client in clients])
+            looked = self._engine.found(partial(_looked_at, rows))
+            for client, value in zip(clients, looked["checksums"].tolist(), strict=True):
+                self._trace.checksum(now, client.name, value)
+            numbers = [client.index for client in clients]
+            shown = evaluated_models(clients, self._supervisor, predict=self.measure != "distance")
+            if shown is None:
+                measured = self._measured(clients, rows)
+            else:
+                first = [next(iter(models.values())) for models in shown]
+                measured = self._measured(clients, *rows_of(self._engine, first))
+            names = [client.name for client in clients]
+            tested = self._engine.data.test.counts[numbers] > 0
+            self.divergence.look(now, names, looked["finite"], measured, tested)
+            for name, values in measured.items():
+                self.metrics.add_all(now, names, name, values.tolist())
+            if shown is not None:
+                self._measure_by_name(now, clients, shown)
+
+    def _measure_by_name(
+        self, now: float, clients: Sequence[ClientLife], shown: Sequence[Mapping[str, Ensemble]]
+    ) -> None:
+        """Where a client has several models: each under its name."""
+        names = [name for models in shown if len(models) > 1 for name in models]
+        for model in dict.fromkeys(names):
+            self.models[model] = None
+            pairs = zip(clients, shown, strict=True)
+            having = [(client, models[model]) for client, models in pairs if model in models]
+            owners = [client for client, _ in having]
+            ensembles = [ensemble for _, ensemble in having]
+            measured = self._measured(owners, *rows_of(self._engine, ensembles))
+            for name, values in measured.items():
+                self.metrics.add_all(
+                    now, [client.name for client in owners], metric_of(name, model), values.tolist()
+                )
+
+    def _measured(
+        self, clients: Sequence[ClientLife], rows: Tensor, shares: Tensor | None = None
+    ) -> dict[str, np.ndarray]:
+        """What is measured of one model, or ensemble, of each client; all have the same architecture."""
+        numbers = [client.index for client in clients]
+        task, kernel = self._scenario.data.task, clients[0].compute.kernel
+        test = self._engine.data.test
+        return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares))
+
+    def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
+        for client in up:
+            for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
+                self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
+
+    def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
+        for client in up:
+            found = coalition_of(client, self.by_name, self._supervisor)
+            if found is not None:
+                members = [self.by_name[member].index for member in found.members]
+                self.metrics.coalition(now, client.index, members, found.since, found.losses)
+
+    @property
+    def measure(self) -> str:
+        """What a client's model is judged by: "accuracy", the "loss" of a regression, or the "distance" to a
+        quadratic's optimum."""
+        return METRICS[self._scenario.data.task][0].name
+
+
+def _looked_at(rows: Tensor) -> dict[str, np.ndarray]:
+    """Checksums of models [N, P], and which of them are finite, [N] each."""
+    return {"checksums": checksums(rows), "finite": finite_rows(rows)}

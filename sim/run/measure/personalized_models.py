@@ -1,0 +1,111 @@
+"""Which models of a client the observer measures: what its `evaluated()` names, or its one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from actors.source_location import of_error, own_line
+from actors.supervisor import Supervisor
+from protocols.framework.client import Client
+from sim.learning.engine import Engine, Vector
+from sim.plugins.section import FAILURES
+from sim.results.metrics import ALONE
+from sim.run.live.clients import ClientLife
+from sim.scenario.protocol_checks import defined
+
+Ensemble = tuple[tuple[float, Vector], ...]
+"""Models whose predicted probabilities are averaged, each with its share of 1."""
+_ONLY = "model"
+
+
+def metric_of(metric: str, model: str) -> str:
+    """The name under which a metric of a model is recorded, where a client has several."""
+    return f"{metric}_of_{model}"
+
+
+def evaluated_models(
+    clients: Sequence[ClientLife], supervisor: Supervisor, *, predict: bool
+) -> list[Mapping[str, Ensemble]] | None:
+    """What of each client is measured, the first before all; None if it is the one model of each.
+
+    predict: whether models predict anything that can be averaged, as points of quadratic data do not.
+    It is, too, if its `evaluated()` fails. Such a failure is recorded, and the client is not asked again; it
+    goes on, since only the observer wants to know.
+    """
+    named = {
+        client.index: models
+        for client in clients
+        if (models := _named(client, supervisor, predict)) is not None
+    }
+    if not named:
+        return None
+    return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
+
+
+def _named(client: ClientLife, supervisor: Supervisor, predict: bool) -> Mapping[str, Ensemble] | None:
+    learner = client.learner
+    assert learner is not None
+    if type(learner).evaluated is Client.evaluated or client.shows_only_its_model:
+        return None
+    try:
+        return _checked(learner.evaluated(), client.params, predict)
+    except FAILURES as error:
+        client.shows_only_its_model = True
+        place = own_line(type(learner), of_error(error)) or defined(type(learner).evaluated)
+        supervisor.record(learner, "evaluated", error, "go on", place)
+        return None
+
+
+def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensemble]:
+    if not isinstance(models, Mapping) or not models:
+        what = "an empty one" if isinstance(models, Mapping) else type(models).__name__
+        raise TypeError(f"evaluated() must return a mapping of names to models, not {what}")
+    checked = {}
+    for name, model in models.items():
+        if not isinstance(name, str) or not name.isidentifier() or name == ALONE.strip("_"):
+            raise ValueError(f"evaluated(): the name {name!r:.60} must be letters and digits, and not alone")
+        checked[name] = _ensemble(name, model, params)
+        if len(checked[name]) > 1 and not predict:
+            raise ValueError(
+                f"evaluated(): {name} has {len(checked[name])} models, whose predictions would be averaged; "
+                "with quadratic data a model is a point and predicts nothing: name one, such as their mean"
+            )
+    return checked
+
+
+def _ensemble(name: str, model: Any, params: Vector) -> Ensemble:
+    pairs = [(1.0, model)] if isinstance(model, Vector) else model
+    if not isinstance(pairs, Sequence) or not pairs or not all(_is_pair(pair) for pair in pairs):
+        raise TypeError(
+            f"evaluated(): {name} must be a model, or a list of pairs (weight, model), not a "
+            f"{type(model).__name__}"
+        )
+    weights = [float(weight) for weight, _ in pairs]
+    total = sum(weights)
+    if not (math.isfinite(total) and min(weights) >= 0 and total > 0):
+        raise ValueError(f"evaluated(): the weights of {name} must be 0 or more and not all 0, not {weights}")
+    for _, vector in pairs:
+        if vector.shape != params.shape:
+            raise ValueError(
+                f"evaluated(): {name} has {vector.shape[0]:,} numbers, a model of this client has "
+                f"{params.shape[0]:,}"
+            )
+    return tuple([(weight / total, vector) for weight, (_, vector) in zip(weights, pairs, strict=True)])
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is Vector
+
+
+def rows_of(engine: Engine, ensembles: Sequence[Ensemble]) -> tuple[Tensor, Tensor]:
+    """The models [N, K, P] of N ensembles of up to K, and their shares [N, K]: 0 for what fills up."""
+    most = max(map(len, ensembles))
+    filled = [(*each, *[(0.0, each[0][1])] * (most - len(each))) for each in ensembles]
+    rows = engine.rows([vector for each in filled for _, vector in each])
+    shares = torch.tensor([[share for share, _ in each] for each in filled], device=rows.device)
+    return rows.reshape(len(filled), most, -1), shares

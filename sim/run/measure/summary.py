@@ -1,0 +1,307 @@
+"""What summary.json says of a run that has ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from actors.supervisor import Failure, in_short
+from protocols.framework.node import AreYouThere
+from protocols.membership.view import MembershipMessage
+from sim.results.metrics import (
+    ALL,
+    EDGE_THRESHOLD,
+    accuracy_summary,
+    beside_largest,
+    bytes_to_target,
+    graph_summary,
+    help_summary,
+    share_better,
+    time_to_target,
+)
+from sim.results.population import (
+    ARRIVALS,
+    DEPARTURES,
+    LifecycleEvent,
+    Population,
+    panel_of,
+    settled_summary,
+)
+from sim.run.live.budget import Work
+from sim.run.live.simulation import Simulation
+from sim.run.measure.personalized_models import metric_of
+from sim.world.network import Counts
+
+
+def summarise(
+    simulation: Simulation, alone: dict[str, float] | None, wall_s: float, interrupted: bool
+) -> dict[str, Any]:
+    """The contents of summary.json; docs/results.md has the meaning of each key."""
+    up = [client.name for client in simulation.clients_up]
+    summary = {
+        **_of_the_run(simulation, wall_s),
+        "clients": _client_counts(simulation),
+        **_of_the_models(simulation, alone, up),
+        **_of_the_messages(simulation),
+        "engine": _engine(simulation),
+        "budget": _budget(simulation),
+        "work": _work(simulation),
+        "device_time": dict(simulation.device_seconds()),
+        "clusters": simulation.clusters,
+        "client_names": [client.name for client in simulation.clients],
+        "places": None if simulation.network.places is None else dict(simulation.network.places),
+        "population": _population(simulation) if simulation.observer.measure == "accuracy" else None,
+        **_of_what_went_wrong(simulation, up),
+        "interrupted": interrupted,
+        "notices": list(simulation.scenario.notices),
+    }
+    if simulation.scenario.run.target_accuracy is not None:
+        summary["target"] = _target(simulation, simulation.scenario.run.target_accuracy)
+    return summary
+
+
+def _of_the_run(simulation: Simulation, wall_s: float) -> dict[str, Any]:
+    """What was run, and for how long."""
+    scenario = simulation.scenario
+    return {
+        "scenario": scenario.name,
+        "protocol": scenario.protocol.label,
+        "alone": scenario.protocol.alone,
+        "seed": scenario.run.seed,
+        "overrides": list(scenario.overrides),
+        "virtual_seconds": simulation.loop.time(),
+        "planned_seconds": scenario.run.duration,
+        "converged_seconds": simulation.observer.converged_s,
+        "wall_seconds": wall_s,
+        "trace_hash": simulation.trace.hash(),
+    }
+
+
+def _of_the_models(
+    simulation: Simulation, alone: dict[str, float] | None, up: Sequence[str]
+) -> dict[str, Any]:
+    """How good the models of those that are up are, and the graph that they found."""
+    observer = simulation.observer
+    measured = {
+        name: value for name, value in observer.metrics.latest(observer.measure).items() if name in up
+    }
+    finite = {name: value for name, value in measured.items() if math.isfinite(value)}
+    is_accuracy = observer.measure == "accuracy"
+    found = {
+        "accuracy": accuracy_summary(finite.values() if is_accuracy else []),
+        "models": _models(simulation, up),
+        "settled": _settled(simulation, finite) if is_accuracy else None,
+        "better_than_alone": share_better(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "help": help_summary(measured, alone, higher_is_better=is_accuracy) if alone else None,
+        "graph": _graph(simulation),
+        "coalitions": _coalitions(simulation),
+    }
+    if not is_accuracy:
+        mean = float(np.mean(list(finite.values()))) if finite else None
+        found[observer.measure] = {"mean": mean, "clients": len(finite)}
+    return found
+
+
+def _coalitions(simulation: Simulation) -> dict[str, Any] | None:
+    """Of those that are up at the end: who is with whom, who benefits from whom, and at which losses.
+
+    None for methods that form no coalitions.
+    """
+    metrics = simulation.observer.metrics
+    names = [client.name for client in simulation.clients]
+    up = [client.index for client in simulation.clients_up]
+    found = {client: row for client, row in metrics.coalitions().items() if client in up}
+    if not found:
+        return None
+    helpers: dict[int, list[int]] = {client: [] for client in found}
+    for (client, helper), weight in sorted(metrics.weights().items()):
+        if weight > 0 and client in helpers:
+            helpers[client].append(helper)
+    numbers = sorted({row["coalition"] for row in found.values()})
+    members = [[client for client in sorted(found) if found[client]["coalition"] == k] for k in numbers]
+    return {
+        "members": [[names[client] for client in coalition] for coalition in members],
+        "benefit_graph": {names[client]: [names[helper] for helper in helpers[client]] for client in helpers},
+        "losses": {
+            names[client]: {name: row[name] for name in ("alone", "full", "equilibrium")}
+            for client, row in sorted(found.items())
+        },
+    }
+
+
+def _models(simulation: Simulation, up: Sequence[str]) -> dict[str, dict[str, float | None]] | None:
+    """Of each model that clients have by name, what is measured; None where they have one each."""
+    observer = simulation.observer
+    if not observer.models:
+        return None
+    latest = {name: observer.metrics.latest(metric_of(observer.measure, name)) for name in observer.models}
+    return {name: accuracy_summary(_finite(values, up)) for name, values in latest.items()}
+
+
+def _finite(values: Mapping[str, float], up: Sequence[str]) -> list[float]:
+    return [value for client, value in values.items() if client in up and math.isfinite(value)]
+
+
+def _of_the_messages(simulation: Simulation) -> dict[str, Any]:
+    """What went over the network, and what was lost."""
+    counts = simulation.network.counts
+    names = ("sent", "delivered", "lost", "dropped", "duplicated", "in_flight", "bytes")
+    return {
+        "messages": {name: getattr(counts, name) for name in names},
+        "membership": _membership_traffic(counts),
+        "bytes_by_type": counts.by_type,
+        "loss_reasons": dict(counts.reasons),
+        "mailbox_overflows": sum(actor.status.overflows for actor in simulation.supervisor.running.values()),
+    }
+
+
+def _of_what_went_wrong(simulation: Simulation, up: Sequence[str]) -> dict[str, Any]:
+    failures = simulation.supervisor.failures
+    return {
+        "non_finite": _non_finite(simulation, up),
+        "failed": _failed(failures),
+        "failures": in_short(failures),
+        "failure_traceback": failures[0].traceback if failures else None,
+    }
+
+
+def _target(simulation: Simulation, target: float) -> dict[str, float | None]:
+    """When the mean accuracy was first at the target, and how many bytes were sent by then."""
+    metrics = simulation.observer.metrics
+    accuracy = metrics.mean("accuracy")
+    return {
+        "accuracy": target,
+        "seconds": time_to_target(accuracy, target),
+        "bytes": bytes_to_target(accuracy, metrics.series(ALL, "bytes_sent"), target),
+    }
+
+
+def _engine(simulation: Simulation) -> dict[str, Any]:
+    """What the engine did and where, and the memory of the vectors that it holds."""
+    engine, statistics = simulation.engine, simulation.engine.statistics
+    return {
+        "jobs": statistics.jobs,
+        "batches": statistics.batches,
+        "mean_batch": statistics.mean_batch,
+        "seconds": statistics.seconds,
+        "updates": statistics.updates,
+        "device": str(engine.device),
+        "ways": engine.backends,
+        "threads": simulation.scenario.engine.threads,
+        "memory": engine.bytes_held,
+        "memory_per_client": engine.bytes_held / len(simulation.clients),
+    }
+
+
+def _client_counts(simulation: Simulation) -> dict[str, int]:
+    churn = simulation.churn
+    return {
+        "initial": sum(client.up_at_start for client in simulation.clients),
+        "joined": churn.joined,
+        "left": churn.left,
+        "crashed": churn.crashed,
+        "rejoined": churn.rejoined,
+        "failed": churn.failed,
+        "restarted": churn.restarted,
+        "turned_away": churn.turned_away,
+        "alive": len(simulation.clients_up),
+    }
+
+
+def _budget(simulation: Simulation) -> dict[str, Any] | None:
+    """What each client might spend, and how many of those that are up have; None without a budget."""
+    budget = simulation.scenario.run.budget
+    if budget is None:
+        return None
+    finished = sum(client.finished for client in simulation.clients_up)
+    return {budget.kind: budget.limit, "finished": finished}
+
+
+def _work(simulation: Simulation) -> dict[str, Any]:
+    """What the clients did over all their lives, by the names of `Work`: least, mean, most, and each."""
+    works = [client.work for client in simulation.clients]
+    summary = {}
+    for field in fields(Work):
+        values = [getattr(work, field.name) for work in works]
+        mean = sum(values) / len(values)
+        summary[field.name] = {"min": min(values), "mean": mean, "max": max(values), "clients": values}
+    return summary
+
+
+def _failed(failures: Sequence[Failure]) -> dict[str, Any] | None:
+    """Who failed for good, and how many failures restarts made up for; None in a run without a failure."""
+    if not failures:
+        return None
+    stopped = [failure for failure in failures if failure.action == "stop"]
+    first = (stopped or failures)[0]
+    return {
+        "stopped": list(dict.fromkeys(failure.name for failure in stopped)),
+        "restarts": sum(failure.action == "restart" for failure in failures),
+        "errors": len({failure.error for failure in stopped or failures}),
+        "first": {"actor": first.name, "seconds": first.time_s, "error": first.error},
+    }
+
+
+def _non_finite(simulation: Simulation, up: Sequence[str]) -> dict[str, Any] | None:
+    """The first model that was not finite, and who is up with such a model; None if there was none."""
+    divergence = simulation.observer.divergence
+    if (first := divergence.first) is None:
+        return None
+    at_end = [client for client in up if client in divergence.present]
+    return {"client": first.client, "seconds": first.time_s, "found": first.found, "at_end": at_end}
+
+
+def _membership_traffic(counts: Counts) -> dict[str, int]:
+    """The part of the messages by which clients learn of each other."""
+    # A set: a dataclass with slots is made twice, and both are subclasses.
+    names = {kind.__name__ for kind in (*MembershipMessage.__subclasses__(), AreYouThere)}
+    totals = [total for name, total in counts.by_type.items() if name in names]
+    return {"sent": sum(sent for sent, _ in totals), "bytes": sum(size for _, size in totals)}
+
+
+def _population(simulation: Simulation) -> dict[str, Any] | None:
+    """How newcomers caught up and how departures were survived; None in a run without an evaluation."""
+    names = {client.name: client.index for client in simulation.clients}
+    metrics = pl.DataFrame(simulation.observer.metrics.to_table()).lazy()
+    panel = panel_of(metrics, "accuracy", list(names))
+    if panel is None:
+        return None
+    moves = [
+        LifecycleEvent(time_s, names[actor], event, detail)
+        for time_s, actor, event, detail in simulation.trace.lifecycles
+        if actor in names and event in ARRIVALS + DEPARTURES
+    ]
+    return Population(panel, moves).summary()
+
+
+def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[str, float | None] | None:
+    """The accuracy of those that are up for long enough; None in a run in which nobody came."""
+    came = {actor for _, actor, event, _ in simulation.trace.lifecycles if event in ARRIVALS}
+    if not any(client.name in came for client in simulation.clients):
+        return None
+    iterations = {client.name: client.iterations for client in simulation.clients_up}
+    stayed = [name for name in iterations if name not in came]
+    return settled_summary(accuracies, iterations, stayed, simulation.scenario.run.settled_iterations)
+
+
+def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
+    weights = simulation.observer.metrics.weights()
+    if simulation.clusters is None or not weights:
+        return {"l1": None, "edge_precision": None, "edge_recall": None}
+    up = simulation.clients_up
+    learners = [client.learner for client in up if client.learner is not None]
+    are_shares = any(learner.weights_are_shares for learner in learners)
+    if are_shares:
+        weights = beside_largest(weights)
+    threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
+    members = [client.index for client in up]
+    return {
+        **graph_summary(weights, simulation.clusters, members, threshold=threshold),
+        "edge_threshold": threshold,
+        "weights_are_shares": are_shares,
+    }

@@ -1,0 +1,1 @@
+"""Going on from a checkpoint, and going through a run again."""

@@ -1,0 +1,202 @@
+"""Checkpoints: what a run held at one moment, with which a walk to that moment can go on computing."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import pickle
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.errors import UserError
+from sim.learning.engine.replay.replay_log import LoggedReads
+from sim.learning.engine.replay.snapshot import Stored, stored
+from sim.results.store.output_dir import CHECKPOINT, checkpoints, sync
+from sim.run.live.simulation import Simulation
+from sim.run.save.provenance import made_by
+from sim.scenario.shared_prefix import prefix_digest
+
+ALWAYS_BYTES = 64e6  # a checkpoint at the end of a run is written without being asked for, up to so many
+_FORM = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of a run, after all that happened at `time_s`.
+
+    reads, flushes, log_bytes: how far the log and the engine were. trace_hash: of all until then. wall_s:
+    real time until then. scenario: what `prefix_digest` says of it. made_by: what numbers hang on beside it.
+    """
+
+    time_s: float
+    reads: int
+    flushes: int
+    log_bytes: int
+    trace_hash: str
+    wall_s: float
+    scenario: str
+    made_by: dict[str, str]
+    rows: dict[int, Stored]
+
+    @classmethod
+    def of(cls, simulation: Simulation, wall_s: float) -> Checkpoint:
+        """Where a simulation is now. Raises OSError where its log cannot be written."""
+        reads = simulation.engine.reads
+        assert isinstance(reads, LoggedReads)
+        return cls(
+            simulation.loop.time(),
+            reads.count,
+            simulation.engine.flushes,
+            reads.synced(),
+            simulation.trace.hash(),
+            wall_s,
+            prefix_digest(simulation.scenario, simulation.loop.time()),
+            made_by(simulation.scenario, simulation.engine.device),
+            stored(simulation.engine),
+        )
+
+    def write(self, file: Path) -> None:
+        """Put it in the place of an earlier one, in one step, whatever is cut off. Raises OSError."""
+        folder, new = file.parent, file.with_name(f".{file.name}.new")
+        rows = {width: tuple(each) for width, each in self.rows.items()}
+        contents = vars(self) | {"rows": rows, "form": _FORM, "checksum": self._checksum()}
+        try:
+            with new.open("wb") as opened:
+                torch.save(contents, opened)
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.replace(file)
+        except RuntimeError as error:  # as torch says of files that cannot be written
+            raise OSError(errno.EIO, str(error).partition("\n")[0]) from error
+        finally:
+            new.unlink(missing_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _checksum(self) -> int:
+        """Of all that it says and holds: what torch reads is not checked by it."""
+        said = {name: value for name, value in vars(self).items() if name != "rows"}
+        checksum = zlib.crc32(repr(sorted(said.items())).encode())
+        for width, there in sorted(self.rows.items()):
+            checksum = zlib.crc32(f"{width} {tuple(there.rows.shape)}".encode(), checksum)
+            for numbers in there:
+                checksum = zlib.crc32(numbers.numpy().reshape(-1).view("uint8").data, checksum)
+        return checksum
+
+    @classmethod
+    def latest(cls, folder: Path, until_s: float = math.inf) -> tuple[Checkpoint | None, list[str]]:
+        """The last intact one of a results directory up to a time, None without any.
+
+        Beside it what there is to say of damaged ones, which may be later.
+        """
+        found, damaged = [], []
+        for file in sorted(checkpoints(folder)) if folder.is_dir() else []:
+            try:
+                found.append((cls._opened(file), file))
+            except UserError as error:
+                damaged.append(str(error))
+        found = [each for each in found if each[0][0].time_s <= until_s]
+        for (at, checksum), file in sorted(found, key=lambda each: each[0][0].time_s, reverse=True):
+            if at._checksum() == checksum:
+                return at, damaged
+            damaged.append(_damage(file, "its checksum is another one"))
+        return None, damaged
+
+    @classmethod
+    def read(cls, file: Path) -> Checkpoint:
+        """UserError if it is damaged."""
+        at, checksum = cls._opened(file)
+        if at._checksum() != checksum:
+            raise UserError(_damage(file, "its checksum is another one"))
+        return at
+
+    @classmethod
+    def _opened(cls, file: Path) -> tuple[Checkpoint, int]:
+        """What a file seems to be, with the checksum that it should have: the numbers are not read yet."""
+        try:
+            contents: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+            form, checksum = contents.pop("form"), contents.pop("checksum", 0)
+            if form == _FORM:
+                rows = {width: Stored(*each) for width, each in contents.pop("rows").items()}
+                return cls(**contents, rows=rows), checksum
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, *_WRONG) as error:
+            raise UserError(_damage(file, str(error).partition("\n")[0])) from error
+        raise UserError(f"{file} was written by another version of coterie; {_WITHOUT}")
+
+
+_WITHOUT = "delete it to go on from an earlier checkpoint, or from the start"
+
+
+def _damage(file: Path, why: str) -> str:
+    return f"{file} is damaged ({why}); {_WITHOUT}"
+
+
+_WRONG = (ValueError, TypeError, KeyError, AttributeError)
+
+
+class Checkpointer:
+    """Writes checkpoints of a simulation into `folder` every so many seconds of real time, and at its end.
+
+    at_s: virtual times of others, which stay. at_end: whether one of the end is wanted, if it is small.
+    interrupted: whether a signal has come. `failure` says why the last one could not be written.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        every_s: float | None,
+        at_s: Iterable[float],
+        at_end: bool,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self.failure: OSError | None = None
+        self.before_s = 0.0  # real time that the run took before this process
+        self._simulation = simulation
+        self._folder = folder
+        self.every_s = every_s
+        self._at_end = at_end
+        self._is_described = False  # whether what describes the run outlives a power cut
+        self._interrupted = interrupted
+        self._started_s = self._written_s = time.perf_counter()
+        self._at_s = frozenset(at_s)
+        for time_s in sorted(self._at_s):
+            simulation.loop.call_at_observer(time_s, simulation.loop.pause)
+        simulation.on_pause, simulation.on_end = self._paused, self._end
+
+    def look(self) -> None:
+        """See whether one is due; then it is written when this instant is over."""
+        if self.every_s is not None and time.perf_counter() - self._written_s >= self.every_s:
+            self._simulation.loop.pause()
+
+    def _paused(self) -> bool:
+        now = self._simulation.loop.time()
+        # All digits: two moments that differ are two files.
+        self._write(f"checkpoint-{repr(now).removesuffix('.0')}.pt" if now in self._at_s else CHECKPOINT)
+        return not self._interrupted()
+
+    def _end(self) -> None:
+        held = sum(4 * pool.width * pool.in_use for pool in self._simulation.engine.pools.values())
+        if self.every_s is not None or (self._at_end and held <= ALWAYS_BYTES):
+            self._write()
+
+    def _write(self, name: str = CHECKPOINT) -> None:
+        self._written_s = time.perf_counter()
+        try:
+            wall_s = self.before_s + self._written_s - self._started_s
+            if not self._is_described:  # without it nobody could go on from here
+                sync(self._folder)
+                self._is_described = True
+            Checkpoint.of(self._simulation, wall_s).write(self._folder / name)
+        except OSError as error:  # the run is worth more
+            self.failure = error

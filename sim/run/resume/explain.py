@@ -1,0 +1,91 @@
+"""What a client holds, waits for and has in its mailbox at one moment of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.errors import UserError
+from sim.learning.engine.replay.replay_log import WalkError
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory
+from sim.run.live.clients import ClientLife
+from sim.run.live.simulation import Simulation
+from sim.run.resume.replay import walking
+from sim.run.resume.resuming import changed, folders_of, provenance_of
+from sim.run.save.provenance import made_by
+from sim.scenario.scenario import Scenario, load_scenario
+
+_OF_THE_FRAMEWORK = ("name", "context", "compute", "settings", "rng", "observe")
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")  # of a process that is gone
+_SHOWN_MAX = 200  # characters of a value
+
+
+def explained_client(
+    path: Path,
+    time_s: float,
+    number: int,
+    *,
+    data_dir: Path | None = None,
+    code: bool = True,
+    notice: Callable[[str], None] | None = None,
+) -> list[tuple[str, str]]:
+    """Name and value of what there is to say of a client, after everything that happens at `time_s`.
+
+    Walks to that moment by the log of the run, also of one that was killed; `notice` is told what code is
+    another one than it was. UserError without such a client, or where the log ends before.
+    """
+    folder = max(folders_of(path), key=lambda each: ((each / READS).stat().st_size, each.name))
+    scenario = load_scenario(folder / "scenario.toml", code=code)
+    if number >= scenario.clients.count:
+        raise UserError(f"--client {number}: must be from 0 to {scenario.clients.count - 1}")
+    if (folder / "summary.json").is_file():
+        end_s = RunDirectory.load(folder).summary().get("virtual_seconds", time_s)
+        if end_s < time_s:
+            raise UserError(f"{path}: the run ended at {end_s:g} s, before --at {time_s:g} s")
+    said = provenance_of(folder)
+    other = _other_code(said, scenario)
+    if notice is not None and other:
+        notice(f"this may not be what {path} did: {'; '.join(other)}")
+    device = said.get("machine", {}).get("device", "cpu")
+    with walking(scenario, RunDirectory(folder), device=device, data_dir=data_dir) as simulation:
+        simulation.begin()
+        ended = f"{path}: the run ended"
+        try:
+            reached = simulation.loop.run_until(time_s)
+        except WalkError:
+            reached, ended = False, f"{path}: its log ends"
+        failure = getattr(simulation.engine.reads, "failure", None)
+        now_s = simulation.loop.time()
+        if failure is not None:
+            raise UserError(f"{path}: cannot be walked through to {time_s:g} s: {failure}")
+        if not reached:
+            raise UserError(f"{ended} at {now_s:g} s, before --at {time_s:g} s")
+        return list(_described(simulation, simulation.clients[number]))
+
+
+def _other_code(said: Mapping[str, Any], scenario: Scenario) -> list[str]:
+    """What code is another one than it was; a walk hangs on no library, and on no device."""
+    now = made_by(scenario, torch.device("cpu"))
+    return changed(said.get("made_by"), {name: what for name, what in now.items() if "code" in name})
+
+
+def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
+    learner = client.learner
+    yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
+    yield "device", f"{client.device!r}, {client.work.steps:,} training steps so far"
+    if learner is None:
+        yield "learner", "none: nothing is left of it, or it has not joined yet"
+        return
+    if client.up:
+        yield "it", learner.status.whereabouts
+    yield "mailbox", ", ".join(learner.status.inbox) or "empty"
+    yield "peers", ", ".join(learner.peers) or "none"
+    for name, value in sorted(vars(learner).items()):
+        if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
+            shown = _ADDRESS.sub("", " ".join(repr(value).split()))
+            yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."

@@ -1,0 +1,38 @@
+"""Going through a run again by the log of its reads: the same events and messages, and no tensor work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from sim.files.journal import frames
+from sim.learning.engine.replay.replay_log import WalkedReads
+from sim.learning.engine.replay.snapshot import collect, walk
+from sim.results.store.output_dir import READS
+from sim.results.store.run_directory import RunDirectory
+from sim.run.build.builder import build
+from sim.run.live.simulation import Simulation
+from sim.run.process import quiet_collector, spare, threads
+from sim.scenario.scenario import Scenario
+
+
+@contextmanager
+def walking(
+    scenario: Scenario, directory: RunDirectory, *, device: str = "auto", data_dir: Path | None = None
+) -> Iterator[Simulation]:
+    """A simulation at virtual time 0 that will do what a run of this scenario did, as far as its log goes.
+
+    Raises UserError for what cannot be built, and `WalkError` where the log is of another run.
+    """
+    assert scenario.engine.threads != "fastest", "a scenario as results state it"
+    with (
+        quiet_collector(),
+        threads(scenario.engine.threads),
+        closing(build(scenario, data_dir, device)) as simulation,
+    ):
+        spare()
+        walk(simulation.engine, WalkedReads(frames(directory.path / READS)))
+        simulation.observer.on_evaluated = partial(collect, simulation.engine)
+        yield simulation

@@ -1,0 +1,276 @@
+"""A run that goes on: found by its results, or by what a process that died left of them, and walked to where
+its checkpoint is."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from sim.errors import UserError
+from sim.files.journal import Journal, frames
+from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads, WalkError
+from sim.learning.engine.replay.snapshot import compute_from, walk
+from sim.results.metrics import METRICS_SCHEMA
+from sim.results.store.output_dir import HIDDEN, READS, left_hidden
+from sim.results.store.run_directory import RunDirectory
+from sim.results.view import MEASURES
+from sim.run.live.simulation import Simulation
+from sim.run.resume.checkpoint import Checkpoint
+from sim.run.save.provenance import made_by
+from sim.scenario.overrides import add
+from sim.scenario.reading import contents_of
+from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.shared_prefix import prefix_digest, require_same_prefix, timed_changes
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run that is to go on: the folder of its results, complete or not, and where it can go on from."""
+
+    path: Path
+    checkpoint: Checkpoint | None
+    is_finished: bool
+    fork_s: float | None = None
+    """The virtual time from which on it is another run; None for the same one."""
+
+    attempts: tuple[Path, ...] = ()
+    """All that killed processes left hidden of it, several where one was killed that went on with it."""
+    damaged: tuple[str, ...] = ()
+    """What there is to say of checkpoints from which it cannot go on."""
+    cut_short: Path | None = None
+    """Its results until it was interrupted, which are replaced."""
+
+    @classmethod
+    def find(cls, path: Path, fork_s: float | None = None) -> Earlier:
+        """That of a results directory, also of one that a killed process left hidden. UserError."""
+        folders = folders_of(path)
+        # Who was killed while it wrote its results has not finished, whatever its summary says.
+        results = None if HIDDEN.fullmatch(folders[0].name) else folders[0]
+        finished = results is not None and _has_finished(results)
+        if results is not None and fork_s is None and not finished:
+            folders += _can_go_on(left_hidden(results))  # who went on with them may have been killed
+        hidden = tuple(folder for folder in folders if folder != results)
+        until_s = math.inf if fork_s is None else fork_s
+        # Who was killed last need not be who got furthest: it may have been on its way there.
+        found = {each: Checkpoint.latest(each, until_s) for each in folders}
+        folder, at = max(((each, at) for each, (at, _) in found.items()), key=_how_far)
+        damaged = tuple([line for _, lines in found.values() for line in lines])
+        if at is None and damaged:
+            raise UserError("\n".join(damaged))  # nobody would expect it to start again
+        cut_short = None if finished or fork_s is not None else results
+        return cls(folder, at, finished, fork_s, hidden, damaged, cut_short)
+
+    def is_cut_short_of(self, place: Path) -> bool:
+        """Whether there are results of a part of the run whose results belong to `place`, or beside it."""
+        if self.cut_short is None:
+            return False
+        name = self.cut_short.name
+        return place.name in (name, re.sub(r"-\d+$", "", name))
+
+    @property
+    def time_s(self) -> float:
+        """The virtual time from which it goes on."""
+        return 0.0 if self.checkpoint is None else self.checkpoint.time_s
+
+    def scenario(
+        self,
+        changes: Sequence[str] = (),
+        unset: Sequence[str] = (),
+        more: Path | None = None,
+        *,
+        code: bool = True,
+    ) -> Scenario:
+        """What it ran, with changes as after `--set` and `--unset`, and entries of another file. UserError.
+
+        In a fork, what can change in a running world is one `[[change]]` at its moment.
+        """
+        file = self.path / "scenario.toml"
+        added: dict[str, Any] = {} if more is None else contents_of(more)
+        if self.fork_s is not None:
+            parent = load_scenario(file, code=code)
+            can = parent.protocol.learner.Settings.changing
+            changes, timed = timed_changes(changes, self.fork_s, can)
+            add(added, timed)
+        scenario = load_scenario(file, changes, unset=unset, more=added, code=code)
+        if self.fork_s is not None:
+            self._require_within(scenario, parent, self.fork_s)
+            require_same_prefix(scenario, parent, self.fork_s)
+        return scenario
+
+    def _require_within(self, scenario: Scenario, parent: Scenario, fork_s: float) -> None:
+        """UserError for a fork at a moment that its parent has not, or that leaves it no time."""
+        end_s = self.ended_s if self.is_finished else parent.run.duration
+        if end_s is not None and fork_s > end_s:
+            ends = "has ended" if self.is_finished else "ends"
+            raise UserError(f"--at: {self.path} {ends} at {end_s:g} s, before {fork_s:g} s; fork it earlier")
+        duration_s = scenario.run.duration
+        if duration_s is not None and duration_s <= fork_s:
+            raise UserError(
+                f"run.duration: the fork would end at {duration_s:g} s, and is another run from {fork_s:g} s "
+                "on; fork it earlier, or --set run.duration to more"
+            )
+
+    @property
+    def ended_s(self) -> float:
+        """The virtual time at which it ended; only of a run that has finished."""
+        return float(RunDirectory.load(self.path).summary()["virtual_seconds"])
+
+    def require_some_left(self, scenario: Scenario) -> None:
+        """UserError if nothing of the scenario is left to run."""
+        if self.fork_s is not None:
+            return
+        self.require_prolongable()
+        duration_s = scenario.run.duration
+        if self.is_finished and self.checkpoint is None:
+            raise UserError(f"{self.path} has ended, and has no checkpoint from which it could be prolonged")
+        if duration_s is not None:
+            self.require_later(duration_s)
+
+    def require_prolongable(self) -> None:
+        """UserError for a run that has ended by something else than its duration."""
+        if not self.is_finished:
+            return
+        planned_s = RunDirectory.load(self.path).summary().get("planned_seconds")
+        if planned_s is None or self.ended_s < planned_s:
+            raise UserError(
+                f"{self.path} has ended at {self.ended_s:g} s by iterations, budget or run.converged; "
+                "--until prolongs only what has ended by its duration; `coterie run` its scenario.toml "
+                "with another --set of what ended it"
+            )
+
+    def require_later(self, end_s: float) -> None:
+        """UserError if the run is beyond `end_s` already."""
+        if self.checkpoint is not None and end_s <= self.time_s:
+            if self.is_finished:
+                raise UserError(
+                    f"{self.path} has ended at {self.time_s:g} s: --until a later time prolongs it"
+                )
+            if end_s < self.time_s:
+                raise UserError(f"{self.path} goes on from {self.time_s:g} s: --until must be later")
+
+    def differences(self, simulation: Simulation) -> list[str]:
+        """What is other than when it was run, and would change its numbers."""
+        before = self.provenance.get("made_by") if self.checkpoint is None else self.checkpoint.made_by
+        return changed(before, made_by(simulation.scenario, simulation.engine.device))
+
+    @property
+    def name(self) -> str:
+        """That of its results, also of those that it has not yet."""
+        hidden = HIDDEN.fullmatch(self.path.name)
+        return self.path.name if hidden is None else hidden["name"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What was known of it from its start; empty where it cannot be read."""
+        return provenance_of(self.path)
+
+    def walk(self, simulation: Simulation, log: Path) -> None:
+        """Take a simulation at virtual time 0 to the checkpoint, and have it write `log` on from there.
+
+        UserError where that is not the run that the checkpoint is of.
+        """
+        at = self.checkpoint
+        assert at is not None
+        if prefix_digest(simulation.scenario, at.time_s) != at.scenario:
+            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: its scenario is another one now")
+
+        def arrive(walked: WalkedReads) -> None:
+            if simulation.trace.hash() != at.trace_hash or not walked.ended:
+                walked.failure = WalkError("other things happened than in the run")
+                raise walked.failure
+            journal = Journal.continued(log, self.path / READS, at.log_bytes)
+            compute_from(simulation.engine, at.rows, LoggedReads(journal, walked.recent, walked.count))
+
+        before = frames(self.path / READS, at.log_bytes)
+        reads = WalkedReads(before, flushes=at.flushes, arrive=arrive)
+        walk(simulation.engine, reads)
+        simulation.begin()
+        try:
+            if not simulation.loop.run_until(at.time_s):
+                raise WalkError("it ended earlier than the run")
+            if reads.failure is not None:
+                raise reads.failure
+            if simulation.engine.reads is reads:
+                arrive(reads)
+        except Exception as error:  # of whatever came of numbers that are another run's
+            why = error if isinstance(error, WalkError) else "other things happened than in the run"
+            raise UserError(f"{self.path} cannot go on from {at.time_s:g} s: {why}") from error
+
+
+def _how_far(found: tuple[Path, Checkpoint | None]) -> tuple[float, int, str]:
+    """By the checkpoint, then by the log; the name only decides which of two equal ones it is."""
+    folder, at = found
+    return (-1.0 if at is None else at.time_s, (folder / READS).stat().st_size, folder.name)
+
+
+def folders_of(path: Path) -> tuple[Path, ...]:
+    """The folder of a run's results, or those that killed processes left of it hidden. UserError."""
+    if path.name in ("", ".."):
+        path = path.resolve()  # it has a name, and a folder in which it lies
+    found = [path] if path.exists() else left_hidden(path)
+    can = _can_go_on(found)
+    if not can:
+        raise UserError(f"{path} is no run that can go on: it has no scenario.toml and {READS}")
+    return can
+
+
+def _can_go_on(folders: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(
+        [each for each in folders if (each / "scenario.toml").is_file() and (each / READS).is_file()]
+    )
+
+
+def _has_finished(results: Path) -> bool:
+    is_complete = (results / "summary.json").is_file()
+    return is_complete and RunDirectory.load(results).summary().get("finished") is not False
+
+
+def provenance_of(folder: Path) -> dict[str, Any]:
+    """What was known of a run from its start; empty where it cannot be read."""
+    try:
+        return RunDirectory(folder).provenance()
+    except UserError:
+        return {}
+
+
+def changed(before: object, now: Mapping[str, str]) -> list[str]:
+    """What of that on which the numbers of a run hang was another one before, in words."""
+    if not isinstance(before, Mapping):
+        return ["which code and libraries it was run with is not known"]
+    return [
+        f"{name} was {before.get(name)} and is {value}"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+
+
+def fork_of(earlier: Earlier | None) -> dict[str, Any] | None:
+    """What a summary says of a fork, also of one that goes on: which run it is one of, and since when."""
+    if earlier is None:
+        return None
+    if earlier.fork_s is None:
+        return earlier.provenance.get("fork")
+    return {"of": earlier.name, "at": earlier.fork_s}
+
+
+def other_future(earlier: Earlier | None) -> pa.Table | None:
+    """What the clients of a fork's parent are judged by, later than the fork; None where it is not known."""
+    if earlier is None:
+        return None
+    directory = RunDirectory(earlier.path)
+    if earlier.fork_s is None:
+        kept = directory.scan("parent").collect() if directory.has("parent") else None
+        return None if kept is None else kept.to_arrow().cast(METRICS_SCHEMA)
+    if not earlier.is_finished:
+        return None
+    names = [measure.name for measure in MEASURES]
+    rows = directory.scan("metrics")
+    later = rows.filter((pl.col("time") > earlier.fork_s) & pl.col("name").is_in(names)).collect()
+    return later.to_arrow().cast(METRICS_SCHEMA)

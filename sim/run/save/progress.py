@@ -1,0 +1,181 @@
+"""How far a run is, for people to read meanwhile. Whoever looks changes nothing that is simulated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.run.live.simulation import Simulation
+
+RUNNING = "running"
+ALONE = "training alone for comparison"
+WRITING = "writing results"
+
+_OFTEN_S = 0.25  # real time that should pass between two looks, or up to four times as much
+_LOOKS_MIN = 200  # in a run that ends by its duration
+_STEP_MIN_S, _STEP_SHARE_MAX = 1e-3, 0.05  # virtual time between two looks, the latter of what has passed
+
+_LATE_S = 60.0  # what counts as of late
+_SHORTEST_S = 1.0  # progress of less real time than this says nothing
+_FARTHEST = 1_000.0  # an estimate of so many times of what has passed is a guess
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. None: unknown, or no limit of this run.
+
+    elapsed_s and remaining_s are real time, the latter an estimate; virtual_s and duration_s virtual time.
+    iterations: what every client that is up and still trains has done, of `last_iteration`. budget_spent: the
+    share of its budget that every client that is up has spent. diverged: models not finite.
+    """
+
+    phase: str
+    elapsed_s: float
+    remaining_s: float | None
+    virtual_s: float
+    duration_s: float | None
+    iterations: int | None
+    last_iteration: int | None
+    budget_spent: float | None
+    accuracy: float | None
+    diverged: int
+    clients_up: int
+    messages: int
+    updates_per_s: float
+
+    @property
+    def shares(self) -> tuple[float | None, float | None, float | None]:
+        """How much of its duration, iterations and budget is done; the first to be 1 ends the run."""
+        duration = self.virtual_s / self.duration_s if self.duration_s else None
+        if self.iterations is None or not self.last_iteration:
+            return duration, None, self.budget_spent
+        return duration, min(1.0, self.iterations / self.last_iteration), self.budget_spent
+
+
+Show = Callable[[Progress], object]
+
+
+class Pace:
+    """Estimates how long the rest takes, from the progress of late."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, float]] = deque()  # (real time, share done)
+
+    def remaining_s(self, elapsed_s: float, share: float) -> float | None:
+        """Real seconds until the share done is 1; None while there is nothing to go by."""
+        looks = self._looks
+        if not looks or elapsed_s - looks[-1][0] >= _OFTEN_S:
+            looks.append((elapsed_s, share))
+        while len(looks) > 1 and looks[1][0] <= elapsed_s - _LATE_S:
+            looks.popleft()
+        since_s, before = looks[0]
+        took_s, gained = elapsed_s - since_s, share - before
+        if took_s < _SHORTEST_S or gained <= 0:
+            return None
+        remaining_s = (1 - share) * took_s / gained
+        return remaining_s if remaining_s <= _FARTHEST * elapsed_s else None
+
+
+class Watcher:
+    """Looks at a simulation again and again while it runs, as an observer, and shows how far it is.
+
+    started_s: when the run began, by `time.perf_counter`. `looked` is called after each look. Without both it
+    only knows how long the run's begin is ago.
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        show: Show | None,
+        started_s: float,
+        looked: Callable[[], object] | None = None,
+    ) -> None:
+        self._simulation = simulation
+        self._show = show
+        self._looked = looked
+        self._started_s = started_s
+        self.before_s = 0.0  # real time that the run took before this process
+        self._looked_s = started_s
+        self._accuracy: float | None = None
+        self._is_new = True  # whether there may be an accuracy that was not looked at
+        self._paces = Pace(), Pace(), Pace()
+        if show is not None or looked is not None:
+            simulation.loop.call_at_observer(0.0, self._look, self._longest_step_s())
+
+    @property
+    def elapsed_s(self) -> float:
+        """Real seconds that the run took so far, in all the processes in which it went on."""
+        return self.before_s + time.perf_counter() - self._started_s
+
+    def evaluated(self) -> None:
+        """There may be a new accuracy."""
+        self._is_new = True
+
+    def enter(self, phase: str) -> None:
+        """The simulation is over, and this follows."""
+        if self._show is not None:
+            self._show(self._progress(phase))
+
+    def _look(self, step_s: float) -> None:
+        """Show how far it is, and look again after so much virtual time that little real time has passed."""
+        if self._show is not None:
+            self._show(self._progress(RUNNING))
+        if self._looked is not None:
+            self._looked()
+        now_s = time.perf_counter()
+        took_s, self._looked_s = now_s - self._looked_s, now_s
+        if took_s < _OFTEN_S:
+            step_s *= 2
+        elif took_s > 4 * _OFTEN_S:
+            step_s /= 2
+        step_s = min(max(step_s, _STEP_MIN_S), self._longest_step_s())
+        loop = self._simulation.loop
+        loop.call_at_observer(loop.time() + step_s, self._look, step_s)
+
+    def _longest_step_s(self) -> float:
+        """So that no stretch in which little happens makes the next look late."""
+        longest_s = max(_STEP_MIN_S, _STEP_SHARE_MAX * self._simulation.loop.time())
+        duration_s = self._simulation.scenario.run.duration
+        return longest_s if duration_s is None else duration_s / _LOOKS_MIN
+
+    def _progress(self, phase: str) -> Progress:
+        simulation, run, elapsed_s = self._simulation, self._simulation.scenario.run, self.elapsed_s
+        up = simulation.clients_up
+        least = simulation.least_iterations
+        done = run.iterations if up and least is None else least or 0
+        shares = [] if run.budget is None else [client.work.share_of(run.budget) for client in up]
+        progress = Progress(
+            phase=phase,
+            elapsed_s=elapsed_s,
+            remaining_s=None,
+            virtual_s=simulation.loop.time(),
+            duration_s=run.duration,
+            iterations=None if run.iterations is None else done,
+            last_iteration=run.iterations,
+            budget_spent=None if run.budget is None else min(shares, default=0.0),
+            accuracy=self._newest_accuracy(),
+            diverged=len(simulation.observer.divergence.present),
+            clients_up=len(up),
+            messages=simulation.network.counts.sent,
+            updates_per_s=simulation.engine.statistics.updates / elapsed_s,
+        )
+        if phase != RUNNING:
+            return progress
+        estimates = [
+            remaining_s
+            for pace, share in zip(self._paces, progress.shares, strict=True)
+            if share is not None and (remaining_s := pace.remaining_s(elapsed_s, share)) is not None
+        ]
+        return replace(progress, remaining_s=min(estimates, default=None))
+
+    def _newest_accuracy(self) -> float | None:
+        if self._is_new:  # the mean reads all that was measured
+            self._is_new = False
+            values = self._simulation.observer.metrics.mean("accuracy").values
+            self._accuracy = float(values[-1]) if len(values) and math.isfinite(values[-1]) else None
+        return self._accuracy

@@ -1,0 +1,160 @@
+"""Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from sim.errors import UserError
+from sim.plugins.loader import Plugin
+from sim.results.report.page import write_report
+from sim.results.store.run_directory import RunDirectory
+from sim.run.live.simulation import Simulation
+from sim.run.save.provenance import made_by, provenance
+from sim.scenario.resolved import digest, to_toml
+from sim.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where the results are, None if nowhere, and what is not among them or not there: "<file>: <reason>"."""
+
+    path: Path | None
+    unwritten: tuple[str, ...] = ()
+
+
+def create_directory(
+    scenario: Scenario,
+    out: Path,
+    device: str,
+    overwrite: bool = False,
+    *,
+    fork: Mapping[str, Any] | None = None,
+    parent: pa.Table | None = None,
+) -> RunDirectory:
+    """The directory of a run that is about to start, with all that is known before.
+
+    fork, parent: of a fork, what its summary says of it, and measurements of its parent. Raises UserError
+    where results can't be written.
+    """
+    directory = RunDirectory.create(
+        out, scenario.name, scenario.run.seed, digest(scenario), overwrite=overwrite
+    )
+    try:
+        _describe(directory, scenario, device, fork)
+        if parent is not None:
+            directory.write_parent(parent)  # who goes on with it, if it is killed, need not know its parent
+    except OSError as error:
+        directory.discard()
+        raise UserError(f"cannot write results to {out}: {error.strerror}") from error
+    except BaseException:
+        directory.discard()
+        raise
+    return directory
+
+
+def save(
+    directory: RunDirectory,
+    simulation: Simulation,
+    summary: dict[str, Any],
+    *,
+    overwrite: bool = False,
+    parent: pa.Table | None = None,
+) -> Saved:
+    """Write the results and put them to their place, instead of those that are there with `overwrite`.
+
+    parent: of a fork, measurements of its parent. If there is no room even for the summary, they go to a
+    folder for temporary files.
+    """
+    saved = _save(directory, simulation, summary, overwrite, parent)
+    if saved.path is not None:
+        return saved
+    directory.discard()
+    again = _save_elsewhere(simulation, summary, parent)
+    return replace(again, unwritten=saved.unwritten + again.unwritten)
+
+
+def _save_elsewhere(simulation: Simulation, summary: dict[str, Any], parent: pa.Table | None) -> Saved:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="coterie-"))
+    except OSError:
+        return Saved(None)
+    try:
+        directory = create_directory(
+            simulation.scenario, folder, str(simulation.engine.device), fork=summary.get("fork")
+        )
+        saved = _save(directory, simulation, summary, False, parent)
+        if saved.path is None:
+            directory.discard()
+    except UserError:
+        saved = Saved(None)
+    if saved.path is None:
+        with suppress(OSError):
+            folder.rmdir()
+    return saved
+
+
+def _describe(
+    directory: RunDirectory, scenario: Scenario, device: str, fork: Mapping[str, Any] | None
+) -> None:
+    """The scenario, where it comes from, and copies of the user's code, which the scenario then names."""
+    made = made_by(scenario, torch.device(device))  # now: what is to be stated is not there yet
+    copies = {plugin.key: _copy(directory, plugin) for plugin in scenario.plugins}
+    directory.write_scenario(to_toml(scenario, copies))
+    said = provenance(device) | {"made_by": made}
+    directory.write_provenance(said if fork is None else said | {"fork": fork})
+
+
+def _copy(directory: RunDirectory, plugin: Plugin) -> str:
+    """Write a copy of the user's code; what the scenario is to say."""
+    if plugin.sources is None:
+        return plugin.name
+    # Called after the table, whose last word may be the number of an item, and by its content: a folder of
+    # this name elsewhere, if found first, has the same files.
+    table = next(part for part in reversed(plugin.key.split(".")[:-1]) if not part.isdecimal())
+    folder = f"{table}-{plugin.sources.digest}"
+    directory.write_code(folder, plugin.sources.files)
+    return plugin.within(f"{folder}/")
+
+
+def _save(
+    directory: RunDirectory,
+    simulation: Simulation,
+    summary: dict[str, Any],
+    overwrite: bool,
+    parent: pa.Table | None,
+) -> Saved:
+    # The small ones first, and the report last, which is made of the others.
+    parts: dict[str, Callable[[], object]] = {
+        "summary.json": partial(directory.write_summary, summary),
+        "intervals.parquet": lambda: directory.write_intervals(simulation.intervals()),
+        "metrics.parquet and graph.parquet": lambda: directory.write_metrics(simulation.observer.metrics),
+        "events.parquet": lambda: directory.write_events(simulation.trace),
+    }
+    if parent is not None:
+        parts["parent.parquet"] = partial(directory.write_parent, parent)
+    parts["report.html"] = lambda: write_report(directory)
+    unwritten = []
+    for name, write in parts.items():
+        try:
+            write()
+        except (OSError, UserError) as error:  # the report is refused where a table is missing
+            unwritten.append(f"{name}: {_reason(error)}")
+            if name == "summary.json":
+                return Saved(None, tuple(unwritten))
+    try:
+        return Saved(directory.finalise(replace=overwrite and not unwritten), tuple(unwritten))
+    except OSError as error:
+        return Saved(None, (*unwritten, f"{directory.path}: {_reason(error)}"))
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error).partition("\n")[0]
