@@ -9,8 +9,8 @@ algorithm 1, with the global model w and client k's own v_k:
 
 A client is judged by v_k, which starts where w does. Both trainings count as steps.
 
-Differences to the paper: contributions are weighed by their samples, as in `fedavg`; its algorithm 1 weighs them
-equally.
+Differences to the paper: contributions are weighed by their samples, as in `fedavg`; its algorithm 1 weighs
+them equally.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -138,7 +137,7 @@ def test_a_lost_question_is_asked_for_by_whom_it_was_meant_for() -> None:
     assert two.ended_s[0] == 2.25
     assert one.handled == two.handled == list(range(ROUNDS))
     trip = two.round_trips.of("one", Reply)
-    assert trip.smoothed_s == pytest.approx(0.5), "the late answer says nothing of how long one takes"
+    assert trip.smoothed_s < 0.5, "the late answer, after 2 s, says nothing of how long one takes"
 
 
 def test_who_is_slow_is_asked_no_more_once_that_is_known() -> None:

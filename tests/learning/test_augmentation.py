@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
 from sim.learning.engine import ClientData, Engine, Optimizer
@@ -330,7 +331,7 @@ def test_a_scenario_s_augmentation_knows_how_images_are_stored(tmp_path: Path) -
     )
     section = "batch_size = 2\n[training.augmentation]\nblur = 0.0\ncrop_scale = [0.5, 1.0]"
     scenario = load_scenario(write(tmp_path, changed(text, "batch_size = 4", section)))
-    learning = load_learning(scenario, tmp_path, torch.device("cpu"))
+    learning = load_learning(scenario, DataFolder(tmp_path), torch.device("cpu"))
     augmentation = learning.settings[0].augmentation
     assert augmentation is not None
     assert (augmentation.blur, augmentation.crop_scale, augmentation.flip) == (0.0, (0.5, 1.0), 0.5)
