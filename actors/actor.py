@@ -17,7 +17,6 @@ from actors.message import (
     PeerUnavailable,
     Question,
     RemoteError,
-    RepeatRequest,
     RoundMark,
     describe,
 )
@@ -333,7 +332,7 @@ class Actor:
         except Exception as error:
             self._report_failure("heard", error)
             return
-        if type(request) is RoundMark or type(message) is RepeatRequest:
+        if type(request) is RoundMark:
             if self._rounds is not None:
                 self._rounds.arrived(envelope)
         elif envelope.answer_to is not None:

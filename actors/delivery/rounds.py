@@ -53,7 +53,7 @@ class RoundMessages:
         self._delayed_in: int | None = None  # the round that `delayed_s` is of
         self._to_all: dict[str, list[Kept]] = {}  # by class
         self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
-        self._handled: dict[tuple[str, str], int] = {}  # by class and sender: the last round for on_message
+        self._handled: dict[tuple[str, str], tuple[int, ...]] = {}  # by class and sender: the last two rounds
         self._handled_late: dict[str, int] = {}  # by sender: the round of which its question was told again
 
     def tell(self, peer: str, message: object, number: int | None = None) -> None:
@@ -119,7 +119,7 @@ class RoundMessages:
 
         def request(peer: str, attempt: int) -> None:
             asked_for = None if after is None else after.__name__
-            actor.tell(peer, RepeatRequest(kind.__name__, number, attempt, asked_for))
+            self._ask(peer, RepeatRequest(kind.__name__, number, attempt, asked_for))
 
         found = await actor._mailbox.collect(
             kind,
@@ -154,9 +154,9 @@ class RoundMessages:
                 mailbox.put(envelope)
             return
         key = (kind.__name__, sender)
-        last = self._handled.get(key)
-        if (last is None or mark.number > last) and mailbox.put(Envelope(sender, envelope.receiver, message)):
-            self._handled[key] = mark.number
+        handled = self._handled.get(key, ())
+        if mark.number not in handled and mailbox.put(Envelope(sender, envelope.receiver, message)):
+            self._handled[key] = (*handled[-1:], mark.number)
             if mark.repeat is not None:
                 self._handled_late[sender] = mark.number
 
@@ -182,12 +182,16 @@ class RoundMessages:
 
     def requested(self, sender: str, request: RepeatRequest) -> None:
         """A peer asks for a message that is overdue there."""
-        known = self._handled.get((request.after or "", sender), -1)
+        handled = self._handled.get((request.after or "", sender), ())
         if self.tell_again(sender, request.kind, request.number, request.attempt):
             self._actor.round_trips.lossy = True
-        elif request.after is not None and known < request.number:
+        elif request.after is not None and request.number not in handled:
             self._actor.round_trips.lossy = True
-            self._actor.tell(sender, RepeatRequest(request.after, request.number, request.attempt))
+            self._ask(sender, RepeatRequest(request.after, request.number, request.attempt))
+
+    def _ask(self, peer: str, request: RepeatRequest) -> None:
+        mark = RoundMark(request.number, repeat=request.attempt)
+        self._actor._send_marked(Envelope(self._actor.name, peer, request, mark))
 
     def _send(self, peer: str, message: object, number: int, repeat: int | None, delayed_s: float) -> None:
         mark = RoundMark(number, peer in self.awaited, repeat, delayed_s)
