@@ -20,8 +20,8 @@ from benchmarks.measuring import Effort, Say, table
 from sim.files.journal import Journal, frames
 from sim.learning.engine.replay.replay_log import LoggedReads, WalkedReads
 from sim.learning.engine.replay.snapshot import collect, stored, walk
-from sim.run.build.builder import build
 from sim.run.process import quiet_collector, spare, threads
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.fuzz.worlds import short
 

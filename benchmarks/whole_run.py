@@ -22,8 +22,8 @@ from sim.learning.data.digits import Digits
 from sim.learning.evaluation import measure_models
 from sim.learning.models import MODELS as MODEL_KINDS
 from sim.learning.objectives import cross_entropy
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 
 MODELS = {"logistic regression 64-10": "logistic-regression", "MLP 64-100-10": "mlp"}

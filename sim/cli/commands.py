@@ -175,7 +175,7 @@ def check(
     )
     with endings(file):
         from sim.cli.outline import outline
-        from sim.run.build.builder import check as check_parts
+        from sim.run.setup.builder import check as check_parts
 
         rows = outline(scenario, check_parts(scenario, data_dir))
         if alone is not None or scenario.sweep is not None:

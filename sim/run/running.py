@@ -28,7 +28,6 @@ from sim.results.outcome import why_failed
 from sim.results.store.output_dir import CHECKPOINT, READS
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import first_difference
-from sim.run.build.builder import build
 from sim.run.interrupts import Interrupted, Interrupts, answering, raise_interrupted
 from sim.run.live.simulation import Simulation
 from sim.run.measure.local_baseline import record_ending, train_alone
@@ -39,6 +38,7 @@ from sim.run.resume.resuming import Earlier, fork_of, other_future
 from sim.run.save.progress import ALONE, WRITING, Progress, Show, Watcher
 from sim.run.save.progress_file import noted
 from sim.run.save.saving import Saved, create_directory, save
+from sim.run.setup.builder import build
 from sim.run.unawaited import noticed
 from sim.scenario.scenario import Scenario
 

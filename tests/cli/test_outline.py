@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 from sim.cli.outline import outline
-from sim.run.build.builder import build, check
+from sim.run.setup.builder import build, check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 

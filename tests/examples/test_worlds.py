@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.world.topology.own import OwnTopology
 from tests.own.worlds import GOSSIP

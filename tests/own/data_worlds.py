@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 from tests.simulation.worlds import write
 

@@ -10,8 +10,8 @@ import torch
 
 from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
-from sim.run.build.builder import build
 from sim.run.running import run_scenario
+from sim.run.setup.builder import build
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import ran

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sim.errors import UserError
-from sim.run.build.builder import build
 from sim.run.running import run_scenario
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.own.test_world import messages
 from tests.own.worlds import scenario_with

@@ -13,9 +13,9 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import GeneratorAt, RandomStream
 from sim.results.store.run_directory import RunDirectory
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
 from sim.run.running import run_scenario, verify
+from sim.run.setup.builder import build
 from sim.scenario.resolved import digest, to_toml
 from sim.scenario.scenario import load_scenario
 from sim.world.participants import Participants, client_name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UserError
-from sim.run.build.builder import build
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.own.worlds import scenario_with
 from tests.simulation.worlds import write

@@ -13,8 +13,8 @@ from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairR
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.mathematics import shared_uniform
 from protocols.shared.pair_ledger import Account
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.protocols.worlds import QUADRATIC, churn, messages, ran
 

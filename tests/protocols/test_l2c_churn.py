@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from protocols.learn_to_collaborate import LearnToCollaborate
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "l2c_churn.toml"

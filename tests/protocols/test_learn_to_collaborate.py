@@ -16,8 +16,8 @@ from actors.message import Envelope
 from protocols.learn_to_collaborate import LearnToCollaborate
 from protocols.learn_to_collaborate.pareto_search import ParetoSearch
 from sim.errors import UserError
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 
 # Two halves of opposite sign, in each of which all have the same function. Few rounds, and large steps.

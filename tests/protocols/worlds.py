@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from protocols.framework.client import Client
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 
 T = TypeVar("T")

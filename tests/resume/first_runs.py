@@ -19,8 +19,8 @@ import tomli_w
 
 from sim.errors import UserError
 from sim.learning.engine.replay.snapshot import collect, stored
-from sim.run.build.builder import build
 from sim.run.process import quiet_collector
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from tests.fuzz.worlds import SHORT, short
 from tests.protocols.test_survival import LOSSY, variants

@@ -17,9 +17,9 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.autotune import usable_cores
 from sim.learning.engine.backends.kernels import Kernel
 from sim.results.store.run_directory import RunDirectory
-from sim.run.build import engine as engine_of
-from sim.run.build.builder import build, check
 from sim.run.running import run_scenario
+from sim.run.setup import engine as engine_of
+from sim.run.setup.builder import build, check
 from sim.scenario.scenario import load_scenario
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, run, write
 
@@ -208,6 +208,6 @@ def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fail(*arguments: object, download: bool) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("sim.run.build.builder.load_learning", fail)
+    monkeypatch.setattr("sim.run.setup.builder.load_learning", fail)
     with pytest.raises(UserError, match="no room for the data and the models at the start"):
         build(load(tmp_path, DIGITS), device="cpu")

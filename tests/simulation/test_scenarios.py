@@ -18,7 +18,7 @@ import torch
 from sim.learning.data.dataset import Dataset
 from sim.learning.data.images import ImageData
 from sim.learning.engine import Vector
-from sim.run.build.builder import build
+from sim.run.setup.builder import build
 from sim.scenario.scenario import load_scenario
 from sim.world.network import Counts
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from sim.cli.commands import app
 from sim.errors import UserError
 from sim.learning import vision
-from sim.run.build import machine
-from sim.run.build.builder import check
+from sim.run.setup import machine
+from sim.run.setup.builder import check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL
 from tests.simulation.worlds import DIGITS, QUADRATIC, load, write

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
 from sim.run.running import RunResult, run_scenario
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario, load_scenario
 
 # A step takes an eighth of a second, so that times are exact binary numbers and can be compared with ==.

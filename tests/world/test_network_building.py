@@ -9,7 +9,7 @@ import pytest
 
 from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
-from sim.run.build.builder import build
+from sim.run.setup.builder import build
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from sim.world.latency.nodes import NodeLatency

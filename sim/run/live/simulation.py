@@ -26,7 +26,7 @@ from sim.world.network import SimulatedNetwork
 
 
 class Simulation:
-    """Everything that a run consists of; `sim.run.build.builder` makes it.
+    """Everything that a run consists of; `sim.run.setup.builder` makes it.
 
     `run` may be called once. Everything that happens lands in `trace`; `observer` measures it from outside.
     """

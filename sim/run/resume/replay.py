@@ -12,9 +12,9 @@ from sim.learning.engine.replay.replay_log import WalkedReads
 from sim.learning.engine.replay.snapshot import collect, walk
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.build.builder import build
 from sim.run.live.simulation import Simulation
 from sim.run.process import quiet_collector, spare, threads
+from sim.run.setup.builder import build
 from sim.scenario.scenario import Scenario
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from sim.errors import UserError
-from sim.run.build import machine
 from sim.run.live.compute import LearningSettings
+from sim.run.setup import machine
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.devices import DevicesOfClients
 

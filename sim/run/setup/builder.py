@@ -21,14 +21,14 @@ from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.memory import explained
-from sim.run.build.engine import decided, make_engine, require_precision, with_engine
-from sim.run.build.learning import Learning, choose_device, load_learning
-from sim.run.build.memory import require_room_on_device
 from sim.run.live.budget import BudgetedCompute
 from sim.run.live.clients import ClientLife
 from sim.run.live.compute import DeviceCompute
 from sim.run.live.servers import ServerLife, neighbours_with_servers
 from sim.run.live.simulation import Simulation
+from sim.run.setup.engine import decided, make_engine, require_precision, with_engine
+from sim.run.setup.learning import Learning, choose_device, load_learning
+from sim.run.setup.memory import require_room_on_device
 from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario

@@ -13,8 +13,8 @@ from sim.learning.engine.backends.autotune import fastest_backend, fastest_threa
 from sim.learning.engine.backends.choice import choose_backend
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler
-from sim.run.build.learning import Learning
 from sim.run.live.compute import LearningSettings
+from sim.run.setup.learning import Learning
 from sim.scenario.scenario import Scenario
 
 
