@@ -108,6 +108,7 @@ class CGA(Client):
         )
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.crossed: dict[str, Vector] = {}  # neighbours' gradients at this client's model
         self.velocity: Vector | None = None
 
@@ -154,7 +155,6 @@ class CGAInPairs(CGA):
 
     def begin(self) -> None:
         super().begin()
-        self.round_trips.wait_at_first(self.settings.patience)
         self.pairs = PairAveraging(self, self.settings.patience, self.answered, self.met)
 
     async def step(self) -> None:

@@ -60,6 +60,7 @@ class DFedAvgM(Client):
         )
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self) -> None:

@@ -64,6 +64,7 @@ class DPSGD(Client):
         return two_way_links(settings)
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
 
     async def step(self) -> None:

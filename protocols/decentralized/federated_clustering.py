@@ -80,6 +80,7 @@ class FederatedClustering(Client):
         return two_way_links(settings)
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.followed: dict[str, Scalar] = {}
 

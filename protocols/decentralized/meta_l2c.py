@@ -156,6 +156,7 @@ class MetaL2C(Client):
         self.shares: dict[str, Scalar] = {}
         self.worth: dict[str, list[Scalar]] = {}  # weights until `sparse_after`
         self.dropped: dict[str, float] = {}  # who is not mixed with any more, with its mean weight
+        self.round_trips.wait_at_first(self.settings.patience)
         self._begin_rounds()
 
     def _begin_rounds(self) -> None:
@@ -257,7 +258,6 @@ class MetaL2CAsynchronous(MetaL2C):
 
     def _begin_rounds(self) -> None:
         self.arrived: dict[str, LatestUpdate] = {}
-        self.round_trips.wait_at_first(self.settings.patience)
 
     async def run(self) -> None:
         self.arrived.clear()  # in a life before: it would be mixed in as if it were new

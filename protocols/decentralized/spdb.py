@@ -72,6 +72,7 @@ class SPDB(Client):
         return (common_start("shared", "shared-backbone"), *plain_sgd("is a method of stochastic gradients"))
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience, announced=self.announced)
         self.multipliers: dict[str, Multiplier] = {}
 

@@ -32,6 +32,7 @@ class FedeRiCo(Client):
         return two_way_links(settings)
 
     def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
         self.rounds = Rounds(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
 

@@ -69,7 +69,6 @@ class Rounds(Component, RoundMessages):
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
         client._rounds = self
-        client.round_trips.wait_at_first(patience)
 
     def announce(self) -> None:
         """Tell all neighbours this client's model for the present round."""

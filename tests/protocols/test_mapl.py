@@ -72,7 +72,7 @@ def shares(world: Simulation) -> np.ndarray:
     """Everybody's weights, [clients, clients], the own ones included."""
     names = [client.name for client in world.clients]
     there = [client.learner is not None for client in world.clients]
-    of = [mapl(world, i).shares if there[i] else {} for i in range(len(names))]
+    of = [mapl(world, i).neighbours.shares if there[i] else {} for i in range(len(names))]
     rows = np.array([[own.get(name, 0.0) for name in names] for own in of])
     return rows + np.diag(1.0 - rows.sum(axis=1))
 
@@ -294,25 +294,21 @@ def test_a_straggler_holds_up_nobody() -> None:
 
 
 def test_an_answer_is_not_answered() -> None:
-    """Two clients that gave each other up with a message on its way do not answer each other for ever."""
+    """Client 0 waits for 1, which gives it no weight and answers; by then 0 has counted 1 out as well."""
 
-    def strangers(world: Simulation) -> None:
-        for one, other in ((0, 1), (1, 0)):
-            mapl(world, one).drop(f"client-{other}")
-
-    def forgotten(world: Simulation) -> None:
-        """0 sends to 1, which does not count it in; before the answer comes 0 counts 1 out as well."""
-        at(world, 1.1, lambda: strangers(world))
+    def forgetting(world: Simulation) -> None:
+        at(world, 0.9, lambda: mapl(world, 1).neighbours.drop("client-0"))
+        at(world, 1.3, lambda: mapl(world, 0).neighbours.drop("client-1"))
 
     with ran(
         *WORLD,
         f"protocol.name={__name__}:Still",
         "protocol.mode=synchronous",
         "run.iterations=4",
-        prepare=forgotten,
+        prepare=forgetting,
     ) as world:
         between = [m for m in messages(world, "RoundKnowledge") if {m[1], m[2]} == {"client-0", "client-1"}]
-        assert len(between) == 2 + 2, "what was on its way, and an answer to each"
+        assert [m[:3] for m in between] == [(1.0, "client-0", "client-1"), (1.25, "client-1", "client-0")]
 
 
 @pytest.mark.parametrize("state", ["keep", "stale", "fresh"])
@@ -334,7 +330,7 @@ def test_who_comes_back_finds_its_cluster_and_holds_up_nobody(mode: str, state: 
     ) as world:
         same = np.equal.outer(np.arange(6) % 2, np.arange(6) % 2)
         np.testing.assert_allclose(shares(world), same / 3, atol=1e-9)
-        rounds = [mapl(world, i).round for i in range(6)]
+        rounds = [mapl(world, i).passes for i in range(6)]
         # A round is 1.25 s; who waits for the one that crashed loses 5 s to it, once.
         assert min(rounds[:4]) >= (27 if mode == "synchronous" else 39)
 
@@ -400,7 +396,8 @@ class Ringed(Slow):
         super().begin()
         number = int(self.name.removeprefix("client-"))
         near = [f"client-{(number + step) % 6}" for step in (-1, 1)]
-        self.shares = {peer: 1 / 3 for peer in sorted(near)}
+        self.neighbours.shares = {peer: 1 / 3 for peer in sorted(near)}
+        self.neighbours.begun = True
 
 
 def test_a_round_mixes_what_belongs_to_it() -> None:
@@ -451,7 +448,7 @@ def test_what_a_departure_leaves_goes_to_the_client_and_those_it_judged(
 ) -> None:
     """Own weight .3, clients 2 and 3 have .3 and .2, and client 1, which goes, .2."""
     with ran(*WORLD, f"protocol.name={__name__}:Still", "run.iterations=1") as world:
-        own = mapl(world, 0)
+        own = mapl(world, 0).neighbours
         own.shares = {"client-1": 0.2, "client-2": 0.3, "client-3": 0.2}
         own.judged = judged
         own.drop("client-1")

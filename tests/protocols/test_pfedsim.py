@@ -117,6 +117,6 @@ def test_a_client_that_goes_as_its_round_begins_still_has_a_mixture() -> None:
     with ran(DECOUPLED, *PFEDSIM, "protocol.warm_up=0", "run.iterations=2") as world:
         server = world.supervisor.running["server"]
         assert isinstance(server, PFedSimServer)
-        server.membership.on_message(Goodbye(), "client-3")
+        server._membership.on_message(Goodbye(), "client-3")
         assert "client-3" not in server.peers
         assert np.isfinite(server.mixture("client-3").tensor().numpy()).all()

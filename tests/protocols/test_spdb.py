@@ -77,7 +77,7 @@ def test_a_pair_that_has_missed_a_round_begins_again() -> None:
             client = learner(world, i)
             assert isinstance(client, SPDB)
             names[i] = {peer: each.round for peer, each in client.multipliers.items()}
-            assert all(client.round - number in (0, 1) for number in names[i].values())
+            assert all(client.rounds.number - number in (0, 1) for number in names[i].values())
         assert set(names[2]) == {"client-1", "client-3"}
         assert learner(world, 2).iterations > 10
         assert all(np.isfinite(model(world, i)).all() for i in range(6))
