@@ -95,13 +95,6 @@ class Actor:
     async def run(self) -> None:
         """The actor's own behaviour; when it returns, the actor goes on handling messages."""
 
-    def _answered_at_once(self, message: Any, sender: str) -> object | None:
-        """Called for a question when it arrives, even while a handler is busy.
-
-        What is returned is the answer; None leaves the question to `on_message`. It must not wait.
-        """
-        return None
-
     def heard(self, message: object | None, sender: str) -> bool:
         """Called for whatever arrives, answers included, even while the mailbox is full or a handler is busy.
 
@@ -337,8 +330,6 @@ class Actor:
                 self._rounds.arrived(envelope)
         elif envelope.answer_to is not None:
             self._late_answers += not self._questions.answered(envelope)
-        elif request is not None and (answer := self._answered_at_once(message, sender)) is not None:
-            self._answer(envelope, answer)
         elif request is not None and type(message) in self.collected:
             kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")

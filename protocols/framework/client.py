@@ -6,11 +6,10 @@ that a client knows is in its own fields, came in a message, or was handed to it
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
-from actors.message import PeerUnavailable, RemoteError
+from actors.delivery.rounds import RoundMessages
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext
@@ -35,6 +34,7 @@ class Client(Node):
     Settings: ClassVar[type[ProtocolSettings]] = ProtocolSettings
     """The keys that stand beside `protocol.name` in a scenario: a nested `class Settings(Client.Settings)`
     with a type and, perhaps, a default for each. Read them as `self.settings`."""
+    collected: ClassVar[tuple[type, ...]] = (CurrentModel,)
     parts: ClassVar[tuple[str, ...] | None] = None
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
@@ -66,6 +66,8 @@ class Client(Node):
         wanted = self.context.newcomers
         if not wanted.peers:
             return
+        rounds = self._rounds
+        messages = self._rounds = rounds or RoundMessages(self)  # by which lost models are asked for again
         models: list[Vector] = []
         newcomers: set[str] = set()
         attempts = 0
@@ -73,8 +75,10 @@ class Client(Node):
             others = [peer for peer in self.senders if peer not in newcomers]
             chosen = self.rng.choice(len(others), size=min(wanted.peers, len(others)), replace=False)
             asked = [others[int(index)] for index in chosen]
-            found = await asyncio.gather(*[self._model_of(peer) for peer in asked])
-            answers = {peer: answer for peer, answer in zip(asked, found, strict=True) if answer is not None}
+            for peer in asked:
+                self.tell(peer, ModelWanted())
+            found = await messages.collect(CurrentModel, asked, wanted.patience, where=lambda mark: True)
+            answers = {peer: cast(CurrentModel, envelope.message) for peer, envelope in found.items()}
             models = [answer.params for answer in answers.values() if answer.params is not None]
             newcomers |= answers.keys()
             if not answers:
@@ -82,18 +86,10 @@ class Client(Node):
                 if newcomers and not asked:  # by then some of them have started
                     await self.sleep(wanted.patience)
                 newcomers.clear()
+        self._rounds = rounds
         if models:
             self.params = mix([(1 / len(models), model) for model in models])
         self.observe("models_at_start", len(models))
-
-    async def _model_of(self, peer: str) -> CurrentModel | None:
-        """A peer's model; None if it does not answer in time."""
-        patience = self.context.newcomers.patience
-        try:
-            answer: CurrentModel = await self.ask(peer, ModelWanted(), timeout=patience, attempts=None)
-        except (PeerUnavailable, RemoteError):
-            return None
-        return answer
 
     # --- the method -----------------------------------------------------------------------------------------
 

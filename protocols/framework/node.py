@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 
 from actors.actor import Actor
-from actors.message import PeerUnavailable
+from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.component import Component
 from protocols.framework.compute import Batch, Compute, Reduction, Samples
 from protocols.framework.context import ClientContext
@@ -162,12 +162,17 @@ class Node(Actor):
             component.heard(message, sender)
         if isinstance(message, MembershipMessage):
             return self._membership.on_message(message, sender)
+        if type(message) is ModelWanted:
+            self._give_model(sender, None)
+            return True
+        if type(message) is RepeatRequest and message.kind == CurrentModel.__name__:
+            self._give_model(sender, message.attempt)
+            return True
         return type(message) is AreYouThere
 
-    def _answered_at_once(self, message: object, sender: str) -> object | None:
-        if type(message) is ModelWanted:
-            return CurrentModel(None if self.newcomer else self.params)
-        return None
+    def _give_model(self, newcomer: str, repeat: int | None) -> None:
+        model = CurrentModel(None if self.newcomer else self.params)
+        self._send_marked(Envelope(self.name, newcomer, model, RoundMark(0, awaits=False, repeat=repeat)))
 
     def peer_changed(self, peer: str, up: bool) -> None:
         """`peer` was added to `peers`, or taken out of them: whoever is gone is not waited for."""

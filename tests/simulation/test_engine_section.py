@@ -32,10 +32,10 @@ def flags() -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
 def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_of, "fastest_way", lambda *arguments: way)
+    monkeypatch.setattr(engine_of, "fastest_backend", lambda *arguments: way)
     first = run(tmp_path, DIGITS, FASTEST, "run.compare_alone=true")
     assert first.summary["engine"]["ways"] == [way]
-    monkeypatch.delattr(engine_of, "fastest_way")  # nothing is measured again
+    monkeypatch.delattr(engine_of, "fastest_backend")  # nothing is measured again
     again = load_scenario(first.directory / "scenario.toml")
     assert again.engine.way == way
     second = run_scenario(again, out=tmp_path / "again", device="cpu")
@@ -48,7 +48,7 @@ def test_a_real_measurement(tmp_path: Path) -> None:
 
 
 def test_checking_a_scenario_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(engine_of, "fastest_way")
+    monkeypatch.delattr(engine_of, "fastest_backend")
     check(load(tmp_path, DIGITS, FASTEST, "engine.precision=bfloat16"))
 
 
@@ -97,7 +97,7 @@ def test_the_way_is_measured_with_the_threads_that_are_stated(
         seen.append(torch.get_num_threads())
         return "vmap"
 
-    monkeypatch.setattr(engine_of, "fastest_way", fastest_way)
+    monkeypatch.setattr(engine_of, "fastest_backend", fastest_way)
     run(tmp_path, DIGITS, "engine.threads=2", FASTEST)
     assert seen == [2]
 
@@ -205,7 +205,7 @@ def test_what_does_not_fit_ends_the_run(
 
 
 def test_data_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, download: bool) -> None:
+    def fail(*arguments: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("sim.run.setup.builder.load_learning", fail)

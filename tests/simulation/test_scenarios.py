@@ -151,7 +151,7 @@ GOLDEN: dict[str, tuple[int, int, int, int]] = {
     "world_flash_crowd": (3305, 3289, 0, 0),
     "world_spot": (3494, 2234, 0, 1260),
     "world_phones": (3774, 3751, 0, 0),
-    "world_planet": (7518, 7453, 0, 0),
+    "world_planet": (7518, 7452, 0, 0),
     "mapl_full": (12, 12, 0, 0),
     "personalized": (80, 70, 0, 0),
 }
@@ -172,7 +172,7 @@ CHOOSING = ("federico", "federico_full")
 LONG = ("mapl_churn", "mapl_full", "scool_non_iid", "scool_sbm", "cobo_cross_device", "federico_full")
 ALL_KEPT = {
     "mapl": ("Knowledge", "protocol.graph_learning=false"),
-    "scool": ("Consultation", "protocol.keep=1.0"),
+    "scool": ("EvaluationRequest", "protocol.keep=1.0"),
 }
 """By method: the messages by which they are shared, and what keeps all neighbours."""
 # Likewise, of a method whose broker searches until a computed number stands still: how many clients there are
