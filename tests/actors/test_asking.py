@@ -36,6 +36,7 @@ class Lossy(Transport):
 
     lost: frozenset[int] = frozenset()
     copied: frozenset[int] = frozenset()
+    copy_later: int = 10  # latencies
     sent: list[tuple[float, str, str]] = field(default_factory=list)
     attached: dict[str, Deliver] = field(default_factory=dict)
 
@@ -50,7 +51,7 @@ class Lossy(Transport):
         self.sent.append((self.now(), envelope.sender, type(envelope.message).__name__))
         loop = asyncio.get_running_loop()
         for copy in range(0 if number in self.lost else 2 if number in self.copied else 1):
-            loop.call_later(LATENCY_S * (1 + 10 * copy), self._arrive, envelope)
+            loop.call_later(LATENCY_S * (1 + self.copy_later * copy), self._arrive, envelope)
 
     def _arrive(self, envelope: Envelope) -> None:
         if envelope.receiver in self.attached:

@@ -83,7 +83,8 @@ def play(
     """Two of them, of which the second takes `pause_s` for a round, until all is quiet."""
 
     async def main() -> tuple[Both, Both, Lossy]:
-        transport = Lossy(lost=lost, copied=copied)
+        # Within the round and the next one, as what is told again comes: only these are remembered.
+        transport = Lossy(lost=lost, copied=copied, copy_later=1)
         supervisor = Supervisor(transport)
         one, two = Both("one", transport), Both("two", transport)
         one.other, two.other, two.pause_s = "two", "one", pause_s
