@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar
 
 from actors.arguments import plain_name, require_attempts, require_seconds, unsendable
 from actors.delivery.asking import GivenAnswers, OpenQuestions
+from actors.delivery.round_messages import RoundMessages
 from actors.delivery.round_trips import RoundTrips
-from actors.delivery.rounds import RoundMessages
 from actors.mailbox import Mailbox
 from actors.message import (
     ActorError,

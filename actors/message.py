@@ -27,7 +27,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class RoundMark:
-    """Marks a message that is told for a round (`actors.delivery.rounds`).
+    """Marks a message that is told for a round (`actors.delivery.round_messages`).
 
     number: of the round. awaits: whether the sender waits for the receiver's message of the same round.
     repeat: None for a message that is told in its turn; k for one that is told again because of the k-th

@@ -27,7 +27,7 @@ In bad weather (options of this form; what they bring is measured in docs/protoc
   its proximal term and its weight in the learned graph count in proportion to that: w = 1 at the start means
   that nobody knows, and who is too slow, or hears too little, to find out must not be pulled by all.
 - `gradients_when_behind`: a client that is slower than its peers (median) spends its device on itself rather
-  than on their pairs (`protocols.shared.allowance`).
+  than on their pairs (`protocols.shared.pace`).
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),

@@ -27,7 +27,8 @@ class PairState:
 
     `ledger`: the updates of their weight. `latest`: the peer's last model, towards which it has pulled this
     client `pulled` times. `owed`: updates that the sampling has called for and that this end has yet to make.
-    `asking`: it is at one. `declined`: the peer has no time for one, until it tells its model again.
+    `asking`: an update is in progress. `declined`: the peer has refused one, since when neither its model
+    came nor the pair was sampled.
     """
 
     ledger: Ledger
@@ -79,9 +80,9 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, name: str) -> float:
-        """How much a pair's weight counts, from 0 to 1: by how often the pair has met.
+        """How much a pair's weight counts, from 0 to 1: the updates made, beside those expected by now.
 
-        Beside what the iterations of its slower end call for: a newcomer, or a slow client, has had no more.
+        By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
         """
         peer = self.peer(name)
         if not self.settings.evidence or peer.latest is None:
@@ -139,7 +140,7 @@ class CoBoAsynchronous(Client):
                 self.help.spend(-1.0)
         except PeerUnavailable:
             self.help.spend(-1.0)
-            if self.now - asked_s >= patience:  # it is too slow for what is owed
+            if self.now - asked_s >= patience:  # one update less, instead of asking for ever
                 peer.owed -= 1
             self.silence.suspect_if_silent(name)
         except RemoteError:
@@ -161,7 +162,9 @@ class CoBoAsynchronous(Client):
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case PairRequest():
-                return self.spawn(self.answer_pair(message, sender))  # a gradient holds up no other message
+                return self.spawn(
+                    self.answer_pair(message, sender)
+                )  # a gradient must not block other messages
         return None
 
     async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairDeclined:
@@ -183,7 +186,7 @@ class CoBoAsynchronous(Client):
             self.help.met(sender, message.time, message.iterations)
             peer.declined = False
             if peer.latest is None or message.time > peer.latest.time:
-                # Without what else the message says.
+                # The model alone: a request or an answer would keep its account and gradient alive.
                 peer.latest, peer.pulled = LatestModel(message.params, message.time, message.iterations), 0
         if isinstance(message, PairRequest | PairAnswer | PairResult):
             self.settle(sender, message.account)

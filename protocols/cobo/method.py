@@ -56,8 +56,8 @@ class CoBo(Client):
     def sampled(self, models: Mapping[str, RoundModel]) -> list[str]:
         """The peers with whom this client updates its weight in this round.
 
-        Of coin, round and number of clients both ends must think alike, or one waits for the other in vain:
-        so the round counts, not the client's own iterations, and the larger neighbourhood.
+        Both ends must reach the same decision. So the probability goes by the number of the round, not by the
+        client's own iterations, and by the larger of the two neighbourhoods.
         """
         found = []
         for peer, model in models.items():

@@ -42,11 +42,11 @@ class CoBoSettings(ProtocolSettings):
     fading: bool = True
     """Asynchronous: the k-th proximal term in a row with one and the same model of a peer weighs 1/k."""
     evidence: Weight = 2.0
-    """Asynchronous: until a pair has met as often as 1/`evidence` of what the iterations of its slower end
-    call for, its weight counts in proportion to that; 0: wholly from the start, as in rounds."""
+    """Asynchronous: a pair's weight counts min(1, `evidence` times the updates made, over those expected by
+    the iterations of its slower client); 0: wholly from the start, as in rounds."""
     gradients_when_behind: Weight = 1.0
-    """Asynchronous: gradients for its pairs that a client which is s < 1 times as fast as its peers (median)
-    computes in an iteration at most: so many, times s/(1 - s), times what the first iteration calls for."""
+    """Asynchronous: a client that is s < 1 times as fast as its peers (median) computes at most this times
+    s/(1 - s) of the gradients for its pairs that an iteration calls for."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 

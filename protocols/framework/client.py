@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
-from actors.delivery.rounds import RoundMessages
+from actors.delivery.round_messages import RoundMessages
 from protocols.framework.coalition import Coalition
 from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext

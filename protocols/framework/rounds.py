@@ -2,7 +2,8 @@
 
 A client announces its model for a round and waits for those of its neighbours, and for nobody else. There is
 no global barrier: two clients without a common neighbour may be several rounds apart. What is lost on the way
-is told again by `actors.delivery.rounds`; here is decided who takes part in a round, and when it is over.
+is told again by `actors.delivery.round_messages`. Here is decided who takes part in a round, and when it is
+over.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from actors.delivery.rounds import RoundMessages, mark_of
+from actors.delivery.round_messages import RoundMessages, mark_of
 from actors.message import RepeatRequest, RoundMark
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
@@ -22,7 +23,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The sender's model at the start of a round, at `time` (s), and `degree`, how many neighbours it has."""
+    """The sender's model when it announced a round, at `time` (s); `degree`: how many neighbours it has."""
 
     params: Vector
     degree: int

@@ -31,7 +31,7 @@ A client asks so many of its peers in an iteration as take a twentieth of the ti
 (`consulted`), in turn; of the others it knows what they said last.
 
 In bad weather: lost questions are asked again (asynchronous: the next iteration has a newer one). A client
-that is slower than its peers keeps its device for itself (`protocols.shared.allowance`), and one that has had
+that is slower than its peers keeps its device for itself (`protocols.shared.pace`), and one that has had
 nothing new is asked more and more rarely. Who is gone has no weight, and is met anew when it is back.
 
 Differences to the paper:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from actors.delivery.rounds import RoundMessages
+from actors.delivery.round_messages import RoundMessages
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start
 from protocols.framework.vectors import Vector

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from actors.actor import Actor
 from actors.delivery.reminders import Reminders
-from actors.delivery.rounds import RoundMessages
+from actors.delivery.round_messages import RoundMessages
 from actors.message import RoundMark
 from actors.supervisor import Supervisor
 from tests.actors.test_asking import Lossy
