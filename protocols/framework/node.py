@@ -13,7 +13,7 @@ import numpy as np
 from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.component import Component
-from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
@@ -248,9 +248,8 @@ class Node(Actor):
                     self._finish()
                 return start - start
             steps = int(left)
-        trained = await self.compute.train(
-            start, steps, proximal, learning_rate, fresh_optimizer, on, weights
-        )
+        request = TrainRequest(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+        trained = await self.compute.train(request)
         if self.finished:
             self._finish()  # it was the last job that was under way
         return trained - start

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from protocols.framework.compute import TrainRequest
 from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
@@ -302,7 +303,7 @@ def test_gradients_are_augmented_and_losses_are_not() -> None:
             assert float(augmented) == pytest.approx(float(plain), rel=1e-5)
         augmented, plain = [await compute.gradient(at) for compute in computes]
         assert np.abs(augmented.numpy() - plain.numpy()).max() > 1e-3
-        moved, _ = [await compute.train(at, 2, (), None, False) for compute in computes]
+        moved, _ = [await compute.train(TrainRequest(at, 2)) for compute in computes]
         alone = computes[0].train_alone(engine)
         assert alone is not None
         np.testing.assert_allclose(alone.numpy(), moved.numpy(), rtol=1e-4, atol=1e-6)

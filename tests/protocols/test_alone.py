@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from protocols.framework.compute import TrainRequest
 from sim.run.live.clients import ClientLife
 from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
@@ -67,7 +68,7 @@ def by_hand(world: Simulation, client: ClientLife, at_once: int, fresh: bool) ->
         params, left = client.compute.initial(), STEPS
         while left:
             steps = min(at_once, left)
-            params = await client.compute.train(params, steps, (), None, fresh)
+            params = await client.compute.train(TrainRequest(params, steps, fresh_optimizer=fresh))
             left -= steps
         return params.numpy()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from protocols.framework.compute import TrainRequest
 from sim.learning.engine import Optimizer
 from sim.run.live import training_history as taken_module
 from sim.run.live.compute import DeviceCompute
@@ -443,7 +444,7 @@ def test_weights_that_are_none_are_refused_before_any_time_passes(weights: Any, 
     async def scenario() -> None:
         compute = new_compute()
         with pytest.raises(ValueError, match=message):
-            await compute.train(compute.initial(), 1, (), None, False, "batch", weights)
+            await compute.train(TrainRequest(compute.initial(), weights=weights))
         assert now() == 0.0
 
     run_virtual(scenario())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protocols.framework.compute import Batch
+from protocols.framework.compute import Batch, TrainRequest
 from protocols.framework.objectives import Model, Parameters
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
@@ -113,7 +113,9 @@ def test_a_batch_is_the_same_for_all_that_is_computed_on_it() -> None:
             expected = plain_gradient(of, x[chosen], y[chosen], weights)
             np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-6)
             start, rate = initial(compute), 0.1
-            trained: Any = await compute.train(start, 3, (), rate, False, batch, weights)
+            trained: Any = await compute.train(
+                TrainRequest(start, 3, learning_rate=rate, on=batch, weights=weights)
+            )
             stepped = start.tensor()
             for _ in range(3):
                 at = compute.engine.vector(stepped)
@@ -141,7 +143,9 @@ def test_weights_of_a_fresh_batch_are_those_of_its_samples() -> None:
                     start, x[sample : sample + 1], y[sample : sample + 1], torch.ones(1)
                 )
                 if verb == "train":
-                    trained: Any = await compute.train(start, 1, (), 1.0, False, "batch", weights)
+                    trained: Any = await compute.train(
+                        TrainRequest(start, learning_rate=1.0, weights=weights)
+                    )
                     got = start.numpy() - trained.numpy()
                 elif verb == "gradient":
                     found: Any = await compute.gradient(start, "batch", weights)
@@ -203,7 +207,7 @@ async def fit(engine: Engine, compute: DeviceCompute, models: list[Vector]) -> l
     losses: list[Any] = [await compute.loss(model, "train", "none") for model in models]
     shares = engine.apply(posterior, losses, {})
     return [
-        await compute.train(model, 1, (), None, False, "batch", share)
+        await compute.train(TrainRequest(model, weights=share))
         for model, share in zip(models, shares, strict=True)
     ]
 
@@ -243,7 +247,7 @@ def test_durations_are_those_of_the_samples() -> None:
         assert await took(compute.gradient(of, "batch", torch.ones(10))) == step
         assert await took(compute.gradient(of, "train")) == pytest.approx(2.5 * step)
         assert await took(compute.gradient(of, "validation")) == pytest.approx(1.25 * step)
-        assert await took(compute.train(of, 3, (), None, False, batch)) == pytest.approx(3 * step)
+        assert await took(compute.train(TrainRequest(of, 3, on=batch))) == pytest.approx(3 * step)
         assert (compute.training_steps, compute.gradients) == (3, 4)
         assert compute.samples_seen == 3 * 4 + 4 + 4 + 10 + 5
 
@@ -320,7 +324,7 @@ def test_training_that_cannot_be(options: dict[str, Any], message: str) -> None:
     async def main() -> None:
         compute = new_compute()
         with pytest.raises(ValueError, match=message):
-            await compute.train(initial(compute), 1, (), None, False, **options)
+            await compute.train(TrainRequest(initial(compute), **options))
         assert (now(), compute.training_steps) == (0, 0)
 
     run_virtual(main())
@@ -345,7 +349,7 @@ def test_an_objective_without_a_loss_of_each_sample_is_refused() -> None:
             compute.loss(of, "train", "none"),
             compute.loss(of, "train", "mean", weights),
             compute.gradient(of, "train", weights),
-            compute.train(of, 1, (), None, False, "batch", weights),
+            compute.train(TrainRequest(of, weights=weights)),
         ):
             with pytest.raises(ValueError, match="Whole says nothing of the loss of each sample"):
                 await job
