@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sim.learning.engine.graph.samples import Subset
 from sim.results import text
-from sim.run.live.clients import ClientLife
+from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.framework.compute import TrainRequest
-from sim.run.live.clients import ClientLife
+from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, ran

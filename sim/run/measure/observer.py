@@ -17,9 +17,10 @@ from sim.learning.metrics import METRICS
 from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
-from sim.run.live.clients import ClientLife, Window, coalition_of, observed, weights_of, with_same_model
+from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
+from sim.run.measure.observations import Window, coalition_of, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
@@ -123,7 +124,7 @@ class Observer:
         if now == self._evaluated_s:
             return
         self._evaluated_s = now
-        up = [client for client in self.by_name.values() if client.up and client.learner is not None]
+        up = [client for client in self.by_name.values() if client.up and client.actor is not None]
         if up:
             self._evaluate_models(now, up)
             self._record_graph(now, up)

@@ -22,13 +22,13 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Vector
 from sim.learning.engine.memory import explained
 from sim.run.live.budget import BudgetedCompute
-from sim.run.live.clients import ClientLife
 from sim.run.live.compute import DeviceCompute
-from sim.run.live.servers import ServerLife, neighbours_with_servers
+from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.simulation import Simulation
 from sim.run.setup.engine import decided, make_engine, require_precision, with_engine
 from sim.run.setup.learning import Learning, choose_device, load_learning
 from sim.run.setup.memory import require_room_on_device
+from sim.run.setup.servers import neighbours_with_servers
 from sim.scenario.protocol_checks import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
@@ -39,6 +39,7 @@ from sim.scenario.sections.change import (
 )
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
+from sim.world.churn.schedule import rejoins
 from sim.world.devices.device import Device
 from sim.world.membership import Bootstrap
 from sim.world.membership.kinds import MembershipContext, ViewOf
@@ -106,6 +107,7 @@ class _Builder:
         self.names = [client_name(index) for index in range(scenario.clients.count)]
         clients = Participants(self.seed, self.names, (), learning.clusters, folder)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
+        self.rejoins = rejoins(self.churn.events)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = learning.servers
         self._refuse_samples_with_servers()
@@ -126,7 +128,6 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
-            simulation.returns = self.churn.returns
             simulation.networks, simulation.staying = self.networks, self.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
@@ -253,8 +254,22 @@ class _Builder:
             kind = protocol.learner.form(simulation.settings)
             return made(kind, lambda: kind(name, context, compute, simulation.settings))
 
-        up_at_start = name not in self.absent
-        return ClientLife(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+        returns = self.rejoins.get(index, [])
+        later, every_s = self.churn.returns.get(index, ("fresh", 0.0))
+        backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
+        backups_s += [every_s] if later == "stale" else []
+        return ClientLife(
+            name,
+            fresh,
+            membership,
+            returns=[(each.time_s, each.state) for each in returns],
+            later=later,
+            compute=compute,
+            index=index,
+            bytes_sent=bytes_sent,
+            up_at_start=name not in self.absent,
+            backup_every_s=backups_s[0] if backups_s else None,
+        )
 
     def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
         settings = self.learning.settings[index]
@@ -291,4 +306,5 @@ class _Builder:
                 compute.forget()
             return plan.kind(plan.name, context, simulation.settings, self.initial[0])
 
-        return ServerLife(plan.name, fresh, membership, compute, crashes)
+        returns = [(crash.back, crash.state) for crash in crashes if crash.back is not None]
+        return ServerLife(plan.name, fresh, membership, compute, returns, crashes=crashes)

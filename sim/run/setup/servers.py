@@ -1,21 +1,18 @@
-"""The servers of a run: which there are, what each owns, and their lives."""
+"""The servers of a run: which there are, whom they talk to, and what each owns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.framework.server import Server, ServerPlan
-from protocols.membership.view import MembershipView
+from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions import Partition
-from sim.run.live.compute import DeviceCompute
 from sim.scenario.protocol_checks import called, server_plans
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.server import ServerCrash
 from sim.world.participants import client_name
 
 Rows = tuple[np.ndarray, ...]
@@ -92,29 +89,3 @@ def owned(scenario: Scenario, partition: Partition, validation: Rows, servers: i
         maps = (*maps, *[np.arange(len(maps[0]))] * servers)
     own = tuple([np.sort(dealt[number * each : (number + 1) * each]) for number in range(servers)])
     return Owned((*left, *own), (*validation, *nothing), (*partition.test, *nothing), maps)
-
-
-@dataclass
-class ServerLife:
-    """A server over all its lives: its view of the others stays, the actor may be replaced.
-
-    `actor` is None after a crash from which it comes back with nothing, or not at all. `compute`: its device
-    and data, if it has some.
-    """
-
-    name: str
-    fresh: Callable[[], Server]
-    membership: MembershipView
-    compute: DeviceCompute | None
-    crashes: Sequence[ServerCrash]
-    actor: Server | None = None
-    up: bool = True
-
-    def make(self) -> Server:
-        """The actor that is started: the one that there was, if anything of it was kept."""
-        return self.fresh() if self.actor is None else self.actor
-
-    def set_device(self, up: bool) -> None:
-        """Its device comes up, or goes down with all its jobs."""
-        if self.compute is not None:
-            (self.compute.device.set_up if up else self.compute.device.set_down)()
