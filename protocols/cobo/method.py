@@ -41,11 +41,10 @@ class CoBo(Client):
         ours: dict[str, RoundGradient] = {}
         for peer in self.sampled(models):
             gradient = await self.gradient((self.params + models[peer].params) / 2)
-            pair = self.pairs.of(peer)
-            ours[peer] = RoundGradient(gradient, pair.version, pair.value)
+            ours[peer] = RoundGradient(gradient, self.pairs.updates(peer), self.pairs.weight(peer))
             self.rounds.tell(peer, ours[peer])
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
-            self.pairs.replace(peer, theirs.weight, theirs.version)
+            self.pairs.replace(peer, theirs.weight, theirs.updates)
             product = self.dot(ours[peer].gradient, theirs.gradient)
             self.pairs.ascend(peer, self.settings.gamma * product)  # eq. 4
         rho = self.settings.rho

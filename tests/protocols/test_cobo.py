@@ -222,7 +222,7 @@ def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, 
             steps = sum(learner.iterations for learner in learners)  # type: ignore[union-attr]
             made = sum(pair.ledger.made + pair.asking for pair in pairs_ends)
             return made, (2 / count) / 2 * steps * (count - 1)
-        versions = sum(one.pairs.of(peer).version for one in learners for peer in one.peers)  # type: ignore[union-attr]
+        versions = sum(one.pairs.updates(peer) for one in learners for peer in one.peers)  # type: ignore[union-attr]
         seed = learners[0].context.shared_seed  # type: ignore[union-attr]
         names = sorted(client.name for client in simulation.clients)
         pairs = [(first, second) for first in names for second in names if first < second]

@@ -20,7 +20,7 @@ from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
 from sim.run.live.simulation import Simulation
-from sim.run.setup.servers import owned
+from sim.run.setup.owners import owned
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, make, messages, ran
 
 HERE = __file__

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, TypeVar
 
-from actors.source_location import of_error, own_line
+from actors.source_location import line_of
 from actors.supervisor import Supervisor
 from protocols.framework.client import Client
 from protocols.framework.coalition import Coalition
 from sim.learning.engine import Scalar
 from sim.plugins.section import FAILURES
 from sim.run.live.lives import ClientLife
-from sim.scenario.protocol_checks import defined
 
 T = TypeVar("T")
 
@@ -39,14 +38,13 @@ def asked(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: 
     goes on, since only the observer wants to know.
     """
     actor = client.actor
-    defined_by = getattr(type(actor), hook, None)
-    if actor is None or defined_by is getattr(Client, hook) or hook in client.failed_hooks:
+    if actor is None or getattr(type(actor), hook) is getattr(Client, hook) or hook in client.failed_hooks:
         return None
     try:
         return check(getattr(actor, hook)())
     except FAILURES as error:
         client.failed_hooks.add(hook)
-        place = own_line(type(actor), of_error(error)) or defined(defined_by)
+        place = line_of(type(actor), error, hook)
         supervisor.record(actor, hook, error, "go on", place)
         return None
 

@@ -1,48 +1,17 @@
-"""The servers of a run: which there are, whom they talk to, and what each owns."""
+"""What clients and servers own of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.framework.server import ServerPlan
 from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions import Partition
-from sim.scenario.protocol_checks import called, server_plans
 from sim.scenario.scenario import Scenario
-from sim.world.participants import client_name
 
 Rows = tuple[np.ndarray, ...]
-
-
-def planned_servers(scenario: Scenario, clusters: Sequence[int] | None) -> tuple[ServerPlan, ...]:
-    """The servers that the protocol needs, none for clients that are alone. UserError for wrong ones."""
-    protocol = scenario.protocol
-    if protocol.alone:
-        return ()
-    names = [client_name(index) for index in range(scenario.clients.count)]
-    try:
-        plans = called(protocol.learner, "servers", protocol.settings, names, clusters)
-    except UserError as error:
-        if type(error.__cause__) is ValueError:  # how a method says what does not fit it
-            raise UserError(str(error.__cause__)) from None
-        raise
-    return tuple(server_plans(protocol.learner, plans, names))
-
-
-def neighbours_with_servers(
-    plans: Sequence[ServerPlan], clients: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Who may talk to whom: a client to the servers that serve it, a server to its clients and servers."""
-    neighbours: dict[str, list[str]] = {name: [] for name in (*clients, *[plan.name for plan in plans])}
-    for plan in plans:
-        for other in (*plan.clients, *plan.servers):
-            neighbours[plan.name].append(other)
-            neighbours[other].append(plan.name)
-    return {name: tuple(dict.fromkeys(others)) for name, others in neighbours.items()}
 
 
 @dataclass(frozen=True)
