@@ -46,6 +46,7 @@ class CoBoAsynchronous(Client):
     settings: CoBoSettings
 
     def begin(self) -> None:
+        self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
         self.known = {peer: PairState(Ledger(self.name < peer)) for peer in self.peers}
         self.help = HelpBudget(self, self.settings.gradients_when_behind)
@@ -204,7 +205,3 @@ class CoBoAsynchronous(Client):
     def weights(self) -> Mapping[str, float | Scalar]:
         known = self.pairs.known()
         return known if self.pairs.simplex else {name: self.evidence(name) * w for name, w in known.items()}
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return self.settings.domain == "simplex"

@@ -43,6 +43,9 @@ class CurrentModel:
     params: Vector | None
 
 
+_FOR_EVERY_NODE = frozenset({AreYouThere, ModelWanted, RepeatRequest})
+
+
 class Node(Actor):
     """An actor that knows its peers, has a model, and computes where it has a device and data.
 
@@ -158,17 +161,22 @@ class Node(Actor):
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self._membership.heard_from(sender)
-        for component in self._components:
-            component.heard(message, sender)
+        if self._components:
+            for component in self._components:
+                component.heard(message, sender)
         if isinstance(message, MembershipMessage):
             return self._membership.on_message(message, sender)
+        return type(message) in _FOR_EVERY_NODE and self._answered(message, sender)
+
+    def _answered(self, message: object, sender: str) -> bool:
+        """Answer what is asked of every node; False if it is for the method after all."""
         if type(message) is ModelWanted:
             self._give_model(sender, None)
-            return True
-        if type(message) is RepeatRequest and message.kind == CurrentModel.__name__:
+        elif isinstance(message, RepeatRequest):
+            if message.kind != CurrentModel.__name__:
+                return False
             self._give_model(sender, message.attempt)
-            return True
-        return type(message) is AreYouThere
+        return True
 
     def _give_model(self, newcomer: str, repeat: int | None) -> None:
         model = CurrentModel(None if self.newcomer else self.params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
 
 from actors.source_location import line_of
@@ -31,14 +31,19 @@ def observed(name: str, value: object) -> float | Scalar:
     raise TypeError(f"observe({name!r}, {value!r:.60}): {must}, not {what}")
 
 
+def defines(clients: Sequence[ClientLife], hook: str) -> bool:
+    """Whether the method of these clients, who all have the same, defines a hook such as weights()."""
+    return getattr(type(clients[0].actor), hook) is not getattr(Client, hook)
+
+
 def asked(client: ClientLife, hook: str, check: Callable[[Any], T], supervisor: Supervisor) -> T | None:
-    """What a hook of the client's method, such as weights(), says of it; None where the method defines none.
+    """What a hook that the client's method defines says of it; None where it has failed before.
 
     `check` returns what was said, or raises. A failure is recorded, and the client is not asked again; it
     goes on, since only the observer wants to know.
     """
     actor = client.actor
-    if actor is None or getattr(type(actor), hook) is getattr(Client, hook) or hook in client.failed_hooks:
+    if actor is None or hook in client.failed_hooks:
         return None
     try:
         return check(getattr(actor, hook)())

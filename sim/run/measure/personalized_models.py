@@ -13,7 +13,7 @@ from actors.supervisor import Supervisor
 from sim.learning.engine import Engine, Vector
 from sim.results.metrics import ALONE
 from sim.run.live.lives import ClientLife
-from sim.run.measure.observations import asked
+from sim.run.measure.observations import asked, defines
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""
@@ -37,6 +37,8 @@ def evaluated_models(
     def named_by(client: ClientLife) -> Mapping[str, Ensemble] | None:
         return asked(client, "evaluated", lambda models: _checked(models, client.params, predict), supervisor)
 
+    if not defines(clients, "evaluated"):
+        return None
     named = {client.index: models for client in clients if (models := named_by(client)) is not None}
     if not named:
         return None
