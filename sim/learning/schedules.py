@@ -93,8 +93,6 @@ class CosineDecay(Schedule):
         return self.floor + (1 - self.floor) * wave
 
 
-SCHEDULES = (ConstantRate, StepDecay, CosineDecay)
-
 if TYPE_CHECKING:
     RateSchedule = Schedule
 else:
