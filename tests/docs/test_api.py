@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import protocols
-from sim.cli.api import MACHINERY, page
+from docs.build.api import MACHINERY, page
 
 ROOT = Path(__file__).parents[2]
 
