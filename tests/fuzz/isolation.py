@@ -46,8 +46,6 @@ class Outcome:
     code: int
     output: str
     errors: str
-    wall_s: float
-    peak_bytes: int
     stopped: str | None = None
     interrupted: bool = False
     network: bool = False
@@ -113,13 +111,11 @@ def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float |
         for kill in (os.killpg, os.kill):  # and whatever it started; it is not yet waited for, so it exists
             with suppress(ProcessLookupError, PermissionError):
                 kill(pid, signal.SIGKILL)
-    _, status, used = os.wait4(pid, 0)
+    _, status = os.waitpid(pid, 0)
     return Outcome(
         os.waitstatus_to_exitcode(status),
         _read(output),
         _read(errors),
-        time.monotonic() - started,
-        used.ru_maxrss * 1024,
         stopped,
         interrupted,
         (folder / _NETWORK_NOTE).exists(),
