@@ -19,6 +19,7 @@ runs/<scenario>-<seed>-<short hash>/
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
 )
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
-_TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
+_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 SUMMARY_KEYS = (
     "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
     "better_than_alone", "graph", "messages", "engine", "device_time",
@@ -90,11 +91,9 @@ class RunDirectory:
             hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
-        try:
-            hidden.require_room()
-        except OSError as error:
+        if shutil.disk_usage(hidden.path).free < _ROOM_BYTES:
             hidden.clear()
-            raise UserError(f"no room for results in {out_base}: {error.strerror}") from error
+            raise UserError(f"no room for results in {out_base}: it has less than {_ROOM_BYTES:,} bytes")
         return cls(hidden.path, hidden)
 
     @classmethod
@@ -213,31 +212,29 @@ class RunDirectory:
 
     def table_path(self, table: str) -> Path:
         """The file of a table; UserError if it is not there."""
-        file = self.path / f"{table}.parquet"
-        if not file.is_file():
-            raise UserError(f"{file} is missing; these results are not complete")
-        return file
+        return self._there(f"{table}.parquet")
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        text, file = self._read_text(name), self.path / name
         try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
-            raise UserError(f"{file} is damaged: {error}") from error
+            content = json.loads(self._read_text(name))
+        except ValueError as error:
+            raise UserError(f"{self.path / name} is damaged: {error}") from error
         if not isinstance(content, dict):
-            raise UserError(f"{file} is damaged: must be a table of keys and values")
+            raise UserError(f"{self.path / name} is damaged: must be a table of keys and values")
         return content
 
     def _read_text(self, name: str) -> str:
-        file = self.path / name
-        if not file.is_file():  # nor a pipe, which would be waited for
-            raise UserError(f"{file} is missing; these results are not complete")
+        file = self._there(name)
         try:
-            if file.stat().st_size > _TEXT_BYTES_MAX:
-                raise UserError(f"{file} is damaged: it has more than {_TEXT_BYTES_MAX:,} bytes")
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
+
+    def _there(self, name: str) -> Path:
+        file = self.path / name
+        if not file.is_file():
+            raise UserError(f"{file} is missing; these results are not complete")
+        return file
 
     def _write_text(self, name: str, text: str) -> None:
         with self.whole(name) as file:
