@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-_IMAGES = {"train": 400, "t10k": 100}
+_IMAGES = {"train": 800, "t10k": 100}
 _PER_CLASS = 6  # of CIFAR-100
 
 
@@ -59,7 +59,7 @@ def cifar_10(rng: np.random.Generator) -> dict[str, dict[bytes, object]]:
     """CIFAR-10's batches, as they are pickled, by the names of their files."""
     return {
         file: {b"data": _pixels(rng, count, 3072), b"labels": _labels(count, 10).tolist()}
-        for file, count in {"data_batch_1": 300, "test_batch": 100}.items()
+        for file, count in {"data_batch_1": 800, "test_batch": 100}.items()
     }
 
 

@@ -19,7 +19,8 @@ _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml",
 
 
 def _any_scenario(rng: Random) -> dict[str, Any]:
-    return worlds.short(rng.choice(list(worlds.SHORT)))
+    made = [name for name in worlds.SHORT if name != "l2c_adult"]  # of whose data none are made
+    return worlds.short(rng.choice(made))
 
 
 def scenarios(rng: Random, changes: int) -> tuple[list[str], Commands]:
