@@ -56,12 +56,6 @@ class _Handler(SimpleHTTPRequestHandler):
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
-    def do_HEAD(self) -> None:
-        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
-
-    def list_directory(self, path: Any) -> None:
-        self.send_error(HTTPStatus.NOT_FOUND)
-
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no news."""
 

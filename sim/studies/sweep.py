@@ -251,7 +251,7 @@ def in_processes(jobs: int) -> Execute:
 
 
 class _Worker:
-    """A process that runs tasks; started again when it has died, or has held too much memory."""
+    """A process that runs tasks; started again when it has died."""
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
@@ -259,7 +259,6 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        self._is_spent = False
         context = multiprocessing.get_context("spawn")
         self.ours, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
@@ -271,8 +270,6 @@ class _Worker:
         return float(self._shares[self._slot])
 
     def begin(self, task: Task) -> None:
-        if self._is_spent:
-            self.end()
         if not self._process.is_alive():
             self._start()
         self.task, self._shares[self._slot] = task, 0.0
@@ -284,8 +281,7 @@ class _Worker:
         task, self.task = self.task, None
         assert task is not None
         try:
-            ran, self._is_spent = self.ours.recv()
-            return task, ran
+            return task, self.ours.recv()
         except (EOFError, OSError):
             self._process.join()
             return task, Ran(None, f"its process was ended, with exit code {self._process.exitcode}")

@@ -17,13 +17,12 @@ import pytest
 import torch
 
 from benchmarks import engine, event_loop, gossipy, growth, profiling, utilisation, whole_run
-from benchmarks.measuring import interleaved, median_ratio
+from benchmarks.measuring import interleaved, median_ratio, peak_memory_bytes
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.task import sleep
 from sim.learning import evaluation
 from sim.learning.engine.execution import Execution
 from sim.scenario.scenario import load_scenario
-from sim.studies.worker import peak_memory_bytes
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -225,41 +225,6 @@ def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> 
     assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
 
 
-HEAVY = '''
-import os
-from pathlib import Path
-
-from protocols import Client
-from sim.studies import worker
-
-
-class Heavy(Client):
-    """Tells in which process it is, and that this one has held much."""
-
-    class Settings(Client.Settings):
-        folder: str
-        is_heavy: bool = True
-
-    async def step(self):
-        (Path(self.settings.folder) / str(os.getpid())).touch()
-        worker.SPENT_BYTES = 0 if self.settings.is_heavy else 2**60
-        await self.sleep(1.0)
-'''
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("is_heavy", "processes"), [("true", 3), ("false", 1)])
-def test_a_process_that_has_held_much_is_replaced(tmp_path: Path, is_heavy: str, processes: int) -> None:
-    (tmp_path / "heavy.py").write_text(HEAVY)
-    (tmp_path / "pids").mkdir()
-    text = STUDY[: STUDY.index("[sweep]")].replace(
-        'name = "local"', f'name = "heavy.py:Heavy"\nfolder = "{tmp_path}/pids"\nis_heavy = {is_heavy}'
-    )
-    result = run_sweep(plan(study(tmp_path, text), seeds=3), out=tmp_path / "runs", execute=in_processes(1))
-    assert result.errors == {} and result.cells == 3
-    assert len(list((tmp_path / "pids").iterdir())) == processes
-
-
 def command(file: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "sim", "sweep", str(file), "--out", str(out), "--jobs", "1", "--quiet"]
 

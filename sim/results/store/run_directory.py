@@ -1,20 +1,4 @@
-"""The result directory of a run: its files, written and read.
-
-runs/<scenario>-<seed>-<short hash>/
-    scenario.toml      the resolved scenario; loads to an equal one
-    provenance.json    by which code, command and machine, and when
-    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
-    metrics.parquet    time (s), actor, name, value
-    coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
-    parent.parquet     as metrics.parquet: what came of the clients of the run that it is a fork of
-    graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
-    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
-    intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
-    summary.json       the outcome; keys in SUMMARY_KEYS
-    trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
-    reads.log          the replay log: each number that the protocol read; with it the run can be replayed
-    report.html        written by sim.results.report.page from the other files
-"""
+"""The result directory of a run: its files, written and read. docs/results.md describes each."""
 
 import hashlib
 import json
