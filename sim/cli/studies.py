@@ -119,7 +119,7 @@ def sweep(
             typer.echo(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
-                typer.echo(sweeps.in_words(cell))
+                typer.echo(sweeps.in_words(cell.values, cell.seed))
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
         if on is Executor.ray:

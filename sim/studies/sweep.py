@@ -20,7 +20,7 @@ from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.study import INDEX
+from sim.studies.study import INDEX, in_words
 from sim.studies.worker import Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
@@ -122,9 +122,8 @@ def run_sweep(
             execute(todo, ran, look)
     if not (keep_checkpoints or index.errors):
         _forget_checkpoints(out, [index.found[cell.parent] for cell in plan.cells if cell.parent is not None])
-    errors = {
-        in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
-    }
+    failed = [cell for cell in plan.cells if cell.key in index.errors]
+    errors = {in_words(cell.values, cell.seed): index.errors[cell.key] for cell in failed}
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
 
@@ -143,11 +142,6 @@ def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
         for file in checkpoints(out / run):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
-
-
-def in_words(cell: SweepCell) -> str:
-    """A cell in words: its values and its seed."""
-    return ", ".join([*(f"{axis} = {value}" for axis, value in cell.values.items()), f"seed {cell.seed}"])
 
 
 def default_jobs(plan: Plan) -> int:

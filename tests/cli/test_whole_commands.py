@@ -196,14 +196,6 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
     assert "Ended before its time" in (results(tmp_path).path / "report.html").read_text()
 
 
-def test_long_patience_is_no_deadlock(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    options = ("--set", "protocol.name=dpsgd", "--set", "protocol.patience=1 h")
-    crash = ("--set", "churn=[{at='1 s', event='crash', clients=[2]}]")
-    result = invoke(QUADRATIC, "--quiet", *options, *crash)
-    assert result.exit_code == 0, result.output
-    assert check_results(tmp_path)["virtual_seconds"] == 10.0
-
-
 def test_ctrl_c_leaves_valid_results(tmp_path: Path) -> None:
     """From outside, in the middle of a run that would take years."""
     _, protocol = own(tmp_path, TELLS_THAT_IT_RUNS)

@@ -72,10 +72,8 @@ class HiddenFolder:
             self._lock = None
 
 
-def require_writable(target: Path, replace: bool) -> None:
-    """Raises UserError where results could not be written, or could not replace what is there."""
-    if broken := [folder for folder in target.parents if folder.is_symlink() and not folder.exists()]:
-        raise UserError(f"cannot write results to {target.parent}: {broken[0]} is a link to nowhere")
+def require_replaceable(target: Path, replace: bool) -> None:
+    """Raises UserError where results could not replace what is there."""
     if replace and os.path.lexists(target) and not is_results(target):
         what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
         raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")

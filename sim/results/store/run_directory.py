@@ -22,7 +22,7 @@ from sim.results.store.output_dir import (
     HiddenFolder,
     clean_up,
     next_free,
-    require_writable,
+    require_replaceable,
 )
 from sim.results.trace import TABLE_SCHEMA, Trace
 
@@ -70,7 +70,7 @@ class RunDirectory:
         """
         target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         try:
-            require_writable(target, overwrite)
+            require_replaceable(target, overwrite)
             clean_up(target.parent)
             hidden = HiddenFolder(target)
         except OSError as error:

@@ -74,18 +74,6 @@ def test_results_are_replaced_and_what_others_put_there_stays(base):
     assert (base / NAME / "figures" / "a.png").read_text() == "mine, too"
 
 
-def test_a_folder_in_the_place_of_a_report_stays_and_leaves_nothing_hidden(base):
-    create(base, 1).finalise()
-    (base / NAME / "report.html").unlink()
-    (base / NAME / "report.html").mkdir()
-    (base / NAME / "report.html" / "notes.txt").write_text("mine")
-    assert create(base, 2, overwrite=True).finalise(replace=True) == base / NAME
-    assert entries(base) == [NAME]
-    assert entries(base / NAME) == ["report.html", "report.html-2", "summary.json"]
-    assert seed_of(base / NAME) == 2
-    assert (base / NAME / "report.html-2" / "notes.txt").read_text() == "mine"
-
-
 def test_a_discarded_run_leaves_nothing_and_a_settled_one_stays(base):
     settled, abandoned = create(base), create(base)
     settled.finalise()
@@ -116,21 +104,6 @@ def test_a_link_to_results_is_not_replaced(base, tmp_path):
     # It may become one while the run goes on.
     assert create(base, 3).finalise(replace=True) == base / f"{NAME}-3"
     assert seed_of(base / NAME) == 1
-
-
-def test_a_dangling_link_in_the_place_loses_nothing(base, tmp_path):
-    base.mkdir()
-    (base / NAME).symlink_to(tmp_path / "gone")
-    assert create(base).finalise() == base / f"{NAME}-2"
-    assert (base / NAME).is_symlink()
-
-
-@pytest.mark.parametrize("below", [".", "deeper"])
-def test_a_dangling_folder_for_results_is_refused(base, tmp_path, below):
-    base.symlink_to(tmp_path / "unmounted")
-    with pytest.raises(UserError, match=r"runs is a link to nowhere"):
-        create(base / below)
-    assert not (tmp_path / "unmounted").exists()
 
 
 def test_an_impossible_place_is_refused(base):
@@ -180,14 +153,6 @@ def test_complete_results_of_a_killed_run_get_their_place(base):
     run = create(base)
     assert entries(base) == sorted([NAME, run.path.name])
     assert seed_of(base / NAME) == 7
-
-
-def test_what_others_put_into_a_hidden_folder_is_not_lost(base):
-    hidden = abandon(base, complete=False)
-    (base / hidden / "notes.txt").write_text("mine")
-    create(base).discard()
-    assert entries(base) == [NAME]
-    assert entries(base / NAME) == ["notes.txt"]
 
 
 def test_the_folder_of_a_living_run_and_other_hidden_things_stay(base, tmp_path):
