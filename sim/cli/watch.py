@@ -1,7 +1,5 @@
 """`coterie watch`: a page about the runs and sweeps below a folder, for this machine alone."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Tables from outside: CSV or Parquet, read by pyarrow, refused in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which runs a sweep consists of: the combinations of all values of all axes, with every seed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """A list of the runs in a folder, for `coterie runs`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Means and differences over seeds with their intervals, by Student's distribution, since seeds are few."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Runs a sweep: every cell that has no results yet, in several processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

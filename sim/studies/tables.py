@@ -1,7 +1,5 @@
 """A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

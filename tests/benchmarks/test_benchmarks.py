@@ -1,7 +1,5 @@
 """The contenders of a benchmark do the same work, and what is made of their measurements is right."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """What is said of the graphs of a sweep's runs is right."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import graphs

@@ -1,7 +1,5 @@
 """The tables of bad weather: what the sweeps say happens, and what is made of their runs."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 

@@ -1,7 +1,5 @@
 """The command, with real runs behind it: what it does, prints and leaves, and its exit codes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

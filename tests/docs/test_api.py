@@ -1,7 +1,5 @@
 """docs/api.md: current, and complete."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The documents' code blocks: Python is executed, scenarios are read, commands run (shortened)."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

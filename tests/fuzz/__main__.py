@@ -5,8 +5,6 @@ traceback, after no more than 30 seconds, and with no more than 2 GB of memory. 
 must not be refused by a run.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Small data folders that pass all checks: images, and measured traces of networks, devices and churn."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Kinds of input that have files beside the scenario: images, measured traces, data of the user's own."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

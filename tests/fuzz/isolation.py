@@ -3,8 +3,6 @@
 What must hold of a command is watched from outside: its time, its memory, and that it ends.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """All kinds of input by name; those of scenario files and command lines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random

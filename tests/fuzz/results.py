@@ -1,7 +1,5 @@
 """Result directories with damaged files, for `report` and for a run that finds them in its way."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

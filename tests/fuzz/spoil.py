@@ -1,7 +1,5 @@
 """Damage to bytes, arrays, tables of text, nested tables and files, whatever they mean, told in words."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from collections.abc import Callable, Iterator

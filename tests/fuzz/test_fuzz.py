@@ -3,8 +3,6 @@
 `make fuzz` tries thousands of cases, each in a process of its own with limits of time and memory.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator
