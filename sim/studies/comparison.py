@@ -151,7 +151,7 @@ class Comparison:
 
     def _usual_by(self) -> str | None:
         """The last axis of numbers, else the last one, if there is another."""
-        numeric = [axis for axis in self.varied if all(_is_number(each) for each in self.study.axes[axis])]
+        numeric = [axis for axis in self.varied if all(map(is_a_number, self.study.axes[axis]))]
         return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
 
     def _stated_by(self) -> str | None:
@@ -373,5 +373,6 @@ def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:
     return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
 
 
-def _is_number(value: Value) -> bool:
+def is_a_number(value: Value) -> bool:
+    """Whether a value of an axis is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
