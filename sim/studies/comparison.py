@@ -305,8 +305,6 @@ class Comparison:
         """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
         found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
         found += self._notices
-        found += [self._short_watch(metric) for metric in self.metrics if metric in WAITS]
-        found = list(filter(None, found))
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
@@ -322,19 +320,6 @@ class Comparison:
                     f"{known[most]:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
                 )
         return found
-
-    def _short_watch(self, metric: str) -> str:
-        """A warning where restricted means are cut off early, as newcomers left soon; else empty."""
-        waits = [run.waits[metric] for run in self.study.runs]
-        longest = max([float(each.watched[np.isfinite(each.watched)].max(initial=0.0)) for each in waits])
-        short = {
-            str(group.values.get(self.by or "", "all")): until_s
-            for group in self.groups
-            if (until_s := self.until_s(metric, group)) < longest / 2
-        }
-        told = ", ".join(f"{value}: {until_s:.3g} s" for value, until_s in short.items())
-        known = f"{metric} is known for a short time only, as somebody was there for no longer ({told})"
-        return known if told else ""
 
 
 def _groups(study: Study) -> list[SeedGroup]:
