@@ -14,16 +14,7 @@ from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
 from sim.results.metrics import Series, time_to_target
 from sim.studies.cells import axis_value
-from sim.studies.statistics import (
-    LEVEL,
-    Contrast,
-    Estimate,
-    contrast,
-    curve,
-    estimate,
-    holm,
-    horizon,
-)
+from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
 from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
 
 TIMES = 101

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 import tomli_w
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from sim.cli.commands import app
 from tests.fuzz import data, grammar, isolation, spoil, worlds
-from tests.fuzz.case import Case, Commands, attempt
+from tests.fuzz.case import Case
 from tests.fuzz.isolation import Outcome
 from tests.fuzz.judge import fault
 from tests.fuzz.kinds import KINDS
@@ -130,24 +129,6 @@ def test_a_command_that_hangs_is_ended_and_says_where_it_was(
     found = fault(["check"], outcome)
     assert found is not None
     assert found.name == "time check outside our code"
-
-
-def numbers(rng: Random, changes: int) -> tuple[list[str], Commands]:
-    """Writes down which changes were made."""
-    words = [str(rng.random()) for _ in range(changes)]
-    Path("numbers.txt").write_text(" ".join(words), encoding="utf-8")
-    return words, [["check", "numbers.txt"]]
-
-
-def test_a_fault_is_told_with_what_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def command(arguments: list[str], folder: Path, **options: object) -> Outcome:
-        return Outcome(1, "", TRACEBACK)
-
-    monkeypatch.setattr(isolation, "command", command)
-    found = attempt(Case("numbers", 1), numbers, tmp_path, tmp_path / "kept")
-    assert found.fault is not None and found.codes == (1,) and found.commands == (("check", "numbers.txt"),)
-    assert found.fault.name == "traceback UnicodeDecodeError sim/world/devices/speeds.py:_scores"
-    assert (tmp_path / "kept" / "numbers.txt").read_text(encoding="utf-8") == " ".join(found.words) != ""
 
 
 # What judges --------------------------------------------------------------------------------------------

@@ -16,14 +16,8 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
-from sim.results.store.output_dir import (
-    PROGRESS,
-    REPORT,
-    HiddenFolder,
-    clean_up,
-    next_free,
-    require_replaceable,
-)
+from sim.results.store import output_dir
+from sim.results.store.output_dir import PROGRESS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
@@ -70,8 +64,8 @@ class RunDirectory:
         """
         target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         try:
-            require_replaceable(target, overwrite)
-            clean_up(target.parent)
+            output_dir.require_replaceable(target, overwrite)
+            output_dir.clean_up(target.parent)
             hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
@@ -154,7 +148,7 @@ class RunDirectory:
     @property
     def expected_path(self) -> Path:
         """Where the results of this run would go now, if they replaced nothing."""
-        return self.path if self._hidden is None else next_free(self._hidden.target)
+        return self.path if self._hidden is None else output_dir.next_free(self._hidden.target)
 
     def finalise(self, *, replace: bool = False) -> Path:
         """Moves the directory to its target, and returns its path. Where results are already: beside them.

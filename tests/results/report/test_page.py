@@ -12,7 +12,6 @@ from plotly.offline import get_plotlyjs
 from sim.results.metrics import Metrics, worst_decile
 from sim.results.report import curves as figures
 from sim.results.report import heatmaps
-from sim.results.report import page as report
 from sim.results.report.bars import bytes_by_type, gains, work_done
 from sim.results.report.curves import clients_up, progress_over_bytes, progress_over_time, weights_over_time
 from sim.results.report.heatmaps import learned_graph
@@ -179,8 +178,7 @@ def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypat
     assert [mark.text for mark in marks] == [up, down, down, up]
     assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
     assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
-    for module in (figures, report):
-        monkeypatch.setattr(module, "MOST_MOVE_LINES", 3)
+    monkeypatch.setattr(figures, "MOST_MOVE_LINES", 3)
     assert not progress_over_time(RunView(run)).layout.annotations
     assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
 
