@@ -184,7 +184,7 @@ def test_who_comes_back_is_not_its_own_incumbent() -> None:
 @pytest.mark.parametrize("moves", [[], [LifecycleEvent(45.0, 0, "crash")]])
 def test_nothing_to_measure(moves: list[LifecycleEvent]) -> None:
     summary = Population(PANEL, moves).summary()
-    nothing = dict.fromkeys(("catch_up_seconds", "recovery_seconds"), {"median": None, "max": None})
+    nothing = {key: {"median": None, "max": None} for key in ("catch_up_seconds", "recovery_seconds")}
     assert summary == dict.fromkeys(summary, 0) | nothing | {"deepest_dip": None}
 
 
