@@ -1,7 +1,5 @@
 """What `coterie check` says of a scenario: how many clients, how much data, which models, how long."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable

@@ -228,14 +228,6 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
         section(keys)
 
 
-def test_a_table_that_is_too_large_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "people.parquet"
-    pl.read_csv(PEOPLE.encode()).write_parquet(path)
-    monkeypatch.setattr("sim.files.table_file.CELLS_MAX", 29)
-    with pytest.raises(UserError, match=r"has 6 rows of 5 columns; must have 29 values at most"):
-        section({"name": "table", "label": "paid", "partition": "iid", "file": str(path)})
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -372,24 +364,6 @@ def test_gaps_are_filled_with_what_training_rows_have(tmp_path: Path) -> None:
         known = known[np.isin(known, values.astype(np.float32))]
         assert filled.any()
         np.testing.assert_allclose(part.numpy()[filled, 0], known.mean(), rtol=1e-5)
-
-
-def test_parquet_that_is_small_and_unpacks_to_much_is_refused_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = 100_000
-    pl.DataFrame({"x": np.zeros(rows), "paid": ["y" * 10_000] * rows}).write_parquet(
-        tmp_path / "small.parquet"
-    )
-    assert (tmp_path / "small.parquet").stat().st_size < 200_000
-    with pytest.raises(UserError, match="has more than 512 MiB, unpacked; must have less"):
-        table(tmp_path, file=str(tmp_path / "small.parquet"))
-    pl.DataFrame({f"x{n}": np.zeros(700_000, np.int8) for n in range(100)}).write_parquet(
-        tmp_path / "wide.parquet"
-    )
-    assert (tmp_path / "wide.parquet").stat().st_size < 200_000
-    with pytest.raises(UserError, match="700,000 rows of 100 columns; must have 67,108,864 values at most"):
-        table(tmp_path, file=str(tmp_path / "wide.parquet"))
 
 
 def test_results_are_of_the_content_of_traces_and_graphs_too(tmp_path: Path) -> None:
