@@ -8,7 +8,7 @@ from typing import Literal
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays, dataset_of
+from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 
 
 class ArrayData(UserArrays):
@@ -25,7 +25,7 @@ class ArrayData(UserArrays):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         file = folder.file("data.file", self.file)
-        return dataset_of(_parts(file), self.wanted, file.refusal)
+        return self.made(_parts(file), file.refusal)
 
 
 def _parts(file: InputFile) -> dict[str, ArraysPart]:
@@ -41,8 +41,8 @@ def _parts(file: InputFile) -> dict[str, ArraysPart]:
         )
     parts = {}
     for part, (x, y, client) in names.items():
-        wanted = [x, y, *([client] if client in there else [])]
-        parts[part] = ArraysPart.of(file.arrays(*wanted), (x, y, client))
+        found = file.arrays(x, y, *([client] if client in there else []))
+        parts[part] = ArraysPart((x, y, client), *found)
     return parts
 
 
