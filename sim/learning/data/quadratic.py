@@ -11,11 +11,10 @@ from actors.settings.members import cluster_misfits
 from actors.settings.quantities import Count, Weight, Within
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
-from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
+from sim.learning.data.dataset import DataSection, Dataset, Rows, memory_misfits, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import cluster_members, even_sizes, membership
 
-_NUMBERS_MAX = 3 * 10**8  # of all rows: 8 GB while they are made
 _Curvature = Annotated[PositiveFloat, Within(1e-6, 1_000_000)]
 
 
@@ -44,14 +43,7 @@ class QuadraticData(DataSection):
     def misfits(self, clients: int) -> Iterator[SettingError]:
         yield from cluster_misfits("data.clusters", self.clusters, None, clients)
         numbers = clients * self.samples * (self.dimension + 1)
-        if numbers > _NUMBERS_MAX:
-            yield SettingError(
-                "data.dimension",
-                self.dimension,
-                f"{clients:,} clients with {self.samples:,} rows of {self.dimension + 1:,} numbers make "
-                f"{numbers:,}, which do not fit in memory; must be at most {_NUMBERS_MAX:,}: use fewer "
-                "data.samples or clients",
-            )
+        yield from memory_misfits("data.dimension", self.dimension, clients, numbers)
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """f_i(x) = a_i/2 ||x - mu_k||^2 for client i, k its cluster.

@@ -11,11 +11,9 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count, ShareBelowOne, Weight, Within
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
-from sim.learning.data.dataset import DataSection, Dataset, Rows, no_validation
+from sim.learning.data.dataset import DataSection, Dataset, Rows, memory_misfits, no_validation
 from sim.learning.partitions import Partition
 from sim.learning.partitions.dealing import even_sizes, membership
-
-_NUMBERS_MAX = 3 * 10**8  # of all rows
 
 
 class SyntheticRegression(DataSection):
@@ -46,13 +44,7 @@ class SyntheticRegression(DataSection):
 
     def misfits(self, clients: int) -> Iterator[SettingError]:
         numbers = clients * (self.samples + self.test_samples) * self.dimension
-        if numbers > _NUMBERS_MAX:
-            yield SettingError(
-                "data.samples",
-                self.samples,
-                f"{clients:,} clients with so many samples of {self.dimension:,} numbers make {numbers:,}, "
-                f"which do not fit in memory; must be at most {_NUMBERS_MAX:,}",
-            )
+        yield from memory_misfits("data.samples", self.samples, clients, numbers)
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """Training and test samples of client after client; each client's depend on no other's."""
