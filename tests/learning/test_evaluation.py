@@ -16,7 +16,7 @@ from sim.learning.engine import ClientData
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
-from sim.learning.metrics.distance import DistanceToOptimum
+from sim.learning.metrics import distance_to_optimum
 from sim.learning.objectives import cross_entropy, squared_error
 from tests.learning.engines import (
     CLASSES,
@@ -192,7 +192,7 @@ def test_distance_to_the_optimum() -> None:
         label_maps=None,
     )
     rows = torch.tensor([[4.0, 5.0], [3.0, 1.0], [0.0, -3.0]])
-    assert DistanceToOptimum().of_models(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
+    assert distance_to_optimum(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
 
 
 @pytest.mark.parametrize(("model", "backend"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])

@@ -79,17 +79,15 @@ WRONG = {
     "an index beyond": ("[[0], [1], [99999]]", r"train\[2\]\[0\] is 99999; must be from 0 to 1,4\d\d"),
     "an index below": ("[[0], [1], [5, -1]]", r"train\[2\]\[1\] is -1"),
     "too few clients": ("[[0], [1]]", "train has lists for 2 clients; must have 3, as clients.count says"),
-    "nobody's": ("[[0], [1], []]", r"train\[2\] is empty; each client must have samples"),
+    "nobody's": ("[[0], [1], []]", r"train\[2\] has .*; must be a list of whole numbers, one at least"),
     "twice in one": ("[[0], [1], [4, 4]]", r"train\[2\] has the sample 4 twice"),
     "two clients'": ("[[0], [1], [4, 0]]", "clients 0 and 2 both have the sample 0; must be one client's"),
     "numbers with a point": ("[[0.0], [1], [2]]", r"train\[0\] has the type float64 and the shape \(1,\)"),
-    "a mask": ("[labels == k for k in range(3)]", "np.flatnonzero makes numbers of a mask"),
     "tables": ("[[[0]], [1], [2]]", r"train\[0\] has the type int64 and the shape \(1, 1\)"),
-    "ragged lists": ("[[[0], [1, 2]], [1], [2]]", r"train\[0\] is no list of numbers"),
+    "ragged lists": ("[[[0], [1, 2]], [1], [2]]", r"train\[0\] has the type object and the shape \(0,\)"),
     "a number": ("7", "train is a int; must be a list of sample numbers for each client"),
-    "nothing": ("None", "train is a NoneType"),
-    "other parts": ('{"train": [[0], [1], [2]], "tests": []}', "has 'tests'; must be a list"),
-    "no training": ('{"test": [[0], [1], [2]]}', "has no train"),
+    "other parts": ('{"train": [[0], [1], [2]], "tests": []}', "has 'train', 'tests'; must be a list"),
+    "no training": ('{"test": [[0], [1], [2]]}', "has 'test'; must be a list"),
     "validated on what it trains on": (
         '{"train": [[0], [1], [2]], "validation": [[3], [1], [4]]}',
         "client 1 has the sample 1 in train and in validation",
@@ -148,10 +146,7 @@ def test_a_file_beside_the_scenario(tmp_path: Path) -> None:
         ("[[0], [1]", "is not JSON, or damaged"),
         ("", "is empty"),
         ("[[0], [1], [12]]", r"train\[2\]\[0\] is 12; must be from 0 to 11"),
-        ('[[0], [1], ["2"]]', r"train\[2\] has the type <U1"),
         ("[[0], [1], null]", r"train\[2\] has the type object"),
-        ("[[0], [1], [1e400]]", r"train\[2\] has the type float64"),
-        ("3", "train is a int"),
         ('"012"', "train is a str"),
     ],
 )
@@ -164,7 +159,7 @@ def test_what_is_wrong_in_a_file_is_refused_with_its_name(tmp_path: Path, text: 
 def test_what_is_wrong_in_arrays(tmp_path: Path) -> None:
     path = tmp_path / "who.npz"
     np.savez(path, train_0=[0], train_2=[1])
-    with pytest.raises(UserError, match=r"has 2 arrays of train, but no train_1"):
+    with pytest.raises(UserError, match=r"has no array train_1, but train_0, train_2"):
         from_file(path)
     np.savez(path, rows=[0])
     with pytest.raises(UserError, match=r"has no array train_0"):

@@ -26,16 +26,10 @@ def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, ref
     `refuse` makes of a problem.
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
-    if unknown := [name for name in parts if name not in PARTS]:
-        raise refuse(f"has {unknown[0]!r}; must be {_FORM}")
-    if "train" not in parts:
-        raise refuse(f"has no train; must be {_FORM}")
-    held_back = len(labels.validation)
-    counts = {
-        "train": len(labels.train),
-        "test": len(labels.test),
-        "validation": len(labels.train) + held_back,
-    }
+    if "train" not in parts or set(parts) - set(PARTS):
+        raise refuse(f"has {', '.join(map(repr, parts)):.60}; must be {_FORM}")
+    train, test, held_back = len(labels.train), len(labels.test), len(labels.validation)
+    counts = {"train": train, "test": test, "validation": train + held_back}
     rows = {name: _checked(lists, name, clients, counts[name], refuse) for name, lists in parts.items()}
     if held_back and "validation" not in rows:
         raise refuse("has no validation, but the data have a validation part of their own; must share it out")
@@ -58,24 +52,19 @@ def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
     """The numbers of one list, ascending."""
     try:
         numbers = np.asarray(row)
-    except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise refuse(f"{place} is no list of numbers") from None
-    if numbers.size == 0:
-        raise refuse(f"{place} is empty; each client must have samples")
+    except Exception:  # lists of different lengths; whatever their own __array__ does
+        numbers = np.empty(0, dtype=object)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        mask = "; np.flatnonzero makes numbers of a mask" if numbers.dtype.kind == "b" else ""
         raise refuse(
             f"{place} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
-            f"numbers{mask}"
+            "numbers, one at least"
         )
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))
     if len(bad):
         raise refuse(f"{place}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
-    numbers = np.sort(numbers.astype(np.int64))
-    twice = np.flatnonzero(numbers[1:] == numbers[:-1])
-    if len(twice):
-        raise refuse(f"{place} has the sample {numbers[twice[0]]} twice; must have it once")
-    return numbers
+    if (twice := _twice(numbers)) is not None:
+        raise refuse(f"{place} has the sample {twice} twice; must have it once")
+    return np.sort(numbers.astype(np.int64))
 
 
 def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
@@ -83,17 +72,17 @@ def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, re
     validation = rows.get("validation", (np.empty(0, np.int64),) * len(rows["train"]))
     held = [np.concatenate(pair) for pair in zip(rows["train"], validation, strict=True)]
     for client, own in enumerate(held):
-        values, counts = np.unique(own, return_counts=True)
-        if (counts > 1).any():
-            raise refuse(
-                f"client {client} has the sample {values[counts > 1][0]} in train and in validation; must "
-                "have it in one of them"
-            )
-    values, counts = np.unique(np.concatenate(held), return_counts=True)
-    if not overlap and (counts > 1).any():
-        sample = values[counts > 1][0]
+        if (twice := _twice(own)) is not None:
+            raise refuse(f"client {client} has the sample {twice} in train and in validation; must be in one")
+    if not overlap and (sample := _twice(np.concatenate(held))) is not None:
         both = [client for client, own in enumerate(held) if sample in own][:2]
         raise refuse(
             f"clients {both[0]} and {both[1]} both have the sample {sample}; must be one client's, or "
             "data.partition.overlap = true"
         )
+
+
+def _twice(numbers: np.ndarray) -> int | None:
+    """The least number that is there more than once, if there is one."""
+    values, counts = np.unique(numbers, return_counts=True)
+    return int(values[counts > 1][0]) if (counts > 1).any() else None
