@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.learning.models.model import ModelSection
 from sim.plugins.section import FAILURES, PluginSection, in_short
@@ -51,9 +51,7 @@ class OwnModel(PluginSection, ModelSection):
         except FAILURES as error:
             raise self.refusal(f"cannot be made: {in_short(error)}", error) from error
 
-    def architecture(
-        self, input_shape: tuple[int, ...], classes: int, inputs: tuple[tuple[int, ...], ...] | None = None
-    ) -> Architecture:
+    def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
         import torch
 
         from sim.learning.architecture import OwnArchitecture
@@ -62,10 +60,9 @@ class OwnModel(PluginSection, ModelSection):
             """The module as its constructor makes it of this seed; torch's generator stays as it was."""
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
-                return self.module(input_shape, classes, inputs)
+                return self.module(input_shape, classes, **options)
 
-        key = self._key(self.options, inputs or input_shape, classes)
-        return OwnArchitecture(drawn, key, input_shape)
+        return OwnArchitecture(drawn, self.key(input_shape, classes, **options), input_shape)
 
     def require_pure(
         self, architecture: Architecture, objective: Objective, views: int, dataset: Dataset

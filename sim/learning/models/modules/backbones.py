@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sim.learning import vision
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES
-from sim.learning.models.inputs import require_images
+from sim.learning.models.model import require_images
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 
 Shape = tuple[int, ...]
