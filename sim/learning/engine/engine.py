@@ -16,7 +16,7 @@ from sim.kernel.random import key
 from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.choice import choose_backend
 from sim.learning.engine.backends.kernels import Kernel
-from sim.learning.engine.execution import Execution
+from sim.learning.engine.execution import EngineStatistics, Execution
 from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
 from sim.learning.engine.graph.class_means import ClassMeans
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
@@ -29,7 +29,6 @@ from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.replay.replay_log import META, Arrays, Reads
-from sim.learning.engine.statistics import EngineStatistics
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.objectives import Objective
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import types
-import warnings
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,7 +14,6 @@ from torch import Tensor
 
 from actors.message import describe
 from actors.source_location import of_error, written
-from sim.errors import Advice
 from sim.learning.engine.backends.batched import vmapped
 from sim.learning.engine.graph.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
 from sim.learning.engine.graph.nodes import GraphNode, Slot
@@ -33,8 +30,6 @@ NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
 _NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from one operation to the next
 _FUNCTIONS_MAX = 256  # that are remembered
-_VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
-
 
 Function = Callable[..., Any]
 
@@ -232,7 +227,6 @@ class Functions:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[UserFunction, dict[Signature, Prepared]]] = {}
-        self._versions: Counter[str] = Counter()
 
     def apply(
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
@@ -285,17 +279,7 @@ class Functions:
         made = UserFunction(function, static)
         if len(self._known) >= _FUNCTIONS_MAX:
             del self._known[next(iter(self._known))]
-        known = self._known[identity] = made, {}
-        self._versions[str(made)] += 1
-        if self._versions[str(made)] == _VERSIONS_MAX:
-            warnings.warn(
-                f"apply: {made} has come with {_VERSIONS_MAX} different sets of values by keyword; with each "
-                "it is another function, prepared anew and not computed together with the others: what "
-                "differs goes in as an argument, self.apply(f, x, y)",
-                Advice,
-                stacklevel=2,
-            )
-        return known
+        return self._known.setdefault(identity, (made, {}))
 
 
 def _typed(value: Any) -> Hashable:
