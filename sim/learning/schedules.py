@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings
-from actors.settings.quantities import Share, ShareAboveZero
-from actors.settings.spans import Span, span
+from actors.settings.quantities import Share, ShareAboveZero, Span, span
 
 if TYPE_CHECKING:
     Stretch = Span

@@ -14,8 +14,7 @@ from protocols.framework.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums
-from sim.learning.engine.backends.choice import choose_backend
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.sampler import TrainJob

@@ -83,7 +83,6 @@ def test_slices_tile_the_vector_in_parameter_order(
     assert [(part.name, part.shape) for part in model.slices] == [
         (path, tuple(parameter.shape)) for path, parameter in reference.named_parameters()
     ]
-    assert model.shapes == tuple(part.shape for part in model.slices)
 
 
 @pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL[:-1], ids=IDS[:-1])

@@ -1,20 +1,86 @@
-"""Partitions from lists of sample numbers, which are checked."""
+"""Partitions of the user's own: lists of sample numbers, from a file or a function, which are checked."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from sim.errors import UserError
+from sim.files.input_file import InputFile
+from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
-from sim.learning.partitions.partition import Partition
+from sim.learning.partitions.partition import Partition, PartitionSection
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
 PARTS = ("train", "test", "validation")
 _FORM = "a list of sample numbers for each client, or a table of such lists: train, and test and validation"
 
 Refuse = Callable[[str], UserError]
+_ARRAY = rf"({'|'.join(PARTS)})_\d+"
+
+
+class FromFile(PartitionSection):
+    """From a file: the numbers of each client's samples, as JSON or as .npz."""
+
+    needs_classes = False
+
+    kind: Literal["file"]
+    path: str
+    """The file. JSON: a list for each client of the numbers of its training samples, or a table of such
+    lists: train, and, if the file says so, test and validation. An .npz file has the arrays train_0, train_1,
+    ..., test_0, ..., validation_0, .... Numbers begin at 0; those of validation are training samples that are
+    held back. A path is relative to the current folder, or else to the scenario's."""
+    overlap: bool = False
+    """Whether a training sample may belong to several clients."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        file = InputFile("data.partition.path", Path(self.path))
+        found = _arrays(file) if file.path.suffix == ".npz" else file.parsed(json.loads, "JSON")
+        return partition_of(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
+
+
+def _arrays(file: InputFile) -> dict[str, list[Any]]:
+    """The arrays part_0, part_1, ... of each part, in order."""
+    counts = Counter([match[1] for name in file.names() if (match := re.fullmatch(_ARRAY, name))])
+    if not counts:
+        raise file.refusal("has no array train_0; must have train_0, train_1, ..., one for each client")
+    return {
+        part: file.arrays(*[f"{part}_{client}" for client in range(count)]) for part, count in counts.items()
+    }
+
+
+class OwnPartition(PluginSection, PartitionSection):
+    """A function of your own that returns the numbers of each client's samples."""
+
+    provided = ("rng", "labels", "test_labels", "clients")
+
+    needs_classes = False
+
+    kind: str
+    overlap: bool = False
+    """Whether a training sample may belong to several clients."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Calls the function with a generator of the seed, the labels and the number of clients."""
+        try:
+            found = self.call(
+                rng=stream(seed, "partition", "own"),
+                labels=labels.train.copy(),  # what it does to them is its own affair
+                test_labels=labels.test.copy(),
+                clients=clients,
+            )
+        except FAILURES as error:
+            raise self.refusal(f"failed: {in_short(error)}", error) from error
+        return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
+
+    def _refuse(self, problem: str) -> UserError:
+        return self.refusal(f"returned what cannot be used: {problem}")
 
 
 def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:

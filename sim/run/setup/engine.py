@@ -10,8 +10,7 @@ import torch
 from sim.errors import UserError
 from sim.learning.engine import Engine
 from sim.learning.engine.backends.autotune import fastest_backend, fastest_threads, training_step
-from sim.learning.engine.backends.choice import choose_backend
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.run.live.compute import LearningSettings
 from sim.run.setup.learning import Learning

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.choice import possible_backends
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer

@@ -8,8 +8,8 @@ from torch.func import grad, vmap
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.backends.backend import Backend, Named, divided
+from sim.learning.engine.backends.batched import prepare_vmap
 from sim.learning.engine.backends.looped import Looped
-from sim.learning.late_imports import prepare_vmap
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 _FORWARD_ONLY_CLIENTS_MAX = 48

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from actors.message import describe
 from actors.source_location import of_error, written
-from sim.learning.engine.backends.batched import vmapped
+from sim.learning.engine.backends.batched import in_frames_of_its_own, vmapped
 from sim.learning.engine.graph.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
 from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.vector_pool import VectorPool, to_device
-from sim.learning.late_imports import in_frames_of_its_own
 
 if TYPE_CHECKING:
     from sim.learning.engine.engine import Engine
