@@ -216,43 +216,6 @@ ELSE = {
 }
 
 
-TRAINS_ANOTHER_WAY = """
-import torch
-from torch import nn
-
-class Noisy(torch.autograd.Function):
-    generate_vmap_rule = True
-    times = 0
-
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, grad):
-        Noisy.times += 1
-        return grad * Noisy.times
-
-class Net(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.last = nn.Linear(64, classes)
-
-    def forward(self, x):
-        return Noisy.apply(self.last(x))
-"""
-
-
-def test_a_model_whose_gradient_changes_when_repeated_is_refused(tmp_path: Path) -> None:
-    """Outputs alone would not show it."""
-    with pytest.raises(UserError, match="the same samples gives another gradient when it is repeated"):
-        build(load_scenario(write(tmp_path, DIGITS), [net(tmp_path, TRAINS_ANOTHER_WAY)]), device="cpu")
-
-
 def test_a_model_that_leaves_is_refused_with_its_line(tmp_path: Path) -> None:
     text = GOOD["plain"].replace("super()", "exit(4)\n        super()")
     with pytest.raises(UserError, match=r"net.*py:\d+: Net cannot be made: SystemExit: 4"):

@@ -85,7 +85,7 @@ BAD = {
     ),
     "negative latency": (
         edited('latency = "20 ms"', 'latency = "-20 ms"'),
-        f"network.latency = \"-20 ms\": '-20 ms' must be 0 or more; {UNITS}",
+        f"network.latency = \"-20 ms\": '-20 ms' is not a duration; {UNITS}",
     ),
     "unknown distribution": (
         edited('latency = "20 ms"', 'latency = { kind = "log-normal", mean = "1 s" }'),

@@ -92,11 +92,7 @@ class OwnModel(PluginSection, ModelSection):
                 raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} {what}")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
-            gradients = [kernel.gradients(flat, x, y).nan_to_num() for _ in range(2)]
-            if not torch.equal(*gradients):
-                raise ValueError(
-                    "a training pass on the same samples gives another gradient when it is repeated"
-                )
+            kernel.gradients(flat, x, y)
             for name, value in before.items():
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
