@@ -62,12 +62,7 @@ class Augmentation:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, x: Tensor, keys: np.ndarray) -> Tensor:
-        """Images of x [M, C, H, W] float32, changed; a new tensor. keys: uint64 [M], one per image.
-
-        ValueError unless C is 1 or 3 and the sides have two pixels or more.
-        """
-        if x.dim() != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 2:
-            raise ValueError(f"images are [M, 1 or 3, 2 or more, 2 or more], not {list(x.shape)}")
+        """Images of x [M, C, H, W] float32, C = 1 or 3, changed; a new tensor. keys: uint64 [M]."""
         changes = draw_changes(self, keys, (x.shape[2], x.shape[3]))
         at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
         if len(x) <= at_once:
@@ -87,7 +82,7 @@ class Augmentation:
 class ImageChanges:
     """What happens to each of M images; arrays of length M.
 
-    top, left, height, width: the crop, in pixels. jittered: whether colours are jittered. factors [M, 4]: of
+    top, left, height, width: the crop, in pixels. jittered: whether colours are. factors [M, 4]: of
     brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
     (0, 1, 2). hue_place: how many of them come before the hue (0 to 3). grayscale, flipped: whether. sigma:
     of the blur, 0 for none.

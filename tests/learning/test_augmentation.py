@@ -116,12 +116,6 @@ def test_stored_images_are_scaled_to_pixels_and_back() -> None:
     torch.testing.assert_close(stored * width + middle, STRONG(x, keys), rtol=0, atol=TOLERANCE_OF_ALL)
 
 
-def test_what_is_no_image_is_refused() -> None:
-    for shape in [(4, 64), (4, 2, 8, 8), (4, 3, 1, 8)]:
-        with pytest.raises(ValueError, match=r"images are \[M, 1 or 3"):
-            Augmentation()(torch.zeros(shape), some_keys(4))
-
-
 # --- what is drawn ---
 
 

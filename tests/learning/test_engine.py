@@ -424,8 +424,6 @@ def test_way_is_chosen_by_model_and_device() -> None:
     assert choose_backend("auto", small("cnn"), cross_entropy, cuda) == "vmap"
     for backend in ("vmap", "loop"):
         assert choose_backend(backend, small("mlp"), cross_entropy, cpu) == backend
-    with pytest.raises(ValueError, match="vamp"):
-        choose_backend("vamp", small("cnn"), cross_entropy, cpu)
     with pytest.raises(UserError, match=r"engine\.way.*linear layers.*cnn"):
         choose_backend("dense", small("cnn"), cross_entropy, cpu)
 

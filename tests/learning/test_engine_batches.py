@@ -137,11 +137,6 @@ def test_all_takes_samples_in_order() -> None:
     assert draw(KEYS[:2], [0, 9], [3, 3], 1, 3, "all").tolist() == [[[0, 1, 2]], [[0, 1, 2]]]
 
 
-def test_unknown_sampling_is_refused() -> None:
-    with pytest.raises(ValueError, match="shufled"):
-        draw(KEYS[:1], [0], [4], 1, 2, "shufled")
-
-
 def test_purposes_of_a_client_are_unrelated() -> None:
     keys = np.array([key(1, "batches", purpose, 0) for purpose in ("train", "gradient")], dtype=np.uint64)
     drawn = draw(keys, [0, 0], [1_000, 1_000], 1, 100, "shuffled")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -90,23 +88,6 @@ def test_slots() -> None:
         1,
         2,
     ]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kind": "adagrad"},
-        {"kind": "SGD"},
-        {"nesterov": True},
-        {"dampening": 0.1},
-        {"momentum": 0.9, "dampening": 0.1, "nesterov": True},
-        {"kind": "adam", "momentum": 0.9},
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_together_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"optimizer|momentum"):
-        Optimizer(**options)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)

@@ -88,8 +88,7 @@ class OwnModel(PluginSection, ModelSection):
             wanted = (*x.shape[:2], dataset.outputs)
             if tuple(first.shape) != wanted:
                 shape = tuple(first.shape[1:])
-                what = "(samples, numbers)" if y.ndim > 2 else "(samples, classes)"
-                raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} {what}")
+                raise ValueError(f"its outputs have the shape {shape}, not {wanted[1:]} (samples, outputs)")
             if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                 raise ValueError("the same input gives other outputs when it is called again")
             kernel.gradients(flat, x, y)
@@ -97,6 +96,5 @@ class OwnModel(PluginSection, ModelSection):
                 if not torch.equal(value, architecture.constants[name]):
                     raise ValueError(f"it changes its buffer {name}, which is the same for all clients")
         except FAILURES as error:
-            raise self.refusal(
-                f"cannot be computed for two clients at once: {in_short(error)}", error
-            ) from error
+            problem = f"cannot be computed for two clients at once: {in_short(error)}"
+            raise self.refusal(problem, error) from error

@@ -15,7 +15,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine.backends.backend import Backend
 from sim.learning.engine.backends.dense import DenseChain
 from sim.learning.engine.backends.looped import Looped
-from sim.learning.engine.backends.precision import PRECISIONS, cast
+from sim.learning.engine.backends.precision import cast
 from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.objectives import Objective
 
@@ -30,13 +30,11 @@ def possible_backends(architecture: Architecture, objective: Objective) -> tuple
 def choose_backend(
     backend: str, architecture: Architecture, objective: Objective, device: torch.device
 ) -> str:
-    """Resolve "auto"; UserError for "dense" where the model is no dense chain, ValueError for another.
+    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
 
     "auto": matrix products where they do; else, on a CPU, convolutions in a loop, to which they lose under
     vmap; all else gains from batching (docs/benchmarks.md). What is fastest when measured: `autotune`.
     """
-    if backend not in (*BACKENDS, "auto"):
-        raise ValueError(f"the way of computing is one of auto, {', '.join(BACKENDS)}, not {backend!r}")
     possible = possible_backends(architecture, objective)
     if backend == "dense" and backend not in possible:
         raise UserError(
@@ -53,15 +51,13 @@ def choose_backend(
 class Kernel:
     """One architecture and objective, computed by one `backend`; arguments as in `Backend`.
 
-    All numbers that go in and come out are float32; `precision` is one of PRECISIONS and says how products
+    All numbers that go in and come out are float32; `precision` is one of `PRECISIONS` and says how products
     are computed between. ("tf32" is float32 here; what allows it is process-wide, `tensor_cores`.)
     """
 
     def __init__(
         self, architecture: Architecture, objective: Objective, backend: str, precision: str = "float32"
     ) -> None:
-        if precision not in PRECISIONS:
-            raise ValueError(f"the precision is one of {', '.join(PRECISIONS)}, not {precision!r}")
         self.architecture = architecture
         self.objective = objective
         self.backend = backend
