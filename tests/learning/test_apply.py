@@ -287,7 +287,7 @@ def test_only_functions_calculate_with_numbers_of_few_bytes() -> None:
 
 LINE = "test_apply.py:[0-9]+"
 BATCHED = "many clients at once: no branch may depend on a number"
-TOP = "apply takes a function that is written at the top of a file, not a"
+TOP = "apply takes a function that is written at the top of a file, not"
 
 
 def branching(x: Tensor) -> Tensor:
@@ -346,37 +346,32 @@ class Holder:
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "a branch": (branching, ValueError, f"{LINE}: branching.. failed: RuntimeError.*{BATCHED}"),
     "a number taken out": (taking_out, ValueError, f"{LINE}: taking_out.. failed: RuntimeError.*{BATCHED}"),
-    "chance": (
-        drawing,
-        ValueError,
-        f"{LINE}: drawing.. failed: RuntimeError.*random numbers go in as an argument",
-    ),
+    "chance": (drawing, ValueError, f"{LINE}: drawing.. failed: RuntimeError.*numbers go in as an argument"),
     "shapes that do not fit": (
         misshapen,
         ValueError,
-        f"{LINE}: misshapen.. failed: RuntimeError: The size of tensor",
+        f"{LINE}: misshapen.. failed: RuntimeError: The size of",
     ),
     "an error inside": (raising, ValueError, f"{LINE}: raising.. failed: KeyError: 'mine'"),
     "leaving": (leaving, ValueError, f"{LINE}: leaving.. failed: SystemExit: 3"),
     "too many arguments": (
         without_arguments,
         ValueError,
-        "failed: TypeError: .* takes 0 positional arguments but 1 was given",
+        "failed: TypeError: .* takes 0 positional arguments",
     ),
     "a matrix": (
         matrix,
         ValueError,
-        r"a tensor of shape \(6, 6\) and float32; it must be a tensor "
-        "without dimensions or with one",
+        r"a tensor of shape \(6, 6\) and torch.float32; must be a tensor without",
     ),
-    "whole numbers of 64 bits": (order, ValueError, r"of shape \(6,\) and int64; it must be"),
-    "complex numbers": (complex_numbers, ValueError, "and complex64; it must be"),
-    "no tensor": (number, ValueError, "failed|is a float; it must be"),
+    "whole numbers of 64 bits": (order, ValueError, r"of shape \(6,\) and torch.int64; must be"),
+    "complex numbers": (complex_numbers, ValueError, "and torch.complex64; must be"),
+    "no tensor": (number, ValueError, "failed|returns a float; must be"),
     "nothing": (nothing, ValueError, "returns nothing"),
-    "a part that is no tensor": (half_a_pair, ValueError, "failed|result 1 of .* is a NoneType"),
-    "a method": (Holder().method, TypeError, f"{TOP} method such as method.*write it there with `def`"),
-    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear such as Linear"),
-    "no function": (3, TypeError, "apply takes a function first, not a int"),
+    "a part that is no tensor": (half_a_pair, ValueError, "failed|returns a NoneType"),
+    "a method": (Holder().method, TypeError, f"{TOP} method, a method: write it there with `def`"),
+    "a module": (torch.nn.Linear(6, 6), TypeError, f"{TOP} Linear, a Linear"),
+    "no function": (3, TypeError, f"{TOP} int, a int"),
 }
 
 
@@ -408,7 +403,7 @@ def test_arguments_that_are_none_are_refused() -> None:
     engine, other = new_engine(), new_engine()
     x = engine.vector(numbers(1))
     with pytest.raises(
-        TypeError, match=r"argument 1 of torch|argument 1 of maximum\(\) is a str; it must be a vector"
+        TypeError, match=r"argument 1 of torch|argument 1 of maximum\(\) is a str; must be a vector"
     ):
         engine.apply(torch.maximum, (x, "x"), {})
     with pytest.raises(ValueError, match="another engine"):

@@ -199,19 +199,3 @@ def test_an_archive_whose_arrays_become_large(tmp_path: Path, monkeypatch: pytes
             archive.writestr(name, bytes(2**20))
     with pytest.raises(UserError, match=r"labels\.npz: has more than 1 MiB, unpacked"):
         read_images("cifar-100", tmp_path)
-
-
-def test_a_failed_download_takes_away_what_it_made_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(name: str, folder: Path) -> None:
-        (folder / "MNIST" / "raw").mkdir(parents=True)
-        (folder / "MNIST" / "part").write_bytes(b"begun")
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(vision, "download", fail)
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="no route to host"):
-        read_images("mnist", tmp_path)
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
-    assert found == ["MNIST", "MNIST/part", "mine"]

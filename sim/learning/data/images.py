@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -85,8 +84,7 @@ class ImageData(LabelledData):
         failure = "nothing is downloaded here (coterie run downloads it)"
         if layout is None and folder.download:
             try:
-                with _leaving_no_empty_folders(root):
-                    vision.download(self.torchvision, root)
+                vision.download(self.torchvision, root)
             except _DOWNLOAD_ERRORS as error:
                 failure = f"it could not be downloaded ({type(error).__name__}: {error})"
             else:
@@ -131,22 +129,9 @@ class ImageData(LabelledData):
     def _find(self, folder: Path) -> Layout | None:
         for layout in self.layouts:
             place = ImageFolder("", folder / layout.folder)
-            if all(place.variant(file) is not None for file in layout.files):
+            if all(map(place.variant, layout.files)):
                 return layout
         return None
-
-
-@contextmanager
-def _leaving_no_empty_folders(root: Path) -> Iterator[None]:
-    """Where this fails, folders at `root` that it made and left without a file are removed."""
-    before = {root, *root.rglob("*")} if root.is_dir() else set()
-    try:
-        yield
-    except BaseException:
-        for folder in sorted({root, *root.rglob("*")} - before, reverse=True):  # the deepest first
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        raise
 
 
 def normalised(arrays: ImageArrays, classes: int) -> Dataset:
