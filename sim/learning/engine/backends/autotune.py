@@ -42,31 +42,27 @@ def fastest_backend(
     UserError if no backend fits in memory.
     """
     clients = _clients_measured(clients, sampler, architecture)
-    device = sampler.subset.x.device
+    x = sampler.subset.x
     identity = (
         (architecture.key, objective, optimizer.is_plain, precision),
-        (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
-        (device, torch.get_num_threads()),
+        (clients, sampler.views * sampler.batch_size, tuple(x.shape[1:]), x.device, torch.get_num_threads()),
     )
     if identity not in _remembered:
         seconds = {}
         for backend in possible_backends(architecture, objective):
-            step = training_step(
-                Kernel(architecture, objective, backend, precision), optimizer, sampler, clients
-            )
-            seconds[backend] = _seconds(step, device)
+            kernel = Kernel(architecture, objective, backend, precision)
+            seconds[backend] = _seconds(training_step(kernel, optimizer, sampler, clients), x.device)
         fastest = min(seconds, key=seconds.__getitem__)
         if seconds[fastest] == math.inf:
-            raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
+            raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", x.device)
         _remembered[identity] = fastest
     return _remembered[identity]
 
 
 def usable_cores() -> int:
     """The processor cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS or Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS or Windows
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:

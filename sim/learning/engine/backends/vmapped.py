@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
@@ -23,12 +25,6 @@ class Vmapped(Backend):
         super().__init__(architecture, objective)
         prepare_vmap()
 
-        def loss(params: Named, x: Tensor, y: Tensor) -> Tensor:
-            return objective(architecture, params, x, y)
-
-        def loss_of_each_sample(params: Named, x: Tensor, y: Tensor) -> Tensor:
-            return loss_of_each(objective)(architecture, params, x, y)
-
         def training_loss(
             trained: Named, untrained: Named, x: Tensor, *targets: Tensor
         ) -> tuple[Tensor, Named]:
@@ -37,8 +33,7 @@ class Vmapped(Backend):
 
         self._gradient = vmap(grad(training_loss, has_aux=True))
         self._training_loss = vmap(training_loss)
-        self._loss = vmap(loss)
-        self._loss_of_each = vmap(loss_of_each_sample)
+        self._loss = vmap(partial(objective, architecture))
         self._outputs = vmap(architecture.forward)
         self._outputs_of_shared = vmap(architecture.forward, in_dims=(0, None))
         self._single = Looped(architecture, objective)
@@ -77,7 +72,8 @@ class Vmapped(Backend):
         return self._loss(self.architecture.unflatten(flat), x, y)
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._loss_of_each(self.architecture.unflatten(flat), x, y)
+        of_each = partial(loss_of_each(self.objective), self.architecture)
+        return vmap(of_each)(self.architecture.unflatten(flat), x, y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         params = self.architecture.unflatten(flat)
