@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,14 +21,7 @@ from sim.learning.engine.graph.encoded import TYPES
 from tests.learning.engines import new_engine
 
 WIDTH = 6
-
-
-@pytest.fixture(autouse=True)
-def no_garbage_collector() -> Iterator[None]:
-    """As in a run: what is not freed by reference counting alone is not freed."""
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("no_garbage_collector")
 
 
 def numbers(seed: int, width: int = WIDTH) -> Tensor:

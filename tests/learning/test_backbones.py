@@ -52,12 +52,6 @@ def test_images_become_features(backbone: str, shape: tuple[int, ...]) -> None:
     assert model.has_convolution == (backbone not in ("small-mlp", "deep-mlp"))
 
 
-def test_the_mlp_takes_numbers() -> None:
-    x, _ = batch(DIGITS, 5)
-    model = decoupled("small-mlp", DIGITS)
-    assert model.forward(model.initial(generator()), x).shape == (5, CLASSES)
-
-
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in ANY_SHAPE])
 def test_the_others_need_images(backbone: str) -> None:
     with pytest.raises(UserError, match=rf'model.backbones: "{backbone}": needs images .*small-mlp'):

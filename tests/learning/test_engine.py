@@ -16,7 +16,6 @@ from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums
 from sim.learning.engine.backends.kernels import Kernel, choose_backend
 from sim.learning.engine.graph import sampler
-from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, squared_error
@@ -25,6 +24,7 @@ from tests.learning.engines import (
     SHAPES,
     Jobs,
     client_data,
+    drawn,
     new_engine,
     objective_of,
     own_samples,
@@ -63,15 +63,7 @@ def engine_for(model: str, backend: str = "auto", device: str = "cpu") -> Engine
 def batches(engine: Engine, client: int, first: int, steps: int) -> list[tuple[Tensor, Tensor]]:
     """The batches of a client's training, gathered one by one."""
     x, y = own_samples(engine.data, client)
-    positions = draw_batches(
-        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
-        np.array([first]),
-        np.array([len(x)]),
-        steps=steps,
-        batch_size=min(BATCH_SIZE, len(x)),
-        sampling="shuffled",
-    )
-    return [(x[chosen], y[chosen]) for chosen in positions[0].tolist()]
+    return [(x[chosen], y[chosen]) for chosen in drawn(engine, client, first, steps, BATCH_SIZE)]
 
 
 class PlainClient:
@@ -203,13 +195,6 @@ def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, backend: st
     np.testing.assert_allclose(got, torch.stack(expected).detach(), rtol=1e-5)
 
 
-def test_training_and_held_back_samples_are_apart() -> None:
-    data = engine_for("logistic-regression").data
-    seen = [own_samples(data, client, role)[0] for client in range(5) for role in ("train", "validation")]
-    rows = torch.cat(seen)
-    assert len(rows) == len(rows.unique(dim=0)) == sum(COUNTS) + 7
-
-
 def test_the_full_penalised_objective() -> None:
     """A step of plain SGD is the gradient of loss + sum_k c_k/2 ||x - a_k||^2, also where c_k is pending."""
     engine = engine_for("mlp")
@@ -276,19 +261,6 @@ def test_anchors_that_all_clients_share(poison: float) -> None:
         if client == 4:
             wanted = 0.1 * (0.125 * (sum(exact) - exact[5]) + 0.5 * poison)
         np.testing.assert_allclose(got[client], wanted, rtol=1e-4, atol=1e-6, err_msg=f"client {client}")
-
-
-def test_learning_rates_of_any_kind_of_number() -> None:
-    engine = new_engine()
-    jobs = Jobs(engine)
-    start = jobs.initial(0)
-    gradient = jobs.gradient(0, start).numpy()
-    rates: list[Any] = [np.float64(0.5), np.float32(0.5), 1, True]
-    for rate in rates:
-        trained, _ = jobs.train(0, start, learning_rate=rate)
-        np.testing.assert_allclose(
-            trained.numpy(), start.numpy() - float(rate) * gradient, rtol=1e-5, atol=1e-6
-        )
 
 
 @pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,21 +10,10 @@ import torch
 
 from actors import codec
 from sim.learning.engine import Optimizer
-from tests.learning.engines import Jobs, client_data, new_engine
+from tests.learning.engines import Jobs, client_data, new_engine, numbers
 
 WIDTH = 4
-
-
-@pytest.fixture(autouse=True)
-def no_garbage_collector() -> Iterator[None]:
-    """As in a run: what is not freed by reference counting alone is not freed."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def numbers(seed: int, width: int = WIDTH) -> torch.Tensor:
-    return torch.randn(width, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("no_garbage_collector")
 
 
 # --- when ---
@@ -221,15 +208,6 @@ def test_pending_limit_computes_what_is_held() -> None:
     before = engine.statistics.batches
     assert [float(product) for product in kept] == [float(kept[0])] * 95
     assert engine.statistics.batches == before + 1
-
-
-def test_nothing_is_pending_without_deferral() -> None:
-    engine = new_engine(deferred=False)
-    jobs = Jobs(engine)
-    trained, _ = jobs.train(0, jobs.initial(0))
-    assert not trained.pending
-    assert not engine.dot(trained, trained).clip(0, 1).pending
-    assert engine.statistics.jobs == 3
 
 
 def test_after_a_failed_batch_no_number_is_made_up() -> None:

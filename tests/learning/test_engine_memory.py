@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
-from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
@@ -177,14 +175,6 @@ def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.Monk
         "out of memory on cuda: no room for a sum; GPU has 80.0 GB, of which this run's tensors take 79.0 "
         "GB and 0.5 GB are free; use a smaller model"
     )
-
-
-def test_calls_on_cuda_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = BatchSampler(client_data().train, 4, "shuffled")
-    row_bytes = 4 * 16 + 8 * 1_000  # a batch of four samples; parameters and gradient
-    assert draw.rows_at_once(1_000) == 16 * 2**20 // row_bytes
-    monkeypatch.setattr(draw.subset, "x", SimpleNamespace(device=torch.device("cuda")))
-    assert draw.rows_at_once(1_000) == 256 * 2**20 // row_bytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -15,9 +15,8 @@ from protocols.framework.compute import Batch
 from protocols.framework.objectives import Model, Parameters
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.learning.engine.graph.batches import draw_batches
 from sim.run.live.compute import DeviceCompute
-from tests.learning.engines import generator, own_samples, plain_module, small
+from tests.learning.engines import drawn, generator, own_samples, plain_module, small
 from tests.run.computes import BATCH_SIZE, COUNTS, HELD_BACK, initial, new_compute, new_data_engine, now
 from tests.virtual_time import run_virtual
 
@@ -191,7 +190,7 @@ def test_expectation_and_maximisation_of_all_clients_are_deferred_and_batched() 
             losses = torch.stack([plain_losses(compute, model, x, y) for model in models])
             shares = torch.exp(-losses) / torch.exp(-losses).sum(dim=0)
             for number, (model, share) in enumerate(zip(models, shares, strict=True)):
-                chosen = batch_of_training(engine, client, 3 + number)
+                [chosen] = drawn(engine, client, 3 + number, 1, BATCH_SIZE)
                 step = plain_gradient(model, x[chosen], y[chosen], share[chosen])
                 expected = model.tensor() - 0.1 * step
                 np.testing.assert_allclose(trained[client][number].numpy(), expected, rtol=1e-4, atol=1e-6)
@@ -206,20 +205,6 @@ async def fit(engine: Engine, compute: DeviceCompute, models: list[Vector]) -> l
         await compute.train(model, 1, (), None, False, "batch", share)
         for model, share in zip(models, shares, strict=True)
     ]
-
-
-def batch_of_training(engine: Engine, client: int, step: int) -> list[int]:
-    """Which of its samples a client trains on in that step."""
-    drawn = draw_batches(
-        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
-        np.array([step]),
-        np.array([COUNTS[client]]),
-        steps=1,
-        batch_size=min(BATCH_SIZE, COUNTS[client]),
-        sampling="shuffled",
-    )
-    chosen: list[int] = drawn[0, 0].tolist()
-    return chosen
 
 
 # --- durations, and what counts ---
