@@ -220,20 +220,6 @@ def test_a_zero_below_zero_is_another_value() -> None:
     assert [each.numpy().tolist() for each in found] == [[np.inf] * WIDTH, [-np.inf] * WIDTH]
 
 
-def test_what_nobody_holds_is_not_computed() -> None:
-    engine = new_engine()
-    x, y = vectors(engine, 2)
-    engine.apply(quantised, (x,), {})[0].numpy()
-    levels, scale = engine.apply(quantised, (y,), {})
-    before = engine.statistics.jobs
-    del levels, scale
-    engine.flush()
-    assert engine.statistics.jobs == before
-    rows = engine.rows_held
-    del x
-    assert engine.rows_held == rows - 1
-
-
 def extremes(x: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype is torch.bool:
         return x > 0

@@ -172,12 +172,6 @@ def test_images_are_normalised_per_channel_by_the_training_part(tmp_path: Path) 
     assert data.input_shape == DATASETS["cifar-10"].input_shape == (3, 32, 32)
 
 
-def test_channel_statistics_are_numpys() -> None:
-    mean, std = channel_statistics(COLOUR)
-    np.testing.assert_allclose(mean, (COLOUR / 255).mean(axis=(0, 2, 3)))
-    np.testing.assert_allclose(std, (COLOUR / 255).std(axis=(0, 2, 3)))
-
-
 def test_the_named_folder_comes_before_the_environment_and_that_before_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from protocols.framework.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums
-from sim.learning.engine.backends.kernels import Kernel, choose_backend
+from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph import sampler
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.models import MODELS
@@ -34,7 +34,6 @@ from tests.learning.engines import (
     small,
     torch_optimizer,
 )
-from tests.learning.sections import architecture
 
 COUNTS = [9, 6, 3, 11, 1]  # clients 2 and 4 have fewer samples than a batch
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
@@ -441,16 +440,3 @@ def test_objectives_fit_their_models() -> None:
     assert set(SHAPES) == set(MODELS)
     own_tests = {squared_error}  # any of these models learns numbers, too: tests/learning/test_objectives.py
     assert {objective_of(model) for model in MODELS} == set(OBJECTIVES.values()) - own_tests
-
-
-def test_many_and_few_clients_get_the_same_gradients() -> None:
-    """Above and below the number of clients from which the backward pass is vmapped, too."""
-    model = architecture("mlp", {"hidden": [5]}, (4,), 3)
-    kernel = Kernel(model, cross_entropy, "vmap")
-    generator = torch.Generator().manual_seed(1)
-    flat = torch.stack([model.initial(generator) for _ in range(60)])
-    x = torch.randn(60, 7, 4, generator=generator)
-    y = torch.randint(3, (60, 7), generator=generator)
-    together = kernel.gradients(flat, x, y)
-    apart = torch.cat([kernel.gradients(flat[n : n + 20], x[n : n + 20], y[n : n + 20]) for n in (0, 20, 40)])
-    assert torch.allclose(together, apart, atol=1e-6)

@@ -62,17 +62,6 @@ def test_a_number_that_is_used_twice_is_computed_once() -> None:
     assert engine.statistics.jobs == 2
 
 
-def test_inner_products_of_different_widths_in_one_flush() -> None:
-    engine = new_engine()
-    pairs = [engine.vector(numbers(0, width)) for width in (3, 4, 3, 1)]
-    products = [engine.dot(x, x) for x in pairs]
-    products.append(engine.dot(engine.scalar(2), engine.scalar(3)))
-    got = [float(product) for product in products]
-    assert got == pytest.approx(
-        [*(float(numbers(0, width) @ numbers(0, width)) for width in (3, 4, 3, 1)), 6]
-    )
-
-
 def test_clips_of_different_limits_are_one_call() -> None:
     engine = new_engine()
     values = [engine.scalar(value) for value in (0.5, -3, 7, np.nan)]

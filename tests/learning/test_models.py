@@ -139,14 +139,6 @@ def test_vmap_of_grad_equals_one_client_at_a_time(
         torch.testing.assert_close(together[row], alone.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_stacked_vectors_unflatten_and_flatten_again() -> None:
-    model = architecture("mlp", {"hidden": [3]}, (2,), 2)
-    stacked = torch.randn(4, model.numel, generator=generator())
-    parameters = model.unflatten(stacked)
-    assert [tuple(tensor.shape) for tensor in parameters.values()] == [(4, 3, 2), (4, 3), (4, 2, 3), (4, 2)]
-    assert torch.equal(model.flatten(parameters), stacked)
-
-
 def test_equal_architectures_have_equal_keys() -> None:
     def key(options: dict, inputs: int = 64) -> str:
         return architecture("mlp", options, (inputs,), 10).key

@@ -218,14 +218,6 @@ def test_parquet_of_what_are_no_values(tmp_path: Path) -> None:
         section(keys)
 
 
-def test_a_table_that_is_too_large_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "people.parquet"
-    pl.read_csv(PEOPLE.encode()).write_parquet(path)
-    monkeypatch.setattr("sim.files.table_file.CELLS_MAX", 29)
-    with pytest.raises(UserError, match=r"has 6 rows of 5 columns; must have 29 values at most"):
-        section({"name": "table", "label": "paid", "partition": "iid", "file": str(path)})
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,29 +41,32 @@ def some_weights(count: int) -> Tensor:
     return torch.rand(count, generator=generator(count)) * 2
 
 
+def each_client(
+    engine: Engine, on: str
+) -> Iterator[tuple[DeviceCompute, tuple[Tensor, Tensor], Tensor | None]]:
+    """The clients with samples in this role, these, and weights of them: none, and then some."""
+    for client, count in enumerate(SAMPLES_OF[on]):
+        for weights in (None, some_weights(count)) if count else ():
+            yield new_compute(engine, client), own_samples(engine.data, client, on), weights
+
+
 # --- numbers ---
 
 
 @pytest.mark.parametrize("on", ["train", "validation"])
 def test_reductions_on_all_samples_with_and_without_weights(on: str) -> None:
     async def main() -> None:
-        engine = new_data_engine()
-        for client in CLIENTS:
-            count = SAMPLES_OF[on][client]
-            if not count:
-                continue
-            compute = new_compute(engine, client)
+        for compute, samples, weights in each_client(new_data_engine(), on):
             of = initial(compute)
-            expected = plain_losses(compute, of, *own_samples(engine.data, client, on))
-            for weights in (None, some_weights(count)):
-                each: Any = await compute.loss(of, on, "none", weights)
-                wanted = expected if weights is None else expected * weights
-                assert each.shape == (count,)
-                np.testing.assert_allclose(each.numpy(), wanted, rtol=1e-5)
-                for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum())):
-                    got: Any = await compute.loss(of, on, reduction, weights)
-                    assert got.shape == ()
-                    assert float(got) == pytest.approx(float(value), rel=1e-5)
+            expected = plain_losses(compute, of, *samples)
+            wanted = expected if weights is None else expected * weights
+            each: Any = await compute.loss(of, on, "none", weights)
+            assert each.shape == tuple(wanted.shape)
+            np.testing.assert_allclose(each.numpy(), wanted, rtol=1e-5)
+            for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum())):
+                got: Any = await compute.loss(of, on, reduction, weights)
+                assert got.shape == ()
+                assert float(got) == pytest.approx(float(value), rel=1e-5)
 
     run_virtual(main())
 
@@ -70,18 +74,12 @@ def test_reductions_on_all_samples_with_and_without_weights(on: str) -> None:
 @pytest.mark.parametrize("on", ["train", "validation"])
 def test_gradients_on_all_samples_are_those_of_the_loss(on: str) -> None:
     async def main() -> None:
-        engine = new_data_engine()
-        for client in CLIENTS:
-            count = SAMPLES_OF[on][client]
-            if not count:
-                continue
-            compute, samples = new_compute(engine, client), own_samples(engine.data, client, on)
+        for compute, samples, weights in each_client(new_data_engine(), on):
             at = initial(compute)
-            for weights in (None, some_weights(count)):
-                got: Any = await compute.gradient(at, on, weights)
-                factors = torch.ones(count) if weights is None else weights
-                expected = plain_gradient(at, *samples, factors)
-                np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
+            got: Any = await compute.gradient(at, on, weights)
+            factors = torch.ones(len(samples[1])) if weights is None else weights
+            expected = plain_gradient(at, *samples, factors)
+            np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
 
     run_virtual(main())
 
