@@ -1,10 +1,8 @@
 """`Architecture`: a model as a pure function of one flat parameter vector.
 
-The engine keeps a client's parameters as one vector of P float32 numbers and trains many clients in one
-`torch.func.vmap` call. Modules are therefore built on the meta device, where they hold shapes but no
-numbers, and a vector's values are put in their place. That works only for modules without state of their own:
-batch norms are those of `sim.learning.models.modules.batch_norm`, whose running statistics are parameters as
-well.
+The engine keeps a client's parameters as one vector of P float32 numbers. Modules are built on the meta
+device, where they hold shapes but no numbers, and a vector's values are put in their place. That works only
+for modules without state of their own: the running statistics of our batch norms are parameters as well.
 """
 
 from __future__ import annotations
@@ -75,10 +73,9 @@ class Architecture:
     engine can group clients by it. `slices` lists the parameters in the vector's order, that of
     `module.named_parameters()`; `numel` is P.
 
-    `untrained` are those of them that no optimizer touches: what modules name in an attribute `untrained`.
-    Among them are the `statistics` of batch norms, and what the engine draws before a training step: `drawn`,
-    which modules name in an attribute `draws`. `module` evaluates and `training_module`, which
-    `TrainingPass` uses, is its copy in training mode; both live on the meta device.
+    `untrained` are those that no optimizer touches, which modules name in an attribute `untrained`: the
+    `statistics` of batch norms, and what the engine draws before a training step, `drawn`, which modules name
+    in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
     constants: Mapping[str, Tensor] = {}  # of a model of ours there are none
@@ -235,10 +232,9 @@ class Architecture:
             raise TypeError(f'{self.key}: has no representations; only model.name = "decoupled" has')
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters [P], float32, on the generator's device; PyTorch's default initialisation.
+        """Fresh parameters [P], float32, on the generator's device, drawn in the vector's order.
 
-        Bit for bit what the module's constructor would draw from a global generator in the same state. Norms
-        start as the identity, a point at the origin. Drawn in the vector's order.
+        Bit for bit what the module's constructor would draw from a global generator in the same state.
         """
         flat = torch.empty(self.numel, device=generator.device)
         parameters = self.unflatten(flat)
@@ -311,9 +307,8 @@ class OwnArchitecture(Architecture):
 class TrainingPass:
     """An architecture in training mode, for one evaluation of an objective at one vector of parameters.
 
-    Batch norms normalise by the batch. `untrained`, by name, are the untrained parameters at first, and then
-    what the last forward pass left in them: the moved statistics of batch norms. A second forward pass starts
-    from those, like a second call of a module of torch.
+    `untrained`, by name, are the untrained parameters: at first as they were, then as the last forward pass
+    left them, such as the moved statistics of batch norms.
     """
 
     def __init__(self, architecture: Architecture, untrained: Mapping[str, Tensor]) -> None:

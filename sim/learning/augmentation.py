@@ -4,10 +4,8 @@ What torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGrayscal
 and RandomHorizontalFlip do to one image after the other (MAPL, appendix A.3, table 8), done to those of all
 clients at once. Differences:
 
-- The random numbers of an image are a pure function of its 64-bit key (`image_keys`), so of (seed, client,
-  purpose, step, place in the batch, view), and of nothing else.
-- Images keep their size. A crop is therefore only ever enlarged, where bilinear interpolation with and
-  without antialiasing is the same.
+- The random numbers of an image are a pure function of its 64-bit key (`image_keys`).
+- Images keep their size. A crop is only ever enlarged, where antialiasing makes no difference.
 - The blur's kernel has a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has no default.
 
 Like torchvision, saturation, hue and grayscale do nothing to images of one channel.
@@ -276,8 +274,7 @@ def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
 def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
 
-    Each is factor * pixel + (1 - factor) * something: black (brightness), the image's mean gray (contrast),
-    the pixel's gray (saturation).
+    factor * pixel + (1 - factor) * black (brightness), mean gray (contrast) or the pixel's gray (saturation).
     """
     gray = np.array(_GRAY if channels == 3 else (1.0,))
     factor = np.take_along_axis(changes.factors, changes.blends, axis=1)

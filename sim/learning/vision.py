@@ -1,9 +1,8 @@
 """All that the project takes from torchvision, behind one import.
 
-With a CPU build of torch the compiled operators of torchvision may fail to load, and then its
-`torchvision._meta_registrations` (shapes for operators such as nms) stops the whole import. Data sets,
-transforms and models need none of those operators, so that one module is replaced by an empty one where, and
-only where, the real import fails.
+With a CPU build of torch the compiled operators of torchvision may fail to load, and then one of its modules,
+`torchvision._meta_registrations`, stops the whole import. Data sets, transforms and models do without: where
+the import fails, that module is replaced by an empty one.
 """
 
 import importlib

@@ -298,8 +298,8 @@ def test_arrays_in_one_part(tmp_path: Path) -> None:
     ("found", "message"),
     [
         ({"x": X}, r"has no array y, but x"),
-        ({"features": X, "labels": Y}, r"has no array x or x_train, but features, labels"),
-        ({"x": X, "y": Y, "x_test": X}, r"has x and x_test; must have x, y"),
+        ({"features": X, "labels": Y}, r"has features, labels; must have x, y"),
+        ({"x": X, "y": Y, "x_test": X}, r"has x, y, x_test; must have x, y"),
         ({"x_test": X, "y_test": Y}, r"has no array x or x_train"),
         ({"x": X, "y": Y.astype(object)}, r"is not a .npz file of arrays of numbers"),
         ({"x": X, "y": Y[:5]}, r"y has the shape \(5,\); must be \(12,\)"),

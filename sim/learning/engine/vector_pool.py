@@ -16,9 +16,8 @@ _CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
 class VectorPool:
     """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
 
-    Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index
-    operation and writes its outputs by another, and memory is reused without asking the allocator. UserError
-    where the device has no room for the rows that are needed.
+    So a level of the pending graph gathers its inputs by one operation and writes its outputs by another.
+    UserError where the device has no room for the rows that are needed.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:

@@ -22,7 +22,7 @@ class LogisticRegression(ModelSection):
     name: Literal["logistic-regression"]
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return _fully_connected(math.prod(input_shape), (), classes)
+        return fully_connected(math.prod(input_shape), (), classes)
 
 
 class Mlp(ModelSection):
@@ -33,10 +33,11 @@ class Mlp(ModelSection):
     """Width of each hidden layer."""
 
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
-        return _fully_connected(math.prod(input_shape), self.hidden, classes)
+        return fully_connected(math.prod(input_shape), self.hidden, classes)
 
 
-def _fully_connected(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+def fully_connected(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Module:
+    """Linear layers of these widths, with a ReLU between each two, behind a flattening."""
     from torch import nn
 
     layers: list[nn.Module] = [nn.Flatten()]

@@ -146,11 +146,9 @@ class MaplClusters(PartitionSection):
         """The four scenarios of MAPL (section 5): clusters of clients with different classes.
 
         Scenario 1: equal blocks of consecutive classes. Scenario 2: neighbouring blocks overlap in
-        `shared_classes` classes (even; 2 as in the paper's figure, classes 0-5 and 4-9; 4 as in the authors'
-        code, 0-6 and 3-9). A client owns `images_per_class` of each of its cluster's classes. Scenarios 3 and
-        4 are 1 and 2 with a number drawn per client, uniform from `images_per_class_min` to
-        `images_per_class`. Tested on `test_images_per_class` of each class, drawn per client. No two clients
-        share an image, which the paper leaves open.
+        `shared_classes` classes (2 as in the paper's figure, classes 0-5 and 4-9; 4 as in the authors' code,
+        0-6 and 3-9). Scenarios 3 and 4 are 1 and 2 with numbers of samples drawn per client, uniformly. No
+        two clients share an image, which the paper leaves open.
         """
         cluster_of = membership(even_sizes(clients, self.clusters))
         margin = self.shared_classes // 2 if self.scenario in (2, 4) else 0

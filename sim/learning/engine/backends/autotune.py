@@ -37,9 +37,8 @@ def fastest_backend(
 ) -> str:
     """The backend that does a training step of a batch in the least time.
 
-    The batch is like those of a run with so many `clients` whose batches `sampler` draws. Each backend that
-    the model allows is measured once per process for what its speed depends on, and the fastest remembered.
-    UserError if no backend fits in memory.
+    The batch is like those of a run of so many `clients`. Each backend that the model allows is measured once
+    per process for what its speed depends on. UserError if none fits in memory.
     """
     clients = _clients_measured(clients, sampler, architecture)
     x = sampler.subset.x
@@ -69,7 +68,6 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
     """How many CPU threads do these training steps, see `training_step`, in the least time.
 
     Measured are 1, 2, 4, ... threads, up to `usable_cores`, for as long as each doubling gains a tenth.
-    Leaves the number that torch uses as it was.
     """
     steps, before = list(steps), torch.get_num_threads()
     threads, least = 1, math.inf

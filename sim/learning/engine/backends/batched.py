@@ -1,7 +1,7 @@
 """A function of one client's numbers, run for all clients at once: `torch.func.vmap` with less around it.
 
-What `torch.func.vmap` does before and after a function, for arguments nested in any way, takes longer than a
-function of a few operations. Here all arguments are tensors, and what comes back is one or a tuple of some.
+What `torch.func.vmap` does around a function, for arguments nested in any way, takes longer than a function
+of a few operations. Here arguments are tensors, and what comes back is one or a tuple of some.
 """
 
 from __future__ import annotations

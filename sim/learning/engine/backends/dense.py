@@ -1,7 +1,6 @@
 """Chains of linear layers and ReLUs under cross-entropy, for many clients at once, with the gradient by hand.
 
-A batch of such models is a few batched matrix products. Written out they cost a tenth of what `vmap` and
-autograd spend on finding that out anew in every call.
+Written out, its few batched products cost a tenth of what `vmap` and autograd spend on finding them.
 """
 
 from __future__ import annotations

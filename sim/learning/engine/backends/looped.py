@@ -91,8 +91,8 @@ def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
 class _WeightsFirst(TorchFunctionMode):
     """Within it, images meet a convolution with more weights than inputs channels first, like its weights.
 
-    Otherwise a training step would copy these weights three times (for the forward pass, for the backward
-    pass, and into their gradient), which costs more than `_channels_last` gains on small images (measured).
+    Otherwise a training step would copy these weights three times, which costs more than `_channels_last`
+    gains on small images (measured).
     """
 
     def __torch_function__(

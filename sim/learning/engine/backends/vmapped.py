@@ -59,8 +59,7 @@ class Vmapped(Backend):
     ) -> tuple[Named, Named]:
         """As `_gradient`, but only the forward pass under vmap.
 
-        A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
-        that of each. The backward pass is then one of ordinary batched operations.
+        A client's loss depends on its own parameters alone: the gradient of the sum holds that of each.
         """
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         with torch.enable_grad():

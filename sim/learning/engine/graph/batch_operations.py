@@ -121,10 +121,6 @@ class ClassMeans(Operation):
     features: int
 
     @property
-    def subject(self) -> str:
-        return f"the mean features of {self.kernel.architecture.key}"
-
-    @property
     def width(self) -> int:
         """Numbers of a result."""
         return self.classes * self.features
