@@ -300,7 +300,7 @@ def test_arrays_in_one_part(tmp_path: Path) -> None:
         ({"x": X}, r"has no array y, but x"),
         ({"features": X, "labels": Y}, r"has features, labels; must have x, y"),
         ({"x": X, "y": Y, "x_test": X}, r"has x, y, x_test; must have x, y"),
-        ({"x_test": X, "y_test": Y}, r"has no array x or x_train"),
+        ({"x_test": X, "y_test": Y}, r"has x_test, y_test; must have x, y"),
         ({"x": X, "y": Y.astype(object)}, r"is not a .npz file of arrays of numbers"),
         ({"x": X, "y": Y[:5]}, r"y has the shape \(5,\); must be \(12,\)"),
         ({"x": X, "y": Y / 2}, r"y has the type float64"),
