@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
@@ -147,13 +145,3 @@ def test_no_more_threads_than_cores(watch: Stopwatch, monkeypatch: pytest.Monkey
     assert threads_taken(watch, monkeypatch, 1, 8.0) == 1
     assert threads_taken(watch, monkeypatch, 3, 8.0, 4.0) == 2
     assert usable_cores() >= 1
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot forbid cores")
-def test_cores_that_are_forbidden_do_not_count() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)

@@ -85,7 +85,7 @@ BAD = {
     ),
     "negative latency": (
         edited('latency = "20 ms"', 'latency = "-20 ms"'),
-        f"network.latency = \"-20 ms\": '-20 ms' must be 0 or more; {UNITS}",
+        f"network.latency = \"-20 ms\": '-20 ms' is not a duration; {UNITS}",
     ),
     "unknown distribution": (
         edited('latency = "20 ms"', 'latency = { kind = "log-normal", mean = "1 s" }'),
@@ -190,8 +190,8 @@ BAD = {
     ),
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),
-        'model.name = "point": only for data.name = "quadratic", this is "digits"; must be one of '
-        "logistic-regression, mlp, cnn, resnet9, decoupled",
+        'model.name = "point": is not for data.name = "digits"; must be one of logistic-regression, mlp, '
+        "cnn, resnet9, decoupled",
     ),
     "backbones that need images": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["small-mlp", "small-cnn"]'),
@@ -207,7 +207,7 @@ BAD = {
     ),
     "data that does not fit the model": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),
-        'model.name = "mlp": must be "point" for data.name = "quadratic"',
+        'model.name = "mlp": is not for data.name = "quadratic"; must be one of point',
     ),
     "setting of another model": (
         edited('name = "mlp"', 'name = "logistic-regression"'),

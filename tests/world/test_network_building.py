@@ -326,7 +326,7 @@ def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"network\.latency: needs the trace planetlab_rtt_ms\.npz"):
+    with pytest.raises(UserError, match=r"network\.latency: needs planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
 
 

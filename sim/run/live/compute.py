@@ -16,8 +16,7 @@ from protocols.framework.compute import Batch, Compute, Reduction, Samples, Trai
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
-from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
-from sim.learning.engine.graph.class_means import ClassMeans
+from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.operations import Train, Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob

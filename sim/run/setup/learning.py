@@ -89,7 +89,9 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
             _require_heterogeneous(scenario, model)
         kinds = {
             backbone: _trained(
-                scenario, dataset, model.architecture(shape, dataset.outputs, backbone, parts or ())
+                scenario,
+                dataset,
+                model.architecture(shape, dataset.outputs, backbone=backbone, parts=parts or ()),
             )
             for backbone in dict.fromkeys(each)
         }
@@ -100,7 +102,8 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
             'models, for which it must be "decoupled"'
         )
     if isinstance(model, OwnModel):
-        own = model.architecture(shape, dataset.outputs, dataset.inputs)
+        inputs = {} if dataset.inputs is None else {"inputs": dataset.inputs}
+        own = model.architecture(shape, dataset.outputs, **inputs)
         common = _trained(scenario, dataset, own)
         model.require_pure(own, common.objective, common.views, dataset)
     else:

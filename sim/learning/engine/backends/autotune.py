@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.choice import possible_backends
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
@@ -91,16 +90,14 @@ class Trial:
 
 def usable_cores() -> int:
     """The processor cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS or Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS or Windows
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
     """How many CPU threads do these training steps, see `Trial.step`, in the least time.
 
     Measured are 1, 2, 4, ... threads, up to `usable_cores`, for as long as each doubling gains a tenth.
-    Leaves the number that torch uses as it was.
     """
     steps, before = list(steps), torch.get_num_threads()
     threads, least = 1, math.inf
