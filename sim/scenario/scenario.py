@@ -19,7 +19,7 @@ from sim.errors import UserError, errors_about, one_line
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.plugins.loader import Plugin, absolute_name, find_file
-from sim.scenario.checks import limits, misfits, unmet
+from sim.scenario.checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
 from sim.scenario.plugins import with_plugins
@@ -236,7 +236,6 @@ def _require_fitting(
     except ValidationError as error:
         found = problems(learner.Settings, refused(error), {}, ("change", "protocol"))
         raise _refusal(found, stated) from None
-    wrong += limits(sections, settings)
     # One without a value is about what is missing, or about all of a section.
     if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(wrong, stated)

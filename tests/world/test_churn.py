@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from math import inf, nan
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -101,28 +99,6 @@ def test_an_impossible_schedule_is_refused_with_the_reason(events: list[ChurnEve
     with pytest.raises(ValueError) as refusal:
         validate_schedule(events, count=4)
     assert str(refusal.value) == message
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"time_s": -1.0}, "not -1.0"),
-        ({"time_s": nan}, "not nan"),
-        ({"time_s": inf}, "not inf"),
-        ({"kind": "vanish"}, "'vanish'; allowed: join, leave, crash, rejoin"),
-        ({"clients": ()}, "the crash at 1 s names no clients"),
-        ({"state": "half"}, "'half' of a churn event; allowed: keep, stale, fresh"),
-        ({"state": "fresh"}, "belongs to a rejoin, not to a crash"),
-    ],
-)
-def test_an_event_that_means_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(event(1.0, "crash", 0), **fields)
-
-
-def test_a_rejoin_may_ask_for_a_fresh_state() -> None:
-    assert ChurnEvent(1.0, "rejoin", (0,), "fresh").state == "fresh"
-    assert ChurnEvent(1.0, "rejoin", (0,)).state == "keep"
 
 
 def test_clients_that_join_are_absent_at_the_start() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from math import inf, nan
@@ -44,22 +43,6 @@ def test_cost_by_steps_or_by_flops() -> None:
     assert CostModel(step_time_s=0.25).seconds(steps=0.5) == 0.125
     assert CostModel(flops_per_s=4e9).seconds(steps=10, flops=1e9) == 0.25
     assert CostModel(flops_per_s=4e9).seconds(flops=2e9) == 0.5
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"step_time_s": 1.0, "flops_per_s": 1.0},
-        {"step_time_s": 0.0},
-        {"flops_per_s": -1.0},
-        {"step_time_s": nan},
-        {"flops_per_s": inf},
-    ],
-)
-def test_a_cost_model_needs_one_duration_above_zero(fields: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"step_time_s|flops_per_s"):
-        CostModel(**fields)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +100,6 @@ def test_a_job_that_was_cancelled_early_does_not_use_up_the_slowdowns_ahead() ->
     slowness = Slowness(1.0, once(10.0, 20.0, 4.0))
     assert slowness.finish_s(0.0, 100.0) == 107.5
     assert slowness.finish_s(8.0, 3.0) == 14.0
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Slowness(0.0),
-        lambda: Slowness(inf),
-    ],
-)
-def test_impossible_slowdowns_are_refused(make: Callable[[], object]) -> None:
-    with pytest.raises(ValueError):
-        make()
 
 
 def test_transient_episodes_come_from_the_draws() -> None:

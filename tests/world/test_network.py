@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from actors.codec import size
 from actors.message import Envelope
 from sim.kernel.clock import VirtualLoop
-from sim.world.cuts import Cut, Partitions
-from sim.world.links import NetworkModel
+from sim.world.cuts import Cut, Cuts
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
 from tests.world.networks import UNIT_BYTES, Note, World, network_model, number_of, scripted
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 
@@ -71,8 +71,8 @@ def test_messages_of_one_pair_are_transferred_one_after_the_other(unit: float) -
 
 def test_single_actors_may_have_other_links(unit: float) -> None:
     world = World(uplink_bps=unit)
-    world.network.set_link("a", None, None)
-    world.network.set_link("c", unit, unit / 4)
+    world.network.set_bandwidths("a", None, None)
+    world.network.set_bandwidths("c", unit, unit / 4)
     world.send(0.0, "ab", 1)
     world.send(0.0, "bc", 2)
     world.send(0.0, "de", 3)
@@ -83,8 +83,8 @@ def test_a_link_may_change_during_a_transfer(unit: float) -> None:
     world = World(uplink_bps=unit)
     world.send(0.0, "ab", 1)
     world.send(0.0, "ab", 2)
-    world.at(0.5, world.network.set_link, "a", unit / 2, None)
-    world.at(2.0, world.network.set_link, "a", None, None)
+    world.at(0.5, world.network.set_bandwidths, "a", unit / 2, None)
+    world.at(2.0, world.network.set_bandwidths, "a", None, None)
     assert world.run().received == [(1.75, "b", 1), (2.25, "b", 2)]
 
 
@@ -180,7 +180,7 @@ def test_latencies_of_a_pair_do_not_depend_on_other_traffic_and_on_losses() -> N
     assert len(set(alone)) == 20
     assert arrivals("cdef") == alone
     cut = Cut(3500.0, 5500.0, groups=(("a",), ("b",)))
-    assert arrivals("", partitions=(cut,)) == alone[:4] + alone[6:]
+    assert arrivals("", cuts=(cut,)) == alone[:4] + alone[6:]
     survivors = arrivals("c", reliable=False, loss=independent(0.5))
     assert 0 < len(survivors) < 20
     assert set(survivors) < set(alone)
@@ -195,7 +195,7 @@ def test_other_seeds_give_other_latencies() -> None:
     assert arrival(1) == arrival(1) != arrival(2)
 
 
-# -- Partitions
+# -- Cuts
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_other_seeds_give_other_latencies() -> None:
 def test_a_cut_loses_what_is_sent_or_arrives_across_it(
     sent_s: float, end: tuple[float, str, int, str]
 ) -> None:
-    world = World(partitions=(Cut(1.0, 2.0, groups=(("a", "c"), ("b",))),))
+    world = World(cuts=(Cut(1.0, 2.0, groups=(("a", "c"), ("b",))),))
     world.send(sent_s, "ab", 1)
     assert world.run().ends() == [end]
 
@@ -241,7 +241,7 @@ def test_a_crash_ends_the_senders_transfers_and_not_what_is_past_them(unit: floa
     world = World(uplink_bps=unit, downlink_bps=unit, latency=constant(1.0))
     for number, pair in enumerate(["ab", "ab", "ab", "cb"]):
         world.send(0.0, pair, number)
-    world.at(2.5, world.network.abort, "a")  # 0 and 3 are on the wires; 1 is in transfer, 2 waits
+    world.at(2.5, world.network.abort, "a")  # 0 and 3 are on the connections; 1 is in transfer, 2 waits
     world.run()
     assert world.ends() == [
         (2.5, "dropped", 1, "sender crashed"),
@@ -364,26 +364,12 @@ def test_what_cannot_be_encoded_leaves_no_trace() -> None:
 
 
 def test_a_quiet_network_keeps_nothing_of_past_pairs(unit: float) -> None:
-    world = World(uplink_bps=unit, partitions=(Cut(5.0, 6.0, groups=(("a",), ("b", "c"))),))
+    world = World(uplink_bps=unit, cuts=(Cut(5.0, 6.0, groups=(("a",), ("b", "c"))),))
     for number, pair in enumerate(["ab", "ab", "bc", "cd", "az"]):
         world.send(0.0, pair, number)
         world.send(5.0, pair, number)
     world.run()
-    assert (world.network._wires, world.network._busy) == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"rto_s": -1.0}, "rto_s must be"),
-        ({"uplink_bps": 0.0}, "uplink must be positive"),
-        ({"downlink_bps": -1.0}, "downlink must be positive"),
-        ({"backlog": 0}, "backlog must be"),
-    ],
-)
-def test_refused_settings(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        network_model(**settings)
+    assert (world.network._connections, world.network._connection_of) == ({}, {})
 
 
 # -- Whatever happens
@@ -396,7 +382,7 @@ class Auditor:
         self.loop = VirtualLoop(shuffle_seed)
         self.model = model
         self.network = SimulatedNetwork(self.loop, 0, model, self.observe)
-        self.cuts = Partitions(model.partitions)
+        self.cuts = Cuts(model.cuts)
         self.up: dict[str, bool] = {}
         self.sent_s: dict[int, float] = {}  # number -> time when the message, not a copy of it, was sent
         self.under_way: Counter[int] = Counter()  # number -> the message and a copy that have not ended
@@ -436,7 +422,7 @@ class Auditor:
         number = number_of(envelope)
         if event == "sent":
             if reason == "duplicate":
-                assert self.model.link.duplicate
+                assert self.model.default.duplicate
                 assert self.under_way[number] == 1
             else:
                 assert (reason, number in self.sent_s) == ("", False)
@@ -458,14 +444,14 @@ class Auditor:
 
     def check_delivery(self, envelope: Envelope, size_bytes: int, sent_s: float, time_s: float) -> None:
         pair = (envelope.sender, envelope.receiver)
-        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
+        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.default.bandwidth_bps)
         speeds_bps = [bps for bps in limits_bps if bps is not None]
         shortest_s = 0.125 + (8 * size_bytes / min(speeds_bps) if speeds_bps else 0.0)
         assert time_s >= sent_s + shortest_s - 1e-9
         assert self.up[envelope.receiver]
-        assert not self.cuts.cut(*pair, sent_s)
-        assert not self.cuts.cut(*pair, time_s)
-        if self.model.link.reliable:
+        assert not self.cuts.separate(*pair, sent_s)
+        assert not self.cuts.separate(*pair, time_s)
+        if self.model.default.reliable:
             assert number_of(envelope) > self.last_delivered.get(pair, 0)
             self.last_delivered[pair] = number_of(envelope)
 
@@ -488,7 +474,7 @@ models = st.builds(
     ),
     loss=st.sampled_from([independent(), independent(0.3), bursty(2.0, 1.0)]),
     rto_s=st.just(0.5),
-    partitions=st.sampled_from(
+    cuts=st.sampled_from(
         [
             (),
             (Cut(1.0, 2.0, groups=(("a", "b"), ("c",))),),

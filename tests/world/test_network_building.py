@@ -13,7 +13,7 @@ from sim.run.setup.builder import build
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from sim.world.latency.nodes import NodeLatency
-from sim.world.links import NetworkModel
+from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants, client_name
 from tests.scenario.texts import SMALL, changed, write
 from tests.world.quantities import bursty, constant, independent, normal, pareto, uniform
@@ -50,13 +50,13 @@ def network(
 
 
 def latencies(model: NetworkModel) -> NodeLatency:
-    assert isinstance(model.link.latency, NodeLatency)
-    return model.link.latency
+    assert isinstance(model.default.latency, NodeLatency)
+    return model.default.latency
 
 
 def between(model: NetworkModel, sender: str, receiver: str, time_s: float = 0.0) -> float:
     """The latency of a pair in a network without jitter."""
-    return model.link_of((sender, receiver)).latency_s((sender, receiver), time_s, None)
+    return model.model_of((sender, receiver)).latency_s((sender, receiver), time_s, None)
 
 
 # -- Distributions, losses, queues
@@ -73,7 +73,7 @@ def between(model: NetworkModel, sender: str, receiver: str, time_s: float = 0.0
     ],
 )
 def test_latency_distributions(tmp_path: Path, latency: str, expected: object) -> None:
-    assert network(tmp_path, f"latency = {latency}\n{LINKS}").link.latency == expected
+    assert network(tmp_path, f"latency = {latency}\n{LINKS}").default.latency == expected
 
 
 def test_everything_about_a_connection(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ link = "reliable"
 retransmission_delay = "1 s"
 """,
     )
-    link = model.link
+    link = model.default
     assert link.loss == bursty(9.0, 0.5, 0.01, 0.5)
     assert (link.reliable, link.duplicate, link.reorder, link.reorder_s) == (False, 0.25, 0.125, 2.0)
-    assert [(kind.link.reliable, kind.link.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
-    assert network(tmp_path, f'latency = "1 s"\n{LINKS}').link.rto_s == 0.2
+    assert [(kind.model.reliable, kind.model.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
+    assert network(tmp_path, f'latency = "1 s"\n{LINKS}').default.rto_s == 0.2
     assert (model.backlog, model.uplink_queue_bytes) == (7, 2_000_000)
 
 
@@ -138,13 +138,14 @@ bandwidth = "1 Mbit/s"
         clusters=[0, 0, 1, 1],
     )
     to_server, inside, across, other = (
-        model.link_of((client_name(0), name)) for name in ("server", client_name(1), client_name(2), "nobody")
+        model.model_of((client_name(0), name))
+        for name in ("server", client_name(1), client_name(2), "nobody")
     )
     assert (to_server.latency, to_server.reliable, to_server.duplicate) == (constant(2.0), True, 0.0)
     assert to_server.loss == across.loss == other.loss == independent(0.25)
     assert (inside.latency, inside.loss, inside.duplicate) == (constant(3.0), independent(0.0), 0.5)
     assert (across.latency, across.bandwidth_bps, other.bandwidth_bps) == (constant(1.0), 1e6, None)
-    assert other is model.link
+    assert other is model.default
 
 
 # -- Bandwidths
@@ -330,26 +331,26 @@ def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
 
 
-# -- Partitions
+# -- Cuts
 
 CUT = f'latency = "1 s"\n{LINKS}\n[[network.partition]]\nstart = "1 s"\nend = "9 s"\n'
 
 
 def test_a_cut_may_name_the_servers_and_flap(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1, 2]]\nflapping = { period = "4 s", share = 0.25 }\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).partitions
+    (cut,) = network(tmp_path, section, servers=["server"]).cuts
     assert cut.groups == (("client-0", "server"), ("client-1", "client-2"))
     assert (cut.start_s, cut.end_s, cut.period_s, cut.cut_share) == (1.0, 9.0, 4.0, 0.25)
 
 
 def test_a_one_way_cut_from_the_servers(tmp_path: Path) -> None:
     section = CUT + 'from = ["servers"]\nto = [3]\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).partitions
-    assert (cut.sources, cut.targets) == (("server",), ("client-3",))
+    (cut,) = network(tmp_path, section, servers=["server"]).cuts
+    assert (cut.sources, cut.targets) == ({"server"}, {"client-3"})
 
 
 def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
-    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).partitions
+    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).cuts
     assert cut.groups == (("client-1", "client-3"), ("client-0", "client-2"))
     with pytest.raises(UserError, match=r'network\.partition\.0\.groups = "clusters": this data has no true'):
         network(tmp_path, CUT + 'groups = "clusters"\n')
@@ -357,8 +358,8 @@ def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
 
 def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
     section = CUT + "share = 0.25\n"
-    (few,) = network(tmp_path, section, clients=40).partitions
-    (many,) = network(tmp_path, section, clients=400, servers=["server"]).partitions
+    (few,) = network(tmp_path, section, clients=40).cuts
+    (many,) = network(tmp_path, section, clients=400, servers=["server"]).cuts
     assert [set(group) <= set(wider) for group, wider in zip(few.groups, many.groups, strict=True)] == [
         True
     ] * 2
@@ -472,7 +473,7 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
 
 def test_servers_beside_clients_are_nobody_without_servers(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1]]\n'
-    (cut,) = network(tmp_path, section).partitions
+    (cut,) = network(tmp_path, section).cuts
     assert cut.groups == (("client-0",), ("client-1",))
     scenario = load_scenario(write(tmp_path, changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)))
     build(scenario, device="cpu")

@@ -13,7 +13,8 @@ from sim.files import input_file
 from sim.files.data_folder import DataFolder
 from sim.world import bandwidths
 from sim.world.churn.sessions import spot_sessions
-from sim.world.devices import slowness, speeds
+from sim.world.devices import slow_times as slow_times_module
+from sim.world.devices import speeds
 from sim.world.latency.matrix import latency_matrix
 from sim.world.latency.measured import round_trips
 
@@ -39,7 +40,7 @@ def curve(folder: Path) -> Any:
 
 
 def slow_times(folder: Path) -> Any:
-    return slowness.slow_times(str(folder / "slow.csv"))
+    return slow_times_module.slow_times(str(folder / "slow.csv"))
 
 
 def matrix(folder: Path) -> Any:
@@ -171,7 +172,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, trace: Trace) -> None:
 @pytest.mark.parametrize("name", ["no\0name", "x" * 5000, "nowhere/slow.csv", "."])
 def test_names_that_no_file_can_have(name: str) -> None:
     with pytest.raises(UserError, match=r"devices\.measured\.file: "):
-        slowness.slow_times(name)
+        slow_times_module.slow_times(name)
 
 
 def test_a_table_larger_than_any_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

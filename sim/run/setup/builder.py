@@ -204,7 +204,7 @@ class _Builder:
         links = self.scenario.network.server
         if links is not None:
             for plan in self.plans:
-                self.network.set_link(plan.name, links.uplink, links.downlink)
+                self.network.set_bandwidths(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
         """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""

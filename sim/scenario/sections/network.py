@@ -13,9 +13,9 @@ from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_e
 from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
-from sim.world.links import LinkClass, LinkModel, NetworkModel
 from sim.world.loss import NO_LOSS, Loss
 from sim.world.membership import Membership
+from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel
 from sim.world.participants import Participants
 
 _RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
@@ -185,25 +185,29 @@ class Network(Settings):
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
             bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in drawn},
-            partitions=tuple([cut for cut in cuts if cut is not None]),
+            cuts=tuple([cut for cut in cuts if cut is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,
         )
 
-    def _class(self, number: int, participants: Participants) -> LinkClass:
+    def _class(self, number: int, participants: Participants) -> ConnectionClass:
         differs, link, key = self.classes[number], self._link(number, participants), f"network.class.{number}"
         if differs.servers:
-            return LinkClass(link, dict.fromkeys(participants.servers, 0), "touching")
+            return ConnectionClass(link, dict.fromkeys(participants.servers, 0), "touching")
         if differs.inside is not None:
-            return LinkClass(link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside")
+            return ConnectionClass(
+                link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside"
+            )
         assert differs.across is not None  # one of the three is stated
-        return LinkClass(link, _group_of(participants.groups(differs.across, f"{key}.across")), "across")
+        return ConnectionClass(
+            link, _group_of(participants.groups(differs.across, f"{key}.across")), "across"
+        )
 
-    def _link(self, number: int | None, participants: Participants) -> LinkModel:
+    def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
         """What the connections of class `number` are like; None: those of no class."""
         reliable = self.of_class(number, "link") == "reliable"
         key = "network.latency" if number is None else f"network.class.{number}.latency"
-        return LinkModel(
+        return ConnectionModel(
             latency_model(self.of_class(number, "latency"), key, participants),
             reliable=reliable,
             loss=self.of_class(number, "loss"),

@@ -34,10 +34,6 @@ class ExponentialLength(Distribution):
     def sample(self, draws: RandomStream) -> float:
         return self.mean * draws.exponential()
 
-    @property
-    def typical(self) -> float:
-        return self.mean
-
 
 class WeibullLength(Distribution):
     """Weibull. With a shape below 1, as measured in peer-to-peer networks, most sessions are short."""
@@ -50,10 +46,6 @@ class WeibullLength(Distribution):
 
     def sample(self, draws: RandomStream) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)
-
-    @property
-    def typical(self) -> float:
-        return self.scale
 
 
 class LogNormalLength(LogNormal[PositiveDuration]):

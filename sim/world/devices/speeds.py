@@ -22,10 +22,6 @@ class MeasuredTime(RandomQuantity):
     median: PositiveDuration
     """Time of the median phone; the others' are inverse to their scores."""
 
-    @property
-    def typical(self) -> float:
-        return self.median
-
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)
         return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
@@ -39,10 +35,6 @@ class MeasuredSpeed(RandomQuantity):
     """The trace."""
     median: Compute
     """Speed of the median phone; the others' are in proportion to their scores."""
-
-    @property
-    def typical(self) -> float:
-        return self.median
 
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)

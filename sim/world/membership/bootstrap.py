@@ -1,6 +1,6 @@
 """Clients know a changing sample of all others."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -58,11 +58,6 @@ class Bootstrap(MembershipKind):
         return lambda name, neighbours: SampledView(
             name, service, context.loop, lambda purpose: RandomStream(seed, purpose, name), settings
         )
-
-    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
-        yield f"{key}.shuffle_every", self.shuffle_every, "exchanges"
-        if isinstance(self.detection, Swim):
-            yield from self.detection.periods(f"{key}.detection")
 
 
 class BootstrapService:

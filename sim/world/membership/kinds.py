@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.settings.base import Settings
@@ -30,7 +30,3 @@ class MembershipKind(Settings):
     @abstractmethod
     def views(self, context: MembershipContext) -> ViewOf:
         """The function that makes each actor's view. It holds what all views share."""
-
-    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
-        """The periodic actions of each client: (key below `key`, period in seconds, what it does)."""
-        yield from ()

@@ -1,6 +1,5 @@
 """Clients detect dead peers by pings."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import model_validator
@@ -56,7 +55,3 @@ class Swim(MembershipKind):
             self.news_per_message,
             reconnect_s=self.reconnect,
         )
-
-    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
-        yield f"{key}.period", self.period, "pings"
-        yield f"{key}.reconnect", self.reconnect, "pings of dead peers"
