@@ -187,21 +187,6 @@ def test_each_kind_has_its_own_callback() -> None:
     assert run_virtual(scenario()) == [("goodbye", 0), ("gone", 1)]
 
 
-def test_a_kind_without_a_callback_is_an_error_at_once_and_schedules_nothing() -> None:
-    async def scenario() -> None:
-        log: list[int] = []
-        with pytest.raises(KeyError, match="crash"):
-            schedule(
-                asyncio.get_running_loop(),
-                [event(1.0, "leave", 0), event(2.0, "crash", 1)],
-                {"leave": lambda client, _: log.append(client)},
-            )
-        await asyncio.sleep(3.0)
-        assert log == []
-
-    run_virtual(scenario())
-
-
 def test_what_is_still_to_come_can_be_cancelled() -> None:
     async def scenario() -> list[int]:
         log: list[int] = []

@@ -153,7 +153,7 @@ def schedule(
     """Call `callbacks[event.kind](client, event)` at each event's time, for each of its clients in order.
 
     but: (client, time) of events that do not happen. They keep their timers, so that the order of all other
-    events stays the same. Returns the timers, for cancelling. KeyError if a kind has no callback.
+    events stays the same. Returns the timers, for cancelling.
     """
 
     def happen(event: ChurnEvent, callback: Callable[[int, ChurnEvent], object]) -> None:
@@ -161,7 +161,4 @@ def schedule(
             if (client, event.time_s) not in but:
                 callback(client, event)
 
-    planned = [
-        (event, callbacks[event.kind]) for event in events
-    ]  # before any timer is made, so that a KeyError leaves none
-    return [loop.call_at(event.time_s, happen, event, callback) for event, callback in planned]
+    return [loop.call_at(event.time_s, happen, event, callbacks[event.kind]) for event in events]
