@@ -210,9 +210,9 @@ def test_a_matrix_file_beside_the_scenario(tmp_path: Path, file: str) -> None:
     ("file", "content", "text"),
     [
         ("m.npy", None, "network.latency.file: .*m.npy: no such file"),
-        ("m.csv", "a,b\n", "m.csv, line 1: must be numbers with commas between"),
+        ("m.csv", "a,b\n", "m.csv: is not rows of numbers with commas between"),
         ("m.txt", "1", "must end in .npy or .csv"),
-        ("m.csv", "1,2,3\n4,5,6\n", "line 1: has 3 values; must have 2, as there are rows"),
+        ("m.csv", "1,2,3\n4,5,6\n", r"its shape is \(2, 3\); must be a square"),
         ("m.csv", "1,2,3\n4,5,6\n7,8,9\n", "a square of at least 4 rows"),
         ("m.csv", "1,2,3,-4\n" * 4, r"\[0, 3\]: is -4.0; must be a number from 0 to 86400"),
     ],
