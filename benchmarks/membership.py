@@ -14,7 +14,7 @@ from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream, stream
 from sim.studies.worker import peak_memory_bytes
-from sim.world.membership.bootstrap import BootstrapService
+from sim.world.membership.bootstrap_service import BootstrapService
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import ConnectionModel, NetworkModel
 from tests.world.quantities import lognormal

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.membership.view import AnnouncedView, Goodbye, Hello, MembershipView
-from sim.world.membership.all_knowing import Directory, DirectoryView
+from sim.world.membership.directory import Directory, DirectoryView
 
 NAMES = ["a", "b", "c", "d"]
 

@@ -40,8 +40,7 @@ from sim.scenario.sections.change import (
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.devices.device import Device
-from sim.world.membership import Bootstrap
-from sim.world.membership.kinds import MembershipContext, ViewOf
+from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
 from sim.world.topology.kinds import Numbers

@@ -14,7 +14,7 @@ from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
 from sim.world.loss import NO_LOSS, Loss
-from sim.world.membership import Membership
+from sim.world.membership.kinds import Membership
 from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel
 from sim.world.participants import Participants
 
