@@ -16,8 +16,7 @@ from sim.learning.models import model_misfits
 from sim.scenario.protocol_checks import defined, requirements_of
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
-from sim.world.churn.schedule import ChurnEvent, ImpossibleEvent, validate_schedule
-from sim.world.membership import Bootstrap
+from sim.world.membership.kinds import Bootstrap
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
@@ -41,7 +40,6 @@ def misfits(sections: Sections) -> Iterator[SettingError]:
     yield from _client_numbers(sections)
     yield from _places(sections)
     yield from _starts(sections)
-    yield from _churn(sections)
     yield from _too_often(sections)
 
 
@@ -132,27 +130,6 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
         if duration_s is not None and _BEGINS.fullmatch(key) and start_s >= duration_s:
             problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
             yield SettingError(key, start_s, problem)
-
-
-def _churn(sections: Sections) -> Iterator[SettingError]:
-    if sections.run.duration is not None and any(e.at >= sections.run.duration for e in sections.churn):
-        return  # said already
-    named = [(index, entry) for index, entry in enumerate(sections.churn) if entry.clients is not None]
-    if len(named) < len(sections.churn) or any(entry.spread for entry in sections.churn):
-        return  # whom it concerns, and when, is known when the world is built; it is checked there
-    if any(client >= sections.clients.count for _, entry in named for client in entry.clients or ()):
-        return  # said already
-    events = [ChurnEvent(entry.at, entry.event, entry.clients or (), entry.state) for _, entry in named]
-    try:
-        validate_schedule(events, sections.clients.count)
-    except ImpossibleEvent as error:
-        yield SettingError(f"churn.{error.place}.event", sections.churn[error.place].event, error.problem)
-        return
-    late = {client for event in events if event.kind == "join" for client in event.clients}
-    if len(late) == sections.clients.count:
-        yield SettingError(
-            "churn", None, "every client joins later; at least one must be there from the start"
-        )
 
 
 def _too_often(sections: Sections) -> Iterator[SettingError]:

@@ -343,24 +343,6 @@ BAD = {
         SMALL + join("1 s", "crash", "4"),
         "churn.0.clients = [4]: there is no client 4; must be numbers from 0 to 3",
     ),
-    "departure of one that never joined": (
-        SMALL + join("30 s", "join", "1") + join("10 s", "leave", "1"),
-        'churn.1.event = "leave": client 1 cannot leave at 10 s: it has not joined yet; allowed: join',
-    ),
-    "two crashes": (
-        SMALL + join("10 s", "crash", "1") + join("20 s", "crash", "1"),
-        'churn.1.event = "crash": client 1 cannot crash at 20 s: it has crashed (since 10 s); '
-        "allowed: rejoin",
-    ),
-    "rejoin of one that never left": (
-        SMALL + join("10 s", "rejoin", "1"),
-        'churn.0.event = "rejoin": client 1 cannot rejoin at 10 s: it is up from the start; '
-        "allowed: leave, crash",
-    ),
-    "nobody at the start": (
-        SMALL + join("10 s", "join", "0, 1, 2, 3"),
-        "churn: every client joins later; at least one must be there from the start",
-    ),
     "fresh state of a crash": (
         SMALL + join("10 s", "crash", "1") + 'state = "fresh"\n',
         'churn.0.state = "fresh": only a rejoin can be fresh, this is a crash',

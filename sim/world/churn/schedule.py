@@ -95,16 +95,8 @@ def possible_for(
     return [client for client in clients if kind in _NEXT[presence.get(client, "up")] and client not in busy]
 
 
-class ImpossibleEvent(ValueError):
-    """The event with index `place` of a schedule is impossible. `problem` says why, and what is allowed."""
-
-    def __init__(self, place: int, problem: str) -> None:
-        super().__init__(f"churn[{place}]: {problem}")
-        self.place, self.problem = place, problem
-
-
 def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
-    """Raise ImpossibleEvent for the first event in time that is impossible among `count` clients.
+    """Raise ValueError for the first event in time that is impossible among `count` clients.
 
     Two events of one client at the same time are refused, as their order would be accidental. So are two
     different `backup_every_s` of one client.
@@ -112,26 +104,23 @@ def validate_schedule(events: Sequence[ChurnEvent], count: int) -> None:
     presence: dict[int, Presence] = dict.fromkeys(absent_at_start(events), "absent")
     changed_s: dict[int, float] = {}
     backups_s: dict[int, float] = {}
-    for place, event in sorted(enumerate(events), key=lambda item: item[1].time_s):
+    for event in sorted(events, key=lambda event: event.time_s):
         when = f"at {event.time_s:g} s"
         for client in event.clients:
             if not 0 <= client < count:
-                raise ImpossibleEvent(place, f"there is no client {client}; allowed: 0 to {count - 1}")
+                raise ValueError(f"there is no client {client}; allowed: 0 to {count - 1}")
             if changed_s.get(client) == event.time_s:
-                raise ImpossibleEvent(place, f"client {client} has two events {when}; allowed: one at a time")
+                raise ValueError(f"client {client} has two events {when}; allowed: one at a time")
             before = presence.get(client, "up")
             if event.kind not in _NEXT[before]:
-                raise ImpossibleEvent(
-                    place,
-                    f"client {client} cannot {event.kind} {when}: "
-                    f"{_describe(before, changed_s.get(client))}; allowed: {', '.join(_NEXT[before])}",
-                )
+                why = _describe(before, changed_s.get(client))
+                allowed = ", ".join(_NEXT[before])
+                raise ValueError(f"client {client} cannot {event.kind} {when}: {why}; allowed: {allowed}")
             every_s = event.backup_every_s
             if event.state == "stale" and backups_s.setdefault(client, every_s) != every_s:
-                raise ImpossibleEvent(
-                    place,
+                raise ValueError(
                     f"client {client} makes a backup every {backups_s[client]:g} s, for an earlier "
-                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both",
+                    f"rejoin, and every {every_s:g} s, for that {when}; state one backup_every for both"
                 )
             presence[client] = _NEXT[before][event.kind]
             changed_s[client] = event.time_s
