@@ -206,7 +206,7 @@ def _parts(
     sections = validated(Sections, contents)
     own = load_protocol(sections.protocol.name, folder, code=code)
     learner: type[Client] = own.found
-    if typed != named and (gone := fit_to(learner, raw, stated)):
+    if typed != named and (gone := fit_to(learner, raw, sections.network, stated)):
         plugins, contents = with_plugins(raw, folder, validated, code=code)
         sections = validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
