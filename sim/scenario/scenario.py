@@ -19,11 +19,11 @@ from sim.errors import UserError, errors_about, one_line
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.plugins.loader import Plugin, absolute_name, find_file
-from sim.scenario.checks import misfits, unmet
+from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
-from sim.scenario.plugins import with_plugins
-from sim.scenario.protocol_loader import load_protocol
+from sim.scenario.plugin_tables import with_plugins
+from sim.scenario.protocol_lookup import load_protocol
 from sim.scenario.reading import (
     contents_of,
     default_name,

@@ -95,8 +95,8 @@ REFUSED = {
     ),
     "no objective": (
         "    @classmethod  # here\n    def objective(cls, settings):\n        return lambda *x: 0.0\n" + STEP,
-        "Own.objective() must return None or an instance of a frozen dataclass with a __call__, "
-        "with `views`, 1 or 2, not None",
+        "Own.objective() must return None or an instance of a frozen dataclass with a __call__ and "
+        "`views`, 1 or 2, not <function",
     ),
     "an objective that fails": (
         "    @classmethod\n    def objective(cls, settings):\n        return settings.nothing  # here\n"

@@ -17,7 +17,7 @@ from sim.learning.engine import Scalar, Vector
 from sim.plugins.section import FAILURES
 from sim.run.live.budget import Work
 from sim.run.live.compute import DeviceCompute
-from sim.scenario.protocol_checks import defined
+from sim.scenario.protocol_errors import defined
 from sim.world.churn.schedule import State
 from sim.world.devices.device import Device
 

@@ -13,7 +13,7 @@ from sim.errors import UserError
 from sim.kernel.random import stream
 from sim.learning.partitions import Partition
 from sim.run.live.compute import DeviceCompute
-from sim.scenario.protocol_checks import called, server_plans
+from sim.scenario.protocol_errors import called, server_plans
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
 from sim.world.participants import client_name

@@ -16,7 +16,7 @@ from sim.learning.engine import Engine, Vector
 from sim.plugins.section import FAILURES
 from sim.results.metrics import ALONE
 from sim.run.live.clients import ClientLife
-from sim.scenario.protocol_checks import defined
+from sim.scenario.protocol_errors import defined
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""

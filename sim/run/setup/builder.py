@@ -29,7 +29,7 @@ from sim.run.live.simulation import Simulation
 from sim.run.setup.engine import decided, make_engine, require_precision, with_engine
 from sim.run.setup.learning import Learning, choose_device, load_learning
 from sim.run.setup.memory import require_room_on_device
-from sim.scenario.protocol_checks import made
+from sim.scenario.protocol_errors import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import (

@@ -64,14 +64,6 @@ class DeviceOverride(Settings):
     speed: Compute | None = None
     """Their speed."""
 
-    @model_validator(mode="after")
-    def _says_something(self) -> DeviceOverride:
-        if self.slowdown is None and self.step_time is None and self.speed is None:
-            raise SettingError("slowdown", None, "state 'slowdown', 'step_time' or 'speed'")
-        if self.step_time is not None and self.speed is not None:
-            raise SettingError("speed", self.speed, "state 'step_time' or 'speed', not both")
-        return self
-
 
 class Devices(Settings):
     """The clients' devices: `step_time` or `speed` must be stated, exactly one of them."""

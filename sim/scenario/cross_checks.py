@@ -13,7 +13,7 @@ from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
-from sim.scenario.protocol_checks import defined, requirements_of
+from sim.scenario.protocol_errors import defined, requirements_of
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
 from sim.world.membership.kinds import Bootstrap

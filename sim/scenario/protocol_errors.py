@@ -66,21 +66,11 @@ def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective
     found = called(kind, "objective", settings)
     if found is None:
         return None
-    views = getattr(found, "views", None)
-    problem = ""
-    if isinstance(found, type) or not callable(found):
-        problem = f"not {found.__name__ if isinstance(found, type) else type(found).__name__}"
-    elif type(views) is not int or views not in (1, 2):
-        problem = f"with `views`, 1 or 2, not {views!r}"
-    else:
-        try:
-            hash(found)
-        except TypeError:
-            problem = "whose fields are hashable, so that clients with equal ones are computed together"
-    if problem:
-        what = "must return None or an instance of a frozen dataclass with a __call__"
+    fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
+    if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
+        what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
         place = of_definition(type(found)) or defined(kind.objective)
-        raise UserError(f"{place}: {kind.__name__}.objective() {what}, {problem}")
+        raise UserError(f"{place}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
     objective: Objective = found
     return objective
 
@@ -159,9 +149,7 @@ def _unsound(kind: "type[Client]") -> Iterator[str]:
     yield from _unsound_settings(kind)
     for name in (*_AWAITED, *_CALLED):
         method = inspect.unwrap(getattr(getattr(kind, name), "__func__", getattr(kind, name)))
-        if not inspect.isfunction(method):
-            yield f"{defined(kind)}: {kind.__name__}.{name} must be a method, not {type(method).__name__}"
-        elif name in _AWAITED and not inspect.iscoroutinefunction(method):
+        if name in _AWAITED and not inspect.iscoroutinefunction(method):
             yield f"{defined(method)}: {kind.__name__}.{name}() must be written `async def {name}(...)`"
         elif name in _CALLED and inspect.iscoroutinefunction(method):
             must = f"must be written `def {name}(...)`, without async"

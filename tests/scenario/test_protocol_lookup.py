@@ -10,7 +10,7 @@ import pytest
 
 from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import OF_ALL_METHODS, SMALL, changed, write
