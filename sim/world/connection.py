@@ -54,7 +54,8 @@ class Message:
             self.kind = "None" if message is None else type(message).__name__
         self.size_bytes = size_bytes
         self.pair_index = pair_index  # how many messages the pair had sent before it
-        self.together: list[Message] | None = None  # the pair's messages that arrive at one time, in order
+        # The pair's messages that arrive at the same time, in order. A pair is in order under shuffled timers, too.
+        self.together: list[Message] | None = None
         self.due = NEVER
 
     def fire(self) -> None:
@@ -65,15 +66,15 @@ class Message:
 class Chances:
     """The random streams of one connection beside that of its latency; None for what is not random.
 
-    copies: the key of the stream for the latencies of duplicates.
+    duplicate_key: the key of the stream of the duplicates' latencies.
     """
 
-    __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
+    __slots__ = ("_all", "duplicate_key", "duplicates", "loss", "reorders")
 
     def __init__(self, pair: tuple[str, str], model: ConnectionModel, seed: int) -> None:
         self.loss = model.loss.on(seed, pair)
         self.duplicates = RandomStream(seed, "duplicate", *pair) if model.duplicate else None
-        self.copies = model.latency_key(seed, "latency of copies", pair) if model.duplicate else None
+        self.duplicate_key = model.latency_key(seed, "latency of copies", pair) if model.duplicate else None
         self.reorders = RandomStream(seed, "reorder", *pair) if model.reorder else None
         loss = None if self.loss is None else self.loss.draws
         every = (loss, self.duplicates, self.reorders)

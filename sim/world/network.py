@@ -205,8 +205,8 @@ class SimulatedNetwork(Transport):
         if chances.reorders is not None and chances.reorders.uniform() < model.reorder:
             delay_s += model.reorder_s
         if chances.duplicates is not None and chances.duplicates.uniform() < model.duplicate:
-            if chances.copies is not None:
-                draws.key, draws.place = chances.copies, pair_index
+            if chances.duplicate_key is not None:
+                draws.key, draws.place = chances.duplicate_key, pair_index
             copy_delay_s = model.latency_s(connection.pair, now_s, draws)
         return delay_s, lost, copy_delay_s
 
@@ -225,15 +225,15 @@ class SimulatedNetwork(Transport):
             connection.queue = deque((message,))
             self._start_transfer(connection, message)
             if connection.model.reliable and connection.pair[1] not in self._deliver:
-                # The receiver is down. The sender notices after the latency, and then stops the transfer. If
-                # the receiver is up again by then, the fate is decided once more, at the departure: here only
-                # the latency counts.
+                # The receiver is down. The sender notices after the latency, and then stops the transfer. Only
+                # the latency is used here: if the receiver is up again by then, the message's fate is decided
+                # when it departs, with the same random numbers.
                 try:
                     delay_s, _, _ = self.fate(connection, message.pair_index)
                 except UserError as error:
                     self._end_run(error)
                     return
-                self._loop.call_at(self._loop.now_s + delay_s, self._refuse, connection)
+                self._loop.call_at(self._loop.now_s + delay_s, self._stop_if_down, connection)
 
     def _reserve(self, message: Message) -> bool:
         """Reserve room in the sender's uplink queue. False if the queue is not empty and lacks the room."""
@@ -266,7 +266,7 @@ class SimulatedNetwork(Transport):
             connection.queue = connection.transfer = None
         self._depart(connection, message)
 
-    def _refuse(self, connection: Connection) -> None:
+    def _stop_if_down(self, connection: Connection) -> None:
         if connection.transfer is not None and connection.pair[1] not in self._deliver:
             self._break_off(connection.transfer, "down")
 
