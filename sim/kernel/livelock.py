@@ -9,7 +9,8 @@ from sim.kernel.event import Timer
 from sim.kernel.task import VirtualTask
 
 ITERATIONS_MAX = 1_000_000
-"""Iterations of the loop in one instant. Tasks that wake at once take one iteration together, however many. Only tasks that keep waking themselves or each other take many."""
+"""Iterations of the loop in one instant. All tasks that wake at once take one iteration together. Only tasks
+that keep waking themselves or each other take many."""
 _INTERRUPTIONS_MAX = 10  # in one instant; then the run ends
 _NAMED_MAX = 5
 

@@ -54,7 +54,7 @@ class Message:
             self.kind = "None" if message is None else type(message).__name__
         self.size_bytes = size_bytes
         self.pair_index = pair_index  # how many messages the pair had sent before it
-        # The pair's messages that arrive at the same time, in order. A pair is in order under shuffled timers, too.
+        # The pair's messages that arrive at the same time, in order, whatever the order of their timers.
         self.together: list[Message] | None = None
         self.due = NEVER
 

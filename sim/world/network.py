@@ -225,9 +225,9 @@ class SimulatedNetwork(Transport):
             connection.queue = deque((message,))
             self._start_transfer(connection, message)
             if connection.model.reliable and connection.pair[1] not in self._deliver:
-                # The receiver is down. The sender notices after the latency, and then stops the transfer. Only
-                # the latency is used here: if the receiver is up again by then, the message's fate is decided
-                # when it departs, with the same random numbers.
+                # The receiver is down. The sender notices after the latency, and then stops the transfer.
+                # Only the latency is used here. If the receiver is up again by then, the message's fate is
+                # decided when it departs, with the same random numbers.
                 try:
                     delay_s, _, _ = self.fate(connection, message.pair_index)
                 except UserError as error:
