@@ -121,8 +121,10 @@ class World(RuleBasedStateMachine):
         self.asked: list[asyncio.Task[str]] = []
         self.tokens = 0
 
-    @initialize(model=models(), seed=st.integers(0, 3))
-    def begin(self, model: NetworkModel, seed: int) -> None:
+    @initialize(model=models(), seed=st.integers(0, 3), shuffle_seed=st.sampled_from([None, 1, 2]))
+    def begin(self, model: NetworkModel, seed: int, shuffle_seed: int | None) -> None:
+        self.loop.close()
+        self.loop = VirtualLoop(shuffle_seed)
         self.model = model
         self.network = SimulatedNetwork(self.loop, seed, model, self.observed)
         self.supervisor = Supervisor(self.network)
