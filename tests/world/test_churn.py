@@ -45,22 +45,13 @@ def test_a_possible_schedule_passes() -> None:
     ("events", "message"),
     [
         ([event(5, "crash", 4)], "there is no client 4; allowed: 0 to 3"),
-        ([event(5, "leave", -1)], "there is no client -1; allowed: 0 to 3"),
         (
             [event(9, "join", 3), event(5, "leave", 3)],
             "client 3 cannot leave at 5 s: it has not joined yet; allowed: join",
         ),
         (
-            [event(9, "join", 3), event(5, "rejoin", 3)],
-            "client 3 cannot rejoin at 5 s: it has not joined yet; allowed: join",
-        ),
-        (
             [event(5, "join", 3), event(9, "join", 3)],
             "client 3 cannot join at 9 s: it is up since 5 s; allowed: leave, crash",
-        ),
-        (
-            [event(9, "crash", 0), event(5, "crash", 0)],
-            "client 0 cannot crash at 9 s: it has crashed (since 5 s); allowed: rejoin",
         ),
         (
             [event(5, "leave", 0), event(9, "crash", 0)],
@@ -69,14 +60,6 @@ def test_a_possible_schedule_passes() -> None:
         (
             [event(5, "rejoin", 1)],
             "client 1 cannot rejoin at 5 s: it is up from the start; allowed: leave, crash",
-        ),
-        (
-            [event(1, "crash", 1), event(5, "rejoin", 1), event(7, "rejoin", 1)],
-            "client 1 cannot rejoin at 7 s: it is up since 5 s; allowed: leave, crash",
-        ),
-        (
-            [event(1, "join", 1), event(5, "leave", 1), event(7, "join", 1)],
-            "client 1 cannot join at 7 s: it has left (since 5 s); allowed: rejoin",
         ),
         (
             [event(5, "crash", 1), event(5, "rejoin", 1)],
@@ -92,7 +75,6 @@ def test_a_possible_schedule_passes() -> None:
             "client 1 makes a backup every 60 s, for an earlier rejoin, and every 10 s, for that "
             "at 4 s; state one backup_every for both",
         ),
-        ([event(5, "crash", 1, 1)], "client 1 has two events at 5 s; allowed: one at a time"),
     ],
 )
 def test_an_impossible_schedule_is_refused_with_the_reason(events: list[ChurnEvent], message: str) -> None:

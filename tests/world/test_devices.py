@@ -113,12 +113,6 @@ def test_transient_episodes_come_from_the_draws() -> None:
     assert slowness.finish_s(begin_s, (end_s - begin_s) / 4) == end_s
 
 
-def test_transient_episodes_take_their_share_of_the_time() -> None:
-    slowness = Slowness(1.0, spells(9.0, 1.0, 11.0, RandomStream(1, "slowdown")))
-    work_per_s = 0.9 + 0.1 / 11
-    assert slowness.finish_s(0.0, 20_000 * work_per_s) == pytest.approx(20_000, rel=0.02)
-
-
 works_s = st.floats(0.0, 30.0)
 slowdowns = st.builds(
     lambda start_s, length_s, factor: (start_s, start_s + length_s, factor),
@@ -403,11 +397,6 @@ def test_a_full_timeline_closes_the_shorter_half_of_its_gaps() -> None:
     assert list(timeline) == [(0.0, 3.0, "busy"), (5.0, 7.5, "busy"), (10.5, 11.5, "busy")]
     timeline.add(12.5, 13.0, "busy")  # a gap of 1 s does not show any more
     assert list(timeline)[-1] == (10.5, 13.0, "busy")
-
-
-def test_a_timeline_needs_some_room() -> None:
-    with pytest.raises(ValueError, match="not 3"):
-        Timeline(limit=3)
 
 
 def test_a_gap_between_states_is_never_closed() -> None:

@@ -151,11 +151,6 @@ bandwidth = "1 Mbit/s"
 # -- Bandwidths
 
 
-def test_a_constant_bandwidth_is_everybodys(tmp_path: Path) -> None:
-    model = network(tmp_path, f'latency = "1 s"\n{LINKS}', servers=["server"])
-    assert {model.bandwidths_of(name) for name in (client_name(0), client_name(3), "server")} == {(1e7, None)}
-
-
 def test_bandwidths_are_drawn_for_each_and_nobody_changes_anothers(tmp_path: Path) -> None:
     section = """latency = "1 s"
 uplink = { kind = "lognormal", median = "10 Mbit/s", sigma = 1 }
@@ -224,21 +219,6 @@ def test_a_matrix_that_does_not_fit(tmp_path: Path, file: str, content: str | No
         network(tmp_path, f'latency = {{ kind = "matrix", file = "{file}", unit = "s" }}\n{LINKS}')
 
 
-def test_a_matrix_of_a_class_is_found_beside_the_scenario(tmp_path: Path) -> None:
-    np.save(tmp_path / "m.npy", np.full((4, 4), 7.0))
-    model = network(
-        tmp_path,
-        f"""latency = "1 s"
-{LINKS}
-[[network.class]]
-inside = [[0, 1]]
-latency = {{ kind = "matrix", file = "m.npy", unit = "us" }}
-""",
-    )
-    assert between(model, client_name(0), client_name(1)) == 7 / 1e6
-    assert between(model, client_name(0), client_name(2)) == 1.0
-
-
 def test_stated_places(tmp_path: Path) -> None:
     places = '["London", "New York", [51.51, -0.13], "Tokyo"]'
     kind = f'kind = "positions", floor = "2 ms", stretch = 1.5, places = {places}, server_place = "Frankfurt"'
@@ -301,17 +281,6 @@ def test_more_clients_than_machines_share_them(tmp_path: Path, real_data: Path) 
     assert latency.seconds.min() > 0
 
 
-def test_slices_of_seattle(tmp_path: Path, real_data: Path) -> None:
-    latency = '{ kind = "trace", source = "seattle", slice = "10 s" }'
-    model = network(tmp_path, f"latency = {latency}\n{LINKS}", data_dir=real_data)
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        centiseconds = arrays["rtt_centiseconds"]
-    one, other = (latencies(model).node_of[client_name(number)] for number in (0, 1))
-    times_s = (0.0, 9.5, 10.0, 6870.0, 6880.0)  # 688 slices, then the first again
-    expected = [max(centiseconds[number, one, other], 1) / 100 / 2 for number in (0, 0, 1, 687, 0)]
-    assert [between(model, client_name(0), client_name(1), time_s) for time_s in times_s] == expected
-
-
 def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
     tmp_path: Path, real_data: Path
 ) -> None:
@@ -369,28 +338,6 @@ def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
 
 
 # -- Whole runs
-
-
-def test_a_run_with_copies_held_up_datagrams_and_bursts(tmp_path: Path) -> None:
-    section = f"""latency = {{ kind = "positions", floor = "2 ms", jitter = 0.3 }}
-{LINKS}
-loss = {{ kind = "gilbert-elliott", good = "5 s", bad = "1 s" }}
-link = "datagram"
-duplicate = 0.2
-reorder = 0.2
-reorder_delay = "1 s"
-"""
-    text = changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)
-    simulation = build(load_scenario(write(tmp_path, text)), device="cpu")
-    try:
-        simulation.run()
-        counts = simulation.network.counts
-        assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
-        assert counts.duplicated > 10
-        assert counts.reasons.keys() == {"loss"}
-        assert simulation.supervisor.failures == []
-    finally:
-        simulation.close()
 
 
 # -- Refused

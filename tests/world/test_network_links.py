@@ -211,18 +211,6 @@ def test_the_class_of_a_connection_decides_what_it_is_like() -> None:
     assert [pair for pair, link in kinds.items() if link is model.default] == ["ae", "ce", "eb", "ed", "ee"]
 
 
-def test_messages_travel_by_their_class() -> None:
-    world = World(classes=CLASSES)
-    for number, pair in enumerate(["ab", "dc", "ae", "ea"]):
-        world.send(0.0, pair, number)
-    for number in range(100, 200):
-        world.send(0.0, "ad", number)
-    world.run()
-    assert world.received[:4] == [(0.125, "b", 0), (0.125, "c", 1), (0.25, "e", 2), (0.25, "a", 3)]
-    assert {time_s for time_s, _, _ in world.received[4:]} == {2.0}
-    assert 25 < world.network.counts.lost < 75
-
-
 def test_the_first_class_wins() -> None:
     touching = ConnectionClass(ConnectionModel(constant(1.0)), {"a": 0}, "touching")
     assert network_model(classes=(touching, *CLASSES)).model_of(("a", "b")) is touching.model
@@ -252,13 +240,6 @@ def test_a_limit_holds_where_everything_else_is_unlimited() -> None:
         world.send(0.0, pair, number)
     assert world.run().received == [(1.25, "b", 0), (1.25, "c", 2), (2.25, "b", 1)]
     assert world.network._connections == {}
-
-
-def test_actors_may_differ_from_the_start() -> None:
-    world = World(uplink_bps=UNIT_BPS, bandwidths={"b": (UNIT_BPS / 2, None), "c": (None, UNIT_BPS / 4)})
-    for number, pair in enumerate(["ad", "bd", "ce", "dc"]):
-        world.send(0.0, pair, number)
-    assert world.run().received == [(0.25, "e", 2), (1.25, "d", 0), (2.25, "d", 1), (4.25, "c", 3)]
 
 
 # -- Full uplinks
@@ -297,6 +278,3 @@ def test_a_broken_off_transfer_leaves_room() -> None:
     for number in (3, 4):
         world.send(0.5, "ac", number)
     assert world.run().received == [(1.75, "c", 3), (2.75, "c", 4)]
-
-
-# -- Refused
