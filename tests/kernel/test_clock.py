@@ -56,36 +56,6 @@ def test_the_wall_clock_is_never_read(monkeypatch):
         assert run_virtual(main()) == 2.0
 
 
-def test_queues_and_task_groups_work():
-    async def main():
-        queue = asyncio.Queue(maxsize=1)
-        log = []
-
-        async def produce():
-            for item in range(3):
-                await queue.put(item)
-                log.append(("put", item, now()))
-
-        async def consume():
-            for _ in range(3):
-                await asyncio.sleep(1)
-                log.append(("got", await queue.get(), now()))
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(produce())
-            group.create_task(consume())
-        return log
-
-    assert run_virtual(main()) == [
-        ("put", 0, 0.0),
-        ("got", 0, 1.0),
-        ("put", 1, 1.0),
-        ("got", 1, 2.0),
-        ("put", 2, 2.0),
-        ("got", 2, 3.0),
-    ]
-
-
 def test_run_until_includes_its_end_and_sets_the_clock(loop):
     log = []
     for when in (1.0, 2.0, 2.5):

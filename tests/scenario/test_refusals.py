@@ -8,8 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from sim.cli.commands import app
-from sim.errors import UserError
-from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, changed, write
 
 UNITS = 'write a number and one of us, ms, s, min, h, day, such as "20 s"'
@@ -260,32 +258,6 @@ def test_an_unknown_section_comes_before_those_that_are_missing(tmp_path: Path, 
     assert others and all("is missing" in line for line in others)
 
 
-@pytest.mark.parametrize(
-    ("override", "complaint"),
-    [
-        ("netwrok.loss=0.1", "netwrok = { loss = 0.1 } (from --set): unknown key"),
-        ("network.loss=2", "network.loss = 2 (from --set): must be less than 1"),
-        ("network.loss", "--set network.loss: must be section.key=value"),
-        ("network..loss=1", "--set network..loss=1: must be section.key=value"),
-        (
-            "network.latency.median=1 s",
-            '--set network.latency.median=1 s: network.latency is "20 ms", which has no',
-        ),
-        (
-            "model.hidden.3=1",
-            "--set model.hidden.3=1: model.hidden is a list; after it comes a number from 0 to 0",
-        ),
-        ("model.hidden.0.x=1", "--set model.hidden.0.x=1: model.hidden.0 is 8, which has no keys"),
-    ],
-)
-def test_refused_overrides(tmp_path: Path, runner: CliRunner, override: str, complaint: str) -> None:
-    path = write(tmp_path, SMALL)
-    result = runner.invoke(app, ["check", str(path), "--set", override])
-    assert result.exit_code == 2
-    assert result.output.startswith(f"{path}: {complaint}")
-    assert result.output.count("\n") == 1
-
-
 def test_an_empty_file_is_told_what_is_required(tmp_path: Path, runner: CliRunner) -> None:
     result = runner.invoke(app, ["check", str(write(tmp_path, ""))])
     assert result.exit_code == 2
@@ -356,10 +328,3 @@ def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> Non
     assert finished.stdout == ""
     assert finished.stderr.startswith(f"{path}: {complaint}")
     assert finished.stderr.count("\n") == 1
-
-
-def test_a_link_that_leads_nowhere_is_answered_once(tmp_path: Path) -> None:
-    link = tmp_path / "nowhere.toml"
-    link.symlink_to(tmp_path / "gone.toml")
-    with pytest.raises(UserError, match=r"nowhere\.toml: no such scenario file; `coterie list scenarios`"):
-        load_scenario(link)

@@ -161,13 +161,6 @@ def test_a_protocol_file_that_ends_the_process_is_refused(tmp_path: Path) -> Non
         load_scenario(path)
 
 
-@pytest.mark.parametrize("name", [":", ":Mine", "mine.py:"])
-def test_half_a_name_is_no_protocol(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', f'name = "{name}"'))
-    with pytest.raises(UserError, match="must be one of afl, cga, "):
-        load_scenario(path)
-
-
 def test_results_tell_what_was_left_out(tmp_path: Path) -> None:
     scenario = load_scenario(
         write(tmp_path, changed(SMALL, '"1 min"', '"15 s"')),

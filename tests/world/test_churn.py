@@ -152,23 +152,6 @@ def test_events_happen_at_their_times_to_their_clients_in_order() -> None:
     ]
 
 
-def test_each_kind_has_its_own_callback() -> None:
-    async def scenario() -> list[tuple[str, int]]:
-        log: list[tuple[str, int]] = []
-        schedule(
-            asyncio.get_running_loop(),
-            [event(1.0, "leave", 0), event(2.0, "crash", 1)],
-            {
-                "leave": lambda client, _: log.append(("goodbye", client)),
-                "crash": lambda client, _: log.append(("gone", client)),
-            },
-        )
-        await asyncio.sleep(3.0)
-        return log
-
-    assert run_virtual(scenario()) == [("goodbye", 0), ("gone", 1)]
-
-
 def test_what_is_still_to_come_can_be_cancelled() -> None:
     async def scenario() -> list[int]:
         log: list[int] = []

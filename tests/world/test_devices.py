@@ -219,17 +219,6 @@ def test_a_job_cancelled_in_the_queue_is_passed_over() -> None:
     run_virtual(scenario())
 
 
-def test_a_timeout_of_the_caller_ends_the_job() -> None:
-    async def scenario() -> None:
-        device = new_device()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1.5):
-                await device.run(4.0)
-        assert (now(), device.busy_s, device.state) == (1.5, 1.5, "waiting")
-
-    run_virtual(scenario())
-
-
 def test_a_cancellation_in_the_instant_of_completion_disturbs_nothing() -> None:
     async def scenario() -> None:
         device = new_device()

@@ -247,14 +247,6 @@ def test_a_crash_ends_the_senders_transfers_and_not_what_is_past_them(unit: floa
     ]
 
 
-def test_a_crash_gives_the_others_its_share(unit: float) -> None:
-    world = World(downlink_bps=unit)
-    world.send(0.0, "ac", 1)
-    world.send(0.0, "bc", 2)
-    world.at(1.0, world.network.abort, "a")
-    assert world.run().ends() == [(1.0, "dropped", 1, "sender crashed"), (1.75, "delivered", 2, "")]
-
-
 @pytest.mark.parametrize("go", ["abort", "detach"])
 def test_when_the_receiver_goes_the_senders_uplink_is_free_again(go: str, unit: float) -> None:
     world = World(uplink_bps=unit)

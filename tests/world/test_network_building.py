@@ -266,35 +266,6 @@ def test_planetlab_is_half_of_the_measured_round_trips(tmp_path: Path, real_data
     assert nodes.items() <= latencies(more).node_of.items()
 
 
-def test_more_clients_than_machines_share_them(tmp_path: Path, real_data: Path) -> None:
-    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
-    model = network(tmp_path, section, clients=150, data_dir=real_data)
-    latency = latencies(model)
-    assert len(set(latency.node_of.values())) == 99
-    by_node: dict[int, list[str]] = {}
-    for name, node in latency.node_of.items():
-        by_node.setdefault(node, []).append(name)
-    one, other = next(names for names in by_node.values() if len(names) == 2)
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        medians_s = arrays["rtt_s_median"].astype(float)
-    assert between(model, one, other) == medians_s[medians_s > 0].min() / 2
-    assert latency.seconds.min() > 0
-
-
-def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
-    tmp_path: Path, real_data: Path
-) -> None:
-    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
-    seconds = latencies(network(tmp_path, section, data_dir=real_data)).seconds[0]
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        medians_s, slices_s = arrays["rtt_s_median"], arrays["rtt_centiseconds"] / 100.0
-    blank = (medians_s == 0) & ~np.eye(99, dtype=bool)
-    assert blank.sum() == 63
-    for row, column in np.argwhere(blank):
-        measured_s = slices_s[:, row, column][slices_s[:, row, column] > 0]
-        assert seconds[row, column] == np.median(measured_s) / 2
-
-
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"network\.latency: needs the trace planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
