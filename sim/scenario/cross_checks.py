@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from actors.message import describe
 from actors.settings.base import SettingError, Settings
 from actors.settings.members import client_numbers
 from actors.settings.units import DURATION
 from protocols.framework.requirements import ProtocolSettings
-from sim.errors import UserError
 from sim.learning.data import IMAGE_DATASETS
 from sim.learning.models import model_misfits
-from sim.scenario.protocol_errors import defined, requirements_of
+from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
 from sim.world.membership.kinds import Bootstrap
@@ -48,18 +46,10 @@ def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Section
 
     Raises UserError for mistakes in the requirements themselves.
     """
-    where = f"{defined(learner.requirements)}: {learner.__name__}.requirements()"
     for need in requirements_of(learner, settings):
-        try:
+        with blaming(learner, "requirements", f' (of "{need.key}")'):
             value = attrgetter(need.key)(sections)
-        except AttributeError:
-            has_not = "a scenario, or a section of its kind, has no such key (docs/scenarios has all)"
-            raise UserError(f'{where}: "{need.key}": {has_not}') from None
-        try:
             suits = need.key in settings.unusual or need.suits(value)
-        except Exception as error:
-            failed = f'suits of "{need.key}" must be a function of the value, and failed for {value!r:.60}'
-            raise UserError(f"{where}: {failed}: {describe(error)}") from error
         if not suits:
             name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
             problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Key = tuple[str, ...]
 
-_PARTS_MAX = 32
 _SHOWN_MAX = 150  # characters of an option in a message
 _PART = r"""(?:"[^"\n]+"|'[^'\n]+'|[^\s."'=]+)"""
 _KEY = re.compile(rf"\s*{_PART}(?:\s*\.\s*{_PART})*\s*")
@@ -74,10 +73,7 @@ def _has_servers(learner: "type[Client]") -> bool:
 def _key(text: str, option: str, form: str) -> Key:
     if not _KEY.fullmatch(text):
         raise UserError(f"{option}: must be {form}")
-    parts = tuple([part.strip("\"'") for part in re.findall(_PART, text)])
-    if len(parts) > _PARTS_MAX:
-        raise UserError(f"{option}: the key has {len(parts):,} parts; must have {_PARTS_MAX} at most")
-    return parts
+    return tuple([part.strip("\"'") for part in re.findall(_PART, text)])
 
 
 def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:

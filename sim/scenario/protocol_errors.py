@@ -39,7 +39,7 @@ def require_sound(kind: "type[Client]") -> None:
 
 
 @contextmanager
-def _blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
+def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
     """An error in a method of a class of the user's is a UserError that names its line."""
     try:
         yield
@@ -57,7 +57,7 @@ def _wrong(kind: type, name: str, problem: str) -> UserError:
 
 def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
     """What a class method of a protocol returns; an error in it is a UserError that names its line."""
-    with _blaming(kind, name):
+    with blaming(kind, name):
         return getattr(kind, name)(*arguments)
 
 
@@ -87,7 +87,7 @@ def require_scalar_loss(
     kind = type(objective)
     if kind.__module__.partition(".")[0] in OURS:
         return
-    with _blaming(kind, "__call__"), torch.no_grad():
+    with blaming(kind, "__call__"), torch.no_grad():
         start = model.initial(torch.Generator().manual_seed(0))
         loss = objective(model, start, inputs, labels)
     if not isinstance(loss, torch.Tensor) or loss.dim():
@@ -131,7 +131,7 @@ def made(kind: "type[Client]", make: "Callable[[], Client]") -> "Client":
     """A client of a protocol; what is wrong with its class's `__init__` is a UserError."""
     given = "(self, name, context, compute, settings)"
     begin = "super().__init__(name, context, compute, settings)"
-    with _blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
+    with blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
         client = make()
     try:  # not by vars(), which would undo the compact form of an object's fields
         object.__getattribute__(client, "_params")

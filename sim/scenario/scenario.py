@@ -51,7 +51,6 @@ from sim.world.churn.processes import ChurnProcess
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
-_PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
 _FILES = (
     "clients.topology.file",
@@ -285,12 +284,10 @@ def _validated(
     try:
         return model.model_validate(contents)
     except ValidationError as error:
-        found = refused(error)
-        shown = problems(model, found[:_PROBLEMS_SHOWN], contents, prefix)
-        raise _refusal(shown, stated, len(found) - _PROBLEMS_SHOWN) from None
+        raise _refusal(problems(model, refused(error), contents, prefix), stated) from None
 
 
-def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0) -> UserError:
+def _refusal(found: Iterable[SettingError], stated: Mapping[str, str]) -> UserError:
     """One line for each problem: key, value, what is allowed."""
     lines = []
     for problem in found:
@@ -298,6 +295,4 @@ def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], more: int
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
         lines.append(one_line(f"{problem.key}{value}{origin}: {problem.problem}"))
-    if more > 0:
-        lines.append(f"and {more:,} more problems")
     return UserError("\n".join(lines))

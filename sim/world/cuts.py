@@ -81,18 +81,11 @@ class NetworkPartition(Settings):
     def _consistent(self) -> "NetworkPartition":
         if self.end <= self.start:
             raise SettingError("end", self.end, f"must be after start ({self.start:g} s)")
-        one_way = (self.sources, self.to) != (None, None)
-        if self.groups is not None and self.share is not None:
-            raise SettingError("share", self.share, "state either 'groups' or 'share', not both")
-        if one_way and (self.groups is not None or self.share is not None):
-            key = "groups" if self.share is None else "share"
-            raise SettingError(key, getattr(self, key), f"state either '{key}' or 'from' and 'to', not both")
-        if one_way and (self.sources is None or self.to is None):
-            raise SettingError("to" if self.to is None else "from", None, "state both 'from' and 'to'")
-        if not one_way and self.groups is None and self.share is None:
-            raise SettingError(
-                "groups", None, "state 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
-            )
+        forms = {"groups": self.groups, "share": self.share, "from": self.sources, "to": self.to}
+        stated = [key for key, value in forms.items() if value is not None]
+        if stated not in (["groups"], ["share"], ["from", "to"]):
+            problem = "state either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
+            raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
             raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
         return self

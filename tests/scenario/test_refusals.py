@@ -86,7 +86,7 @@ BAD = {
     ),
     "cut without sides": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\nfrom = [1]\n',
-        "network.partition.0.to: state both 'from' and 'to'",
+        "network.partition.0.from = [1]: state either 'groups' or 'share' (two-way",
     ),
     "cut of an unknown client": (
         SMALL + CUT + 'start = "1 s"\nend = "2 s"\ngroups = [[0], [1, 4]]\n',

@@ -101,7 +101,7 @@ REFUSED = {
     "a requirement of nothing": (
         "    @classmethod  # here\n    def requirements(cls, settings):\n"
         "        return [Requirement('training.momentun', bool, 'must not be 0')]\n" + STEP,
-        'Own.requirements(): "training.momentun": a scenario, or a section of its kind, has no such key',
+        "Own.requirements() failed: AttributeError: 'Training' object has no attribute 'momentun' (of",
     ),
     "a loss of each sample": (
         OBJECTIVE + "    def __call__(self, model, parameters, x, y):  # here\n        return x[:, 0]\n",
