@@ -332,7 +332,7 @@ def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
         (CUT[CUT.index("[[") :] + "groups = [[0]]", "network.partition.0.groups = .*: needs two groups"),
         (CUT[CUT.index("[[") :] + "groups = [[0], [0, 1]]", "without a common member"),
         (CUT[CUT.index("[[") :] + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: state either"),
-        (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state either"),
+        (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state"),
         (CUT[CUT.index("[[") :] + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
     ],
 )  # fmt: skip

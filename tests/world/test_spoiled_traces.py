@@ -26,7 +26,7 @@ def phone_bandwidths(folder: Path) -> Any:
 
 
 def phone_scores(folder: Path) -> Any:
-    return speeds.phone_scores("devices.speed", DataFolder(folder))
+    return speeds.relative_scores("devices.speed", DataFolder(folder))
 
 
 def sessions(folder: Path) -> Any:
@@ -72,7 +72,7 @@ def put(folder: Path, file: str, content: str | bytes) -> None:
     ("trace", "read"),
     [
         (BANDWIDTHS, [(10, 100), (20, 200)]),
-        (SCORES, [5, 7]),
+        (SCORES, [5 / 6, 7 / 6]),
         (SPOT, [(0, 50), (10, float("inf"))]),
         (CURVE, [(3600, 7200), (3600, 7200)]),
         (SLOW, ((0, 5, 9), (1, 2))),

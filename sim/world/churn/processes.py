@@ -183,9 +183,7 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
         self, number: int, client: int, until_s: float, participants: Participants
     ) -> list[Session]:
         """A client's sessions that begin before `until_s`."""
-
-        def about() -> str:
-            return f"for client = {client}"
+        about = self.about_client(client)
 
         def find() -> list[Session]:
             found = self.asked(

@@ -173,12 +173,10 @@ class OwnSlowTimes(WorldPlugin, SlowTimes):
         def find() -> list[Piece]:
             return [*islice(self.pieces(seed, client, clients, number), _PIECES_TRIED)]
 
-        self.same_again(find, lambda: f"for client = {client}")
+        self.same_again(find, self.about_client(client))
 
     def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
-        def about() -> str:
-            return f"for client = {client}"
-
+        about = self.about_client(client)
         found = self.asked(
             about,
             rng=stream(seed, "own slow times", number, client),
