@@ -1,6 +1,5 @@
 """Latencies that were measured between real machines."""
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -46,7 +45,7 @@ class TraceLatency(LatencyByNode):
         return NodeLatency(
             one_way_seconds(round_trips_s, slices_s),
             nodes,
-            slice_s=math.inf if self.slice is None else self.slice,
+            slice_s=self.slice,
             jitter=self.jitter,
         )
 

@@ -22,20 +22,20 @@ class NodeLatency:
 
     seconds: (slices, nodes, nodes), from row to column. The diagonal is for two actors on one node.
     node_of: each actor's node.
-    slice_s: how long each slice holds. After the last slice the first one follows again.
+    slice_s: how long each slice holds; after the last one the first follows again. None: the first, for ever.
     jitter: standard deviation of the factor's logarithm (its median is 1); 0 for none.
     places: each actor's latitude and longitude in degrees, if known.
     """
 
     seconds: NDArray[np.float64]
     node_of: Mapping[str, int]
-    slice_s: float = math.inf
+    slice_s: float | None = None
     jitter: float = 0.0
     places: Mapping[str, tuple[float, float]] | None = None
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """The latency of a message of `pair` that departs at `time_s`. The jitter takes one of `draws`."""
-        number = int(time_s / self.slice_s) % len(self.seconds) if self.slice_s < math.inf else 0
+        number = int(time_s / self.slice_s) % len(self.seconds) if self.slice_s is not None else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 
