@@ -78,18 +78,18 @@ def _key(text: str, option: str, form: str) -> Key:
 
 def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
     """Delete keys, each with the option that asks for it."""
-    places: dict[Key, Any] = {}
-    for key, option in keys:
+
+    def place(item: tuple[Key, str]) -> list[tuple[int, str]]:
+        return [(int(part) if part.isdecimal() else 0, part) for part in item[0]]
+
+    # The last items of a list go first, and keys before their tables: no number moves.
+    for key, option in sorted(dict(keys).items(), key=place, reverse=True):
         *parents, last = key
         table: Any = raw
         for depth, part in enumerate(parents):
             table = _existing(table, part, option, parents[:depth])
         _existing(table, last, option, parents)
-        places[key] = table
-    # All are looked up before the first one goes, and lists lose their last items first: no number moves.
-    for key in sorted(places, key=lambda key: int(key[-1]) if isinstance(places[key], list) else 0)[::-1]:
-        table = places[key]
-        del table[int(key[-1]) if isinstance(table, list) else key[-1]]
+        del table[int(last) if isinstance(table, list) else last]
 
 
 def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:

@@ -117,7 +117,9 @@ class Devices(Settings):
     def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
         """The devices of so many clients. UserError."""
         devices = DevicesOfClients(self, seed, folder, clients)
-        devices.try_out()
+        for number, own in enumerate(self.slow_times):  # the user's functions, for a few clients
+            for client in (own.clients if own.clients is not None else range(clients))[:_TRIED]:
+                own.try_out(seed, client, clients, number)
         return devices
 
 
@@ -145,13 +147,6 @@ class DevicesOfClients:
             if slow.concerns(seed, client, *number)
         ]
         return Slowness(factor, *pieces)
-
-    def try_out(self) -> None:
-        """Call the user's functions of slow times for a few clients. UserError if one fails."""
-        for number, own in enumerate(self._settings.slow_times):
-            listed = own.clients if own.clients is not None else range(self._clients)
-            for client in listed[:_TRIED]:
-                own.try_out(self._seed, client, self._clients, number)
 
     def cost_model(self, client: int) -> CostModel:
         """What a client's computing costs: stated for it, or drawn as for its class or for all."""

@@ -40,16 +40,15 @@ class MatrixLatency(LatencyByNode):
 def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.float64]:
     """One-way latencies in seconds from a .npy or .csv file, square, at least `actors` rows; diagonal 0."""
     source = InputFile(f"{key}.file", Path(file))
-    match source.path.suffix:
-        case ".npy":
-            matrix = source.array()
-        case ".csv":
-            matrix = source.parsed(
-                lambda content: np.loadtxt(io.StringIO(content.decode("utf-8-sig")), delimiter=",", ndmin=2),
-                "rows of numbers with commas between",
-            )
-        case _:
-            raise source.refusal("its name must end in .npy or .csv")
+    if source.path.suffix == ".npy":
+        matrix = source.array()
+    elif source.path.suffix == ".csv":
+        matrix = source.parsed(
+            lambda content: np.loadtxt(io.StringIO(content.decode("utf-8-sig")), delimiter=",", ndmin=2),
+            "rows of numbers with commas between",
+        )
+    else:
+        raise source.refusal("its name must end in .npy or .csv")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < actors:
         raise source.refusal(
             f"its shape is {matrix.shape}; must be a square of at least {actors} rows, one for each client "
