@@ -88,10 +88,6 @@ def test_settings_are_frozen_hashable_and_picklable() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-def test_documentation_of_a_field_reaches_the_schema() -> None:
-    assert Example.model_json_schema()["properties"]["patience"]["description"] == "How long to wait."
-
-
 @pytest.mark.parametrize(
     ("text", "every"),
     [

@@ -150,10 +150,6 @@ def test_no_code_executes_nothing_that_the_scenario_brings(
     assert not (tmp_path / "sprung").exists()
 
 
-def test_no_code_refuses_no_protocol_of_ours(tmp_path: Path) -> None:
-    assert load_scenario(write(tmp_path, SMALL), code=False).protocol.label == "gossip"
-
-
 def test_a_protocol_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(0)\n")
     path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', 'name = "leaves.py:Leaves"'))

@@ -140,6 +140,15 @@ def test_what_is_collected_must_be_classes(tmp_path: Path) -> None:
 
 
 FAILS = {
+    "leaving": (STEP + "        exit(7)  # here\n", "RuntimeError: sys.exit(7) was called"),
+    "a learning rate that is none": (
+        STEP + "        await self.train(learning_rate=float('nan'))  # here\n",
+        "ValueError: learning_rate must be a number, 0 or more and finite, not nan",
+    ),
+    "a name that evaluations use": (
+        STEP + "        self.observe('distance_of_shared', 1.0)  # here\n",
+        "ValueError: observe('distance_of_shared'): the observer measures that itself; choose another name",
+    ),
     "observe": (
         STEP + "        self.observe('x', [1])  # here\n",
         "TypeError: observe('x', [1]): the value must be a number, not list",
@@ -308,29 +317,3 @@ async def helper():
     assert result.stderr.splitlines() == [f"warning: {line}" for line in expected]
     [directory] = (tmp_path / "runs").iterdir()
     assert RunDirectory.load(directory).summary()["warnings"] == expected
-
-
-RUNNING = {
-    "leaving": (
-        "    async def step(self):\n        await self.sleep(1)\n        exit(7)  # here\n",
-        "sys.exit(7) was called",
-    ),
-    "a learning rate that is none": (
-        "    async def step(self):\n        await self.train(learning_rate=float('nan'))  # here\n",
-        "learning_rate must be a number, 0 or more and finite, not nan",
-    ),
-    "a name that evaluations use": (
-        "    async def step(self):\n        self.observe('distance_of_shared', 1.0)  # here\n",
-        "observe('distance_of_shared'): the observer measures that itself; choose another name, e.g. my_dist",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RUNNING)
-def test_what_goes_wrong_meanwhile_is_said_with_its_line(tmp_path: Path, name: str) -> None:
-    body, message = RUNNING[name]
-    result = command("run", tmp_path, body)
-    assert result.exit_code == 1, result.output
-    assert message in result.output + result.stderr
-    line = place(tmp_path, body).rpartition("/")[2]
-    assert line in result.output + result.stderr

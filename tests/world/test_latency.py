@@ -39,13 +39,6 @@ def test_each_ordered_pair_has_its_own_latency() -> None:
     ]
 
 
-def test_a_pair_without_jitter_leaves_nothing_behind() -> None:
-    world = World(latency=NodeLatency(MATRIX, ROWS))
-    world.send(0.0, "ab", 1)
-    world.run()
-    assert world.network._connections == {}
-
-
 def test_slices_follow_each_other_and_start_again() -> None:
     latency = NodeLatency(
         np.array([[[0.0, s], [s, 0.0]] for s in (1.0, 2.0, 3.0)]), {"a": 0, "b": 1}, slice_s=10.0
