@@ -13,9 +13,9 @@ from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream, stream
-from sim.world.links import LinkModel, NetworkModel
-from sim.world.membership.bootstrap import BootstrapService
+from sim.world.membership.bootstrap_service import BootstrapService
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import ConnectionModel, NetworkModel
 from tests.world.quantities import lognormal
 
 SECONDS = 60.0  # of virtual time
@@ -43,7 +43,7 @@ def run(count: int) -> Cost:
     gc.disable()
     started = time.perf_counter()
     loop = VirtualLoop()
-    network = SimulatedNetwork(loop, 1, NetworkModel(LinkModel(lognormal(0.05, 0.5))))
+    network = SimulatedNetwork(loop, 1, NetworkModel(ConnectionModel(lognormal(0.05, 0.5))))
     supervisor = Supervisor(network)
     names = [f"client-{number}" for number in range(count)]
     settings = SamplingSettings(CONTACTS, detection=SwimSettings())

@@ -215,7 +215,7 @@ def _line(text: str) -> str:
 
 def main() -> None:
     """Write the pages for the protocols that come with coterie into a folder; each is whole or not there."""
-    from sim.scenario.protocol_loader import list_protocols, load_protocol
+    from sim.scenario.protocol_lookup import list_protocols, load_protocol
 
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)

@@ -226,12 +226,12 @@ def schema(
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors
-    from sim.scenario.protocol_loader import list_protocols, load_protocol
+    from sim.scenario.protocol_lookup import list_protocols, load_protocol
     from sim.scenario.schema import scenario_schema
 
     users = () if scenario is None else _load(scenario, None, None, None, no_code).plugins
     with endings():
-        from sim.scenario.plugins import own_tables
+        from sim.scenario.plugin_tables import own_tables
 
         known = {name: load_protocol(name).found.Settings for name in list_protocols()}
         typer.echo(json.dumps(for_editors(scenario_schema(known, own_tables(users))), indent=2))
@@ -286,7 +286,7 @@ def _load(
 
 def _listing(what: Listing) -> dict[str, str]:
     if what is Listing.protocols:
-        from sim.scenario.protocol_loader import list_protocols
+        from sim.scenario.protocol_lookup import list_protocols
 
         return list_protocols()
     if what is Listing.scenarios:

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def _refuse(what: str, why: str) -> Any:
-    """A method that says why a virtual loop lacks it."""
+    """A method that raises NotImplementedError, which says why a virtual loop has no such thing."""
 
     def refused(*args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError(f"a virtual loop has no {what}: {why}")

@@ -5,8 +5,8 @@ When nothing is ready the loop jumps to the next timer, so an hour of sleeping c
 unchanged. The order of events is a function of the program alone:
 
 - Timers fire in the order of (time, sequence number).
-- Ready callbacks run first in, first out, in rounds as in asyncio. What one round makes ready runs in the
-  next, behind the timers that have become due.
+- Ready callbacks run first in, first out, in iterations of the loop as in asyncio. What one iteration makes
+  ready runs in the next, behind the timers that have become due.
 - An *observer* timer fires after every other event of its time.
 - Nothing reads the wall clock. Threads, sockets and signals are refused: they have no virtual time.
 
@@ -31,7 +31,7 @@ from typing import Any, TypeVar, TypeVarTuple, cast
 from sim.kernel.bare_loop import BareLoop
 from sim.kernel.deadlock import Deadlock, place
 from sim.kernel.event import Event, Timer
-from sim.kernel.livelock import ROUNDS_MAX, Breaker
+from sim.kernel.livelock import ITERATIONS_MAX, LivelockGuard
 from sim.kernel.random import shuffled_numbers
 from sim.kernel.task import NEVER, VirtualTask
 
@@ -40,14 +40,15 @@ __all__ = ["Deadlock", "VirtualLoop"]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_PURGE_MIN = 64  # cancelled timers below which a purge is not worth its pass over the heap
+_PURGE_MIN = 64  # cancelled timers; with fewer it is not worth a pass over the heap to remove them
 
 
 class VirtualLoop(BareLoop):
     """An asyncio event loop on virtual time, in seconds from 0.
 
-    Timers of exactly the same time fire in the order in which they were made. With `shuffle_seed` they fire
-    in a random order. A result that changes with it depended on an order that the world doesn't promise.
+    Timers of exactly the same time fire in the order in which they were made, or, with `shuffle_seed`, in a
+    random order. Results that another seed changes depend on an order of simultaneous events, which nothing
+    in a real network would guarantee.
     """
 
     def __init__(self, shuffle_seed: int | None = None) -> None:
@@ -57,10 +58,10 @@ class VirtualLoop(BareLoop):
         order = count() if shuffle_seed is None else shuffled_numbers(shuffle_seed)
         self._next_number: Callable[[], int] = order.__next__
         self._ready: deque[Timer] = deque()
-        # Two heaps. The second number is unique, so that events themselves are never compared.
+        # Two heaps of (time, number, what fires). Numbers are unique: what fires is never compared.
         self._timers: list[tuple[float, int, Timer]] = []
         self._observers: list[tuple[float, int, Event]] = []
-        self._cancelled = 0  # cancelled events that are still among the timers
+        self._cancelled = 0  # cancelled timers that are still in the heap
         self._observer_order = count()
         # Unfinished tasks, in the order of their making. asyncio only holds them weakly. There, the garbage
         # collector ends a waiting task that nobody else holds, at a moment that the program doesn't decide.
@@ -80,7 +81,7 @@ class VirtualLoop(BareLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Calls `callback(*args)` in the next round of this instant, after everything that is ready now."""
+        """Calls `callback(*args)` in the next iteration, at this time, after everything that is ready now."""
         if self._closed:
             self._refuse_closed()
         if type(callback) is VirtualTask:  # it awaited a future that is done now: the task itself is queued
@@ -239,16 +240,16 @@ class VirtualLoop(BareLoop):
         ready, timers, observers = self._ready, self._timers, self._observers
         next_ready = ready.popleft
         last_s = min(end_s, sys.float_info.max)  # an infinite timer never fires
-        breaker, rounds, rounds_max = Breaker(), 0, ROUNDS_MAX  # rounds: of this instant
+        guard, iterations, iterations_max = LivelockGuard(), 0, ITERATIONS_MAX  # iterations: at this time
         while not self._stopping and self._failure is None:
             try:
                 if ready:
-                    rounds += 1
-                    if rounds > rounds_max:
-                        rounds -= rounds_max // 100
-                        breaker.strike(ready, self.now_s)
-                    # A round: due timers are queued behind what is ready, and all of these run. What they
-                    # make ready waits for the next round.
+                    iterations += 1
+                    if iterations > iterations_max:
+                        iterations -= iterations_max // 100
+                        guard.interrupt(ready, self.now_s)
+                    # One iteration: due timers are queued behind what is ready, and all of these run. What
+                    # they make ready waits for the next iteration.
                     if timers and timers[0][0] <= self.now_s:
                         self._queue_due_timers()
                     for _ in range(len(ready)):
@@ -258,10 +259,10 @@ class VirtualLoop(BareLoop):
                     if timer.due != number:
                         self._cancelled -= 1
                         continue
-                    rounds = rounds + 1 if when == self.now_s else 0
+                    iterations = iterations + 1 if when == self.now_s else 0
                     self.now_s = when
                     timer.due = NEVER
-                    if rounds > rounds_max or (timers and timers[0][0] <= when):
+                    if iterations > iterations_max or (timers and timers[0][0] <= when):
                         ready.append(timer)
                     else:  # it is the only event of its time
                         timer.fire()
@@ -269,7 +270,7 @@ class VirtualLoop(BareLoop):
                 elif not self._next_observer(end_s):
                     return
                 else:
-                    rounds = 0
+                    iterations = 0
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:
@@ -305,7 +306,7 @@ class VirtualLoop(BareLoop):
         return True
 
     def stop(self) -> None:
-        """Ends the run after the present round. If the loop is not running, it ends the next run at once."""
+        """Ends the run after the present iteration; if the loop is not running, ends the next run at once."""
         self._stopping, self.paused = True, False
 
     def pause(self) -> None:

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Timer(Protocol):
-    """What the loop calls when its time has come.
+    """What the loop fires when its time has come: a callback, a sleeping task, a message or a job.
 
-    due: its number among the loop's timers. An entry of the heap with another number is void.
+    due: the number of its entry in the loop's heap of timers; NEVER while it has none. To cancel a timer
+    is to change this number: the loop skips entries with any other number.
     """
 
     due: int
@@ -52,7 +53,7 @@ class Event(asyncio.TimerHandle):
         self._loop = loop
         self._context = copy_context() if context is None else context
         self._cancelled = False
-        self.due = NEVER  # its number while it is among the loop's timers
+        self.due = NEVER  # see `Timer`
 
     def fire(self) -> None:
         """Runs the callback, unless it has been cancelled."""

@@ -98,7 +98,10 @@ class GeneratorAt:
         self._state: Any = self._bits.state  # the initial state, without buffered numbers
 
     def at(self, key: int, place: int) -> np.random.Generator:
-        """The generator at position `place` of the stream `key` (64 bits); a position has 2^66 numbers."""
+        """The generator, moved to position `place` of the stream `key` (64 bits).
+
+        Positions are 2^66 numbers apart.
+        """
         state = self._state["state"]
         state["key"][0], state["counter"][1] = key, place
         self._bits.state = self._state

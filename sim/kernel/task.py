@@ -1,6 +1,6 @@
 """Tasks of a virtual loop, which sleep without a future, a timer handle and a callback.
 
-`asyncio.sleep` makes all three and takes two turns of the loop, and nothing is commoner in a simulation. The
+`asyncio.sleep` makes all three and takes two iterations of the loop, and simulations sleep all the time. The
 `sleep` of this module yields the seconds to its task, and the task itself becomes the timer. Futures, other
 tasks and a bare `yield` are awaited as on any loop.
 """
@@ -38,10 +38,11 @@ def sleep(seconds: float) -> Generator[float, None, None]:
 
 
 class Signal:
-    """A future without a result for one waiting task; cheaper, since signals are made in large numbers.
+    """A future without a result, which a single task may await. Jobs on devices are signals.
 
-    A future keeps callbacks and has the loop call each. A signal only knows the task that awaits it.
-    `asyncio.gather` wraps it in a task. To cancel that task before its first step does not cancel the signal.
+    It costs less than a future, which keeps a list of callbacks and has the loop call each: a signal only
+    knows the task that awaits it. `asyncio.gather` wraps it in a task; to cancel that task before its first
+    step does not cancel the signal.
     """
 
     __slots__ = ("_done", "_reason", "_task")
@@ -66,9 +67,9 @@ class Signal:
         return self._reason is not None
 
     def set_result(self, result: None) -> None:
-        """Wakes the waiting task in its turn. asyncio.InvalidStateError if the signal is done."""
+        """Makes the waiting task ready to run. asyncio.InvalidStateError if the signal is done."""
         if self._done:
-            raise asyncio.InvalidStateError("a signal comes once")
+            raise asyncio.InvalidStateError("a signal is set only once")
         self._done = True
         task, self._task = self._task, None  # a reference to the signal must not keep the task alive
         if task is not None:
@@ -95,7 +96,7 @@ class Bell(Signal):
             raise asyncio.CancelledError(*self._reason)
 
     def ring(self) -> None:
-        """Wakes the waiting task in its turn. Does nothing if no task waits."""
+        """Makes the waiting task ready to run. Does nothing if no task waits."""
         task = self._task
         if task is not None:
             self._task = None

@@ -8,14 +8,14 @@ def places(contents: Any, pattern: str) -> Iterator[str]:
     """The paths that exist in the contents and match a pattern; "*" stands for each index of a list."""
     first, _, rest = pattern.partition(".")
     for part in map(str, range(len(contents))) if first == "*" and isinstance(contents, list) else [first]:
-        if (value := _step(contents, part)) is not None:
+        if (value := step(contents, part)) is not None:
             yield from (f"{part}.{inner}" for inner in places(value, rest)) if rest else [part]
 
 
 def value_at(contents: Any, place: str) -> Any:
     """The value at a path; None where there is none."""
     for part in place.split("."):
-        contents = _step(contents, part)
+        contents = step(contents, part)
     return contents
 
 
@@ -29,13 +29,13 @@ def put(contents: Any, place: str, value: Any) -> None:
 def replaced(contents: Any, place: str, value: Any) -> Any:
     """A copy of the contents with another value at a path; what does not lie on the path is shared."""
     first, _, rest = place.partition(".")
-    inner = replaced(_step(contents, first), rest, value) if rest else value
+    inner = replaced(step(contents, first), rest, value) if rest else value
     copy = contents.copy()
     put(copy, first, inner)
     return copy
 
 
-def _step(contents: Any, part: str) -> Any:
+def step(contents: Any, part: str) -> Any:
     """The item of a table or list at one key or index; None where there is none."""
     if isinstance(contents, Mapping):
         return contents.get(part)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from sim.errors import UserError, nearest, one_line
 from sim.scenario.refusals import keys_of, show
+from sim.scenario.sections.network import Network
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
 Key = tuple[str, ...]
 
-_PARTS_MAX = 32
 _SHOWN_MAX = 150  # characters of an option in a message
 _PART = r"""(?:"[^"\n]+"|'[^'\n]+'|[^\s."'=]+)"""
 _KEY = re.compile(rf"\s*{_PART}(?:\s*\.\s*{_PART})*\s*")
@@ -48,20 +48,20 @@ def overlap(first: str, second: str) -> bool:
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
-def fit_to(learner: "type[Client]", raw: dict[str, Any], stated: Iterable[str]) -> list[str]:
+def fit_to(
+    learner: "type[Client]", raw: dict[str, Any], network: Network, stated: Iterable[str]
+) -> list[str]:
     """Remove the keys of a file that belong to its own protocol and mean nothing to `learner`, run instead.
 
-    Keys that --set stated stay, to be refused. Returns the removed keys.
+    network: the section of the file. Keys that --set stated stay, to be refused. Returns the removed keys.
     """
     known = ("name", *keys_of([learner.Settings]))
-    gone: list[Key] = [("protocol", key) for key in raw["protocol"] if key not in known]
+    gone = [f"protocol.{key}" for key in raw["protocol"] if key not in known]
     if not _has_servers(learner):
-        gone += _about_servers(raw["network"])
-        gone += [("server",)] if "server" in raw else []
-    kept = [key for key in gone if any(overlap(".".join(key), other) for other in stated)]
-    gone = [key for key in gone if key not in kept]
-    _take_away(raw, [(key, "") for key in gone])
-    return [".".join(key) for key in gone]
+        gone += [*network.only_for_servers(), *(["server"] if "server" in raw else [])]
+    gone = [key for key in gone if not any(overlap(key, other) for other in stated)]
+    _take_away(raw, [(tuple(key.split(".")), "") for key in gone])
+    return gone
 
 
 def _has_servers(learner: "type[Client]") -> bool:
@@ -70,45 +70,26 @@ def _has_servers(learner: "type[Client]") -> bool:
     return getattr(learner.servers, "__func__", None) is not getattr(Client.servers, "__func__", None)
 
 
-def _about_servers(network: dict[str, Any]) -> list[Key]:
-    """The keys of a network that are about servers only; cuts and groups are about clients as well."""
-    gone: list[Key] = [("network", "server")] if "server" in network else []
-    connections: list[tuple[Key, dict[str, Any]]] = [(("network",), network)]
-    for i, kind in enumerate(network.get("class", ())):
-        if kind.get("servers"):
-            gone.append(("network", "class", str(i)))
-        else:
-            connections.append((("network", "class", str(i)), kind))
-    for key, connection in connections:
-        latency = connection.get("latency")
-        if isinstance(latency, dict) and "server_place" in latency:
-            gone.append((*key, "latency", "server_place"))
-    return gone
-
-
 def _key(text: str, option: str, form: str) -> Key:
     if not _KEY.fullmatch(text):
         raise UserError(f"{option}: must be {form}")
-    parts = tuple([part.strip("\"'") for part in re.findall(_PART, text)])
-    if len(parts) > _PARTS_MAX:
-        raise UserError(f"{option}: the key has {len(parts):,} parts; must have {_PARTS_MAX} at most")
-    return parts
+    return tuple([part.strip("\"'") for part in re.findall(_PART, text)])
 
 
 def _take_away(raw: dict[str, Any], keys: Iterable[tuple[Key, str]]) -> None:
     """Delete keys, each with the option that asks for it."""
-    places: dict[Key, Any] = {}
-    for key, option in keys:
+
+    def place(item: tuple[Key, str]) -> list[tuple[int, str]]:
+        return [(int(part) if part.isdecimal() else 0, part) for part in item[0]]
+
+    # The last items of a list go first, and keys before their tables: no number moves.
+    for key, option in sorted(dict(keys).items(), key=place, reverse=True):
         *parents, last = key
         table: Any = raw
         for depth, part in enumerate(parents):
             table = _existing(table, part, option, parents[:depth])
         _existing(table, last, option, parents)
-        places[key] = table
-    # All are looked up before the first one goes, and lists lose their last items first: no number moves.
-    for key in sorted(places, key=lambda key: int(key[-1]) if isinstance(places[key], list) else 0)[::-1]:
-        table = places[key]
-        del table[int(key[-1]) if isinstance(table, list) else key[-1]]
+        del table[int(last) if isinstance(table, list) else last]
 
 
 def _existing(table: Any, part: str, option: str, above: Sequence[str]) -> Any:

@@ -12,8 +12,6 @@ import sim
 from sim.errors import UserError, errors_about, one_line
 from sim.scenario.sections.run import NAME_BYTES_MAX
 
-_BYTES_MAX = 1_000_000
-
 
 def find_scenario(path: Path | str) -> Path:
     """The file that is meant: `path` itself, or the scenario of that name in one of the known folders.
@@ -46,8 +44,6 @@ def read_text(path: Path) -> str:
     if os.path.isdir(path):  # unlike Path.is_dir, no error for names that cannot be
         raise UserError("cannot be read: it is a folder; name a scenario file in it", path)
     try:
-        if path.stat().st_size > _BYTES_MAX:
-            raise UserError(f"cannot be read: a scenario has at most {_BYTES_MAX:,} bytes, it has more", path)
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"no such scenario file; {_instead_of(path)}", path) from None

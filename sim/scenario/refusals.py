@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from actors.settings.base import SettingError, Settings
 from sim.errors import nearest
+from sim.scenario.key_path import step
 from sim.scenario.schema import allowed_values, resolve
 
 Path = tuple[str | int, ...]
@@ -131,12 +132,9 @@ def _as_written(raw: Any, path: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
     Cut where the file has a plain value for a table: in ``latency = "20 ms"`` there is no key latency.value.
     """
     for depth, part in enumerate(path):
-        if isinstance(raw, Mapping) and part in raw:
-            raw = raw[part]
-        elif isinstance(raw, list) and part.isdecimal() and int(part) < len(raw):
-            raw = raw[int(part)]
-        else:
-            return (path, None) if isinstance(raw, Mapping | list) else (path[:depth], raw)
+        if not isinstance(raw, Mapping | list):
+            return path[:depth], raw
+        raw = step(raw, part)
     return path, raw
 
 
@@ -146,7 +144,7 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "value_error" if isinstance(inner := context["error"], SettingError):
             return SettingError(".".join(filter(None, (key, inner.key))), inner.value, inner.problem)
         case "value_error":
-            return SettingError(key, value, _without_length(str(context["error"]), value))
+            return SettingError(key, value, str(context["error"]))
         case "extra_forbidden":
             known = [*keys_of(place.around), *[key for model in place.around for key in _beside(model)]]
             allowed = f"unknown key; allowed: {', '.join(known) or 'none'}"
@@ -168,13 +166,6 @@ def _explain(details: ErrorDetails, place: _Place) -> SettingError:
         case "model_type" | "model_attributes_type":
             return SettingError(key, value, f"must be a table with the keys {', '.join(keys_of(place.here))}")
     return SettingError(key, value, _rule(details))
-
-
-def _without_length(message: str, value: Any) -> str:
-    """A message that quotes a value, with what is shown of a long one."""
-    return (
-        message.replace(repr(value), show(value)) if isinstance(value, str) and len(value) > 100 else message
-    )
 
 
 _RULES = {

@@ -59,8 +59,6 @@ def _tables(value: Any) -> Iterator[dict[str, Any]]:
 
 def _content(path: Path) -> str:
     """A file's name and the hash of its content; its path if it cannot be read."""
-    if not os.path.isfile(path):
-        return str(path)
     try:
         with path.open("rb") as file:
             return f"{path.name} {hashlib.file_digest(file, 'blake2b').hexdigest()}"

@@ -19,11 +19,11 @@ from sim.errors import UserError, errors_about, one_line
 from sim.learning.data import Data
 from sim.learning.models import Model
 from sim.plugins.loader import Plugin, absolute_name, find_file
-from sim.scenario.checks import limits, misfits, unmet
+from sim.scenario.cross_checks import misfits, unmet
 from sim.scenario.key_path import places, put, value_at
 from sim.scenario.overrides import add, apply, fit_to, overlap
-from sim.scenario.plugins import with_plugins
-from sim.scenario.protocol_loader import load_protocol
+from sim.scenario.plugin_tables import with_plugins
+from sim.scenario.protocol_lookup import load_protocol
 from sim.scenario.reading import (
     contents_of,
     default_name,
@@ -51,7 +51,6 @@ from sim.world.churn.processes import ChurnProcess
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
-_PROBLEMS_SHOWN = 20
 _SEED = "run.seed"
 _FILES = (
     "clients.topology.file",
@@ -206,7 +205,7 @@ def _parts(
     sections = validated(Sections, contents)
     own = load_protocol(sections.protocol.name, folder, code=code)
     learner: type[Client] = own.found
-    if typed != named and (gone := fit_to(learner, raw, stated)):
+    if typed != named and (gone := fit_to(learner, raw, sections.network, stated)):
         plugins, contents = with_plugins(raw, folder, validated, code=code)
         sections = validated(Sections, contents)
         notices.append(f"left out, as {_left_out(gone, str(typed))}")
@@ -236,7 +235,6 @@ def _require_fitting(
     except ValidationError as error:
         found = problems(learner.Settings, refused(error), {}, ("change", "protocol"))
         raise _refusal(found, stated) from None
-    wrong += limits(sections, settings)
     # One without a value is about what is missing, or about all of a section.
     if wrong := [misfit if misfit.value is None else as_written(raw, misfit) for misfit in wrong]:
         raise _refusal(wrong, stated)
@@ -286,12 +284,10 @@ def _validated(
     try:
         return model.model_validate(contents)
     except ValidationError as error:
-        found = refused(error)
-        shown = problems(model, found[:_PROBLEMS_SHOWN], contents, prefix)
-        raise _refusal(shown, stated, len(found) - _PROBLEMS_SHOWN) from None
+        raise _refusal(problems(model, refused(error), contents, prefix), stated) from None
 
 
-def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], more: int = 0) -> UserError:
+def _refusal(found: Iterable[SettingError], stated: Mapping[str, str]) -> UserError:
     """One line for each problem: key, value, what is allowed."""
     lines = []
     for problem in found:
@@ -299,6 +295,4 @@ def _refusal(found: Iterable[SettingError], stated: Mapping[str, str], more: int
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
         lines.append(one_line(f"{problem.key}{value}{origin}: {problem.problem}"))
-    if more > 0:
-        lines.append(f"and {more:,} more problems")
     return UserError("\n".join(lines))

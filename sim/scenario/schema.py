@@ -28,13 +28,8 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
 
     With the settings of these protocols, by name, and the tables of the user's own code.
     """
-    references, schema = models_json_schema(
-        [
-            (Sections, "validation"),
-            (Sweep, "validation"),
-            *((settings, "validation") for settings in protocols.values()),
-        ]
-    )
+    models: list[type[Settings]] = [Sections, Sweep, *protocols.values()]
+    references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     choices = []
     for name, settings in protocols.items():
@@ -52,11 +47,8 @@ def scenario_schema(protocols: Mapping[str, type[Settings]], own: Iterable[OwnTa
     # A protocol of the user's own: its settings are checked when its class is loaded.
     custom = {"type": "object", "properties": {"name": {"pattern": ":"}}, "required": ["name"]}
     definitions["ProtocolChoice"] = {"anyOf": [*choices, custom]}
-    used_by_choices_only = {
-        _definition(references[settings, "validation"]) for settings in protocols.values()
-    }
-    for name in used_by_choices_only:
-        del definitions[name]
+    for name in {_definition(references[settings, "validation"]) for settings in protocols.values()}:
+        del definitions[name]  # they are used by the choices only
     root = definitions.pop("Sections")
     root["properties"]["sweep"] = {"$ref": "#/$defs/Sweep"}
     for table in own:

@@ -77,12 +77,9 @@ def timed_changes(
     of_protocol: which of its settings can change.
     """
     entry: dict[str, Any] = {}
-    changing = _changing(of_protocol)
+    changing = (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
     keys = {text: text.partition("=")[0].strip() for text in overrides}
-    can = {
-        text: any(key == each or key.startswith(f"{each}.") for each in changing)
-        for text, key in keys.items()
-    }
+    can = {text: any(f"{key}.".startswith(f"{each}.") for each in changing) for text, key in keys.items()}
     apply(entry, [text for text in overrides if can[text]], ())
     timed = {"change": [{"at": DURATION.format(time_s)} | entry]} if entry else {}
     return [text for text in overrides if not can[text]], timed
@@ -90,11 +87,7 @@ def timed_changes(
 
 def changing_of(scenario: Scenario) -> tuple[str, ...]:
     """The keys that a `[[change]]` can change while this scenario runs."""
-    return _changing(scenario.protocol.learner.Settings.changing)
-
-
-def _changing(of_protocol: Sequence[str]) -> tuple[str, ...]:
-    return (*_CHANGING, *[f"protocol.{key}" for key in of_protocol])
+    return (*_CHANGING, *[f"protocol.{key}" for key in scenario.protocol.learner.Settings.changing])
 
 
 def _up_to(scenario: Scenario, time_s: float) -> Scenario:

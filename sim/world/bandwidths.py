@@ -1,8 +1,7 @@
 """Bandwidths of actors in bits per second: constant, drawn for each, or those of measured phones."""
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from actors.settings.base import Settings
@@ -13,7 +12,7 @@ from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
 from sim.world.distributions import Constant, Distribution, distributions
 from sim.world.participants import Participants
-from sim.world.plugins import QuantityPlugin, Who, numbers_of
+from sim.world.plugins import QuantityPlugin, numbers_of
 
 _BPS = {"kbit/s": 1e3, "kB/s": 8e3}
 
@@ -70,7 +69,14 @@ def bandwidth_of_each(
     if isinstance(settings, Distribution):
         return lambda name: settings.sample(RandomStream(participants.seed, way, name))
     if isinstance(settings, OwnBandwidth):
-        return partial(_own_bps, settings, participants, numbers_of(participants))
+        numbers = numbers_of(participants)
+
+        def own_bps(name: str) -> float | None:
+            # The same numbers for both directions, so that a fast uplink can go with a fast downlink.
+            bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
+            return None if bps == math.inf else bps
+
+        return own_bps
     phones = phone_bandwidths(f"network.{way}", participants.data_folder)
 
     def phone_bps(name: str) -> float:
@@ -79,14 +85,6 @@ def bandwidth_of_each(
         return (up if way == "uplink" else down) * _BPS[settings.unit]
 
     return phone_bps
-
-
-def _own_bps(
-    settings: OwnBandwidth, participants: Participants, numbers: Mapping[str, Who], name: str
-) -> float | None:
-    # The same numbers for both directions, so that a fast uplink can go with a fast downlink.
-    bps = settings.of(numbers[name], len(participants.clients), participants.seed, "bandwidth")
-    return None if bps == math.inf else bps
 
 
 def phone_bandwidths(key: str, folder: DataFolder) -> list[tuple[float, float]]:

@@ -1,9 +1,9 @@
 """Scheduled partitions: times at which some names cannot reach others, once or periodically."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import Field, model_validator
 
@@ -21,38 +21,32 @@ class Cut:
     groups: names of different groups cannot reach each other. Names in no group reach everybody.
     sources, targets: messages from a source to a target are lost. The other direction stays open.
     period_s, cut_share: a flapping cut holds for the first `cut_share` of each period from the start on.
-    ValueError for anything but exactly one form.
     """
 
     start_s: float
     end_s: float
-    groups: tuple[tuple[str, ...], ...] = ()
-    sources: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
+    groups: Sequence[Collection[str]] = ()
+    sources: frozenset[str] = frozenset()
+    targets: frozenset[str] = frozenset()
     period_s: float = math.inf
     cut_share: float = 1.0
 
-    def __post_init__(self) -> None:
-        if not (0 <= self.start_s < self.end_s):
-            raise ValueError(
-                f"partition: 0 <= start < end is needed, got {self.start_s!r} s and {self.end_s!r} s"
-            )
-        if not self.period_s > 0 or not 0 < self.cut_share <= 1:
-            raise ValueError(
-                f"partition: a positive period and a share of it in (0, 1] are needed, "
-                f"got {self.period_s!r} s and {self.cut_share!r}"
-            )
-        if self.period_s == math.inf and self.cut_share != 1:
-            raise ValueError("partition: without a period the cut is whole")
-        if bool(self.groups) == bool(self.sources or self.targets):
-            raise ValueError("partition: give either groups, or sources and targets")
-        if bool(self.sources) != bool(self.targets):
-            raise ValueError("partition: a one-way cut needs both sources and targets")
-        if len(self.groups) == 1 or not all(self.groups):
-            raise ValueError("partition: at least two groups are needed, and none may be empty")
-        for name, times in Counter(name for group in self.groups for name in group).items():
-            if times > 1:
-                raise ValueError(f"partition: {name!r} is named {times} times in the groups")
+    @cached_property
+    def _group_of(self) -> dict[str, int]:
+        return {name: number for number, group in enumerate(self.groups) for name in group}
+
+    def is_on(self, time_s: float) -> bool:
+        """Whether it holds at this time."""
+        if not self.start_s <= time_s < self.end_s:
+            return False
+        return (time_s - self.start_s) % self.period_s < self.period_s * self.cut_share
+
+    def separates(self, sender: str, receiver: str) -> bool:
+        """Whether nothing from `sender` reaches `receiver` while it holds."""
+        if self.sources:
+            return sender in self.sources and receiver in self.targets
+        ours, theirs = self._group_of.get(sender), self._group_of.get(receiver)
+        return ours is not None and theirs is not None and ours != theirs
 
 
 class Flapping(Settings):
@@ -87,18 +81,11 @@ class NetworkPartition(Settings):
     def _consistent(self) -> "NetworkPartition":
         if self.end <= self.start:
             raise SettingError("end", self.end, f"must be after start ({self.start:g} s)")
-        one_way = (self.sources, self.to) != (None, None)
-        if self.groups is not None and self.share is not None:
-            raise SettingError("share", self.share, "state either 'groups' or 'share', not both")
-        if one_way and (self.groups is not None or self.share is not None):
-            key = "groups" if self.share is None else "share"
-            raise SettingError(key, getattr(self, key), f"state either '{key}' or 'from' and 'to', not both")
-        if one_way and (self.sources is None or self.to is None):
-            raise SettingError("to" if self.to is None else "from", None, "state both 'from' and 'to'")
-        if not one_way and self.groups is None and self.share is None:
-            raise SettingError(
-                "groups", None, "state 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
-            )
+        forms = {"groups": self.groups, "share": self.share, "from": self.sources, "to": self.to}
+        stated = [key for key, value in forms.items() if value is not None]
+        if stated not in (["groups"], ["share"], ["from", "to"]):
+            problem = "state either 'groups' or 'share' (two-way cut), or both 'from' and 'to' (one-way)"
+            raise SettingError(stated[-1] if stated else "groups", None, problem)
         if self.groups is not None and len(self.groups) < 2:
             raise SettingError("groups", self.groups, "needs two groups or more, to cut one off from another")
         return self
@@ -114,15 +101,10 @@ class NetworkPartition(Settings):
         sources, targets = participants.members(self.sources or ()), participants.members(self.to or ())
         if len(groups) < 2 and not (sources and targets):
             return None
-        return Cut(
-            self.start,
-            self.end,
-            groups=groups,
-            sources=sources,
-            targets=targets,
-            period_s=math.inf if self.flapping is None else self.flapping.period,
-            cut_share=1.0 if self.flapping is None else self.flapping.share,
+        period_s, share = (
+            (math.inf, 1.0) if self.flapping is None else (self.flapping.period, self.flapping.share)
         )
+        return Cut(self.start, self.end, groups, frozenset(sources), frozenset(targets), period_s, share)
 
     def _drawn(self, share: float, number: int, participants: Participants) -> tuple[tuple[str, ...], ...]:
         """The names that are cut off, and all others."""
@@ -135,43 +117,17 @@ class NetworkPartition(Settings):
         return away, tuple([name for name in participants.names if coins.get(name, 1.0) >= share])
 
 
-class Partitions:
+class Cuts:
     """All cuts of a run."""
 
-    def __init__(self, partitions: Sequence[Cut] = ()) -> None:
-        self._cuts = tuple(_Separation(partition) for partition in partitions)
-        self._first_start_s = min((cut.start_s for cut in self._cuts), default=math.inf)
-        self._last_end_s = max((cut.end_s for cut in self._cuts), default=-math.inf)
+    def __init__(self, cuts: Sequence[Cut] = ()) -> None:
+        self._cuts = cuts
+        self._first_start_s = min((cut.start_s for cut in cuts), default=math.inf)
+        self._last_end_s = max((cut.end_s for cut in cuts), default=-math.inf)
 
-    def cut(self, sender: str, receiver: str, time_s: float) -> bool:
+    def separate(self, sender: str, receiver: str, time_s: float) -> bool:
         """Whether nothing from `sender` can reach `receiver` at `time_s`."""
-        if (
-            not self._first_start_s <= time_s < self._last_end_s
-        ):  # the common case; this is called twice for every message
+        # Mostly there is no cut at all; the network asks twice for every message.
+        if not self._first_start_s <= time_s < self._last_end_s:
             return False
         return any(cut.is_on(time_s) and cut.separates(sender, receiver) for cut in self._cuts)
-
-
-class _Separation:
-    """A `Cut` with hashed names."""
-
-    def __init__(self, partition: Cut) -> None:
-        self.start_s = partition.start_s
-        self.end_s = partition.end_s
-        self._period_s = partition.period_s
-        self._cut_s = partition.period_s * partition.cut_share  # of each period
-        self._one_way = bool(partition.sources)
-        self._sources = frozenset(partition.sources)
-        self._targets = frozenset(partition.targets)
-        self._group_of = {name: number for number, group in enumerate(partition.groups) for name in group}
-
-    def is_on(self, time_s: float) -> bool:
-        if not self.start_s <= time_s < self.end_s:
-            return False
-        return self._period_s == math.inf or (time_s - self.start_s) % self._period_s < self._cut_s
-
-    def separates(self, sender: str, receiver: str) -> bool:
-        if self._one_way:
-            return sender in self._sources and receiver in self._targets
-        ours, theirs = self._group_of.get(sender), self._group_of.get(receiver)
-        return ours is not None and theirs is not None and ours != theirs

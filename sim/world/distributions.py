@@ -33,11 +33,6 @@ _standard_normal = NormalDist()
 class RandomQuantity(Settings):
     """A quantity that is drawn for each client, or for each use."""
 
-    @property
-    @abstractmethod
-    def typical(self) -> float:
-        """A typical value, in SI units."""
-
     @abstractmethod
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         """The function that draws values. Measured kinds read their trace here. UserError.
@@ -67,10 +62,6 @@ class Constant(Distribution, Generic[L]):
     def sample(self, draws: RandomStream) -> float:
         return self.value
 
-    @property
-    def typical(self) -> float:
-        return self.value
-
 
 class Uniform(Distribution, Generic[Q, L]):
     """Uniform between two bounds."""
@@ -90,10 +81,6 @@ class Uniform(Distribution, Generic[Q, L]):
 
     def sample(self, draws: RandomStream) -> float:
         return self.low + (self.high - self.low) * draws.uniform()
-
-    @property
-    def typical(self) -> float:
-        return self.high
 
 
 class Normal(Distribution, Generic[Q, P]):
@@ -124,10 +111,6 @@ class Normal(Distribution, Generic[Q, P]):
         z = -_standard_normal.inv_cdf(share_above * (1 - u))
         return max(float(self.low), self.mean + self.sigma * z)  # rounding must not undercut the bound
 
-    @property
-    def typical(self) -> float:
-        return self.mean
-
 
 class LogNormal(Distribution, Generic[P]):
     """Lognormal: most values near the median, a long tail of large ones."""
@@ -141,10 +124,6 @@ class LogNormal(Distribution, Generic[P]):
     def sample(self, draws: RandomStream) -> float:
         return self.median * math.exp(self.sigma * draws.normal())
 
-    @property
-    def typical(self) -> float:
-        return self.median
-
 
 class Pareto(Distribution, Generic[P]):
     """Pareto: most values near the minimum, a few extremely large."""
@@ -157,10 +136,6 @@ class Pareto(Distribution, Generic[P]):
 
     def sample(self, draws: RandomStream) -> float:
         return self.minimum * (1 - draws.uniform()) ** (-1 / self.shape)
-
-    @property
-    def typical(self) -> float:
-        return self.minimum
 
 
 KINDS: tuple[Any, ...] = (Constant, Uniform, Normal, LogNormal, Pareto)

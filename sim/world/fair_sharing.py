@@ -142,8 +142,6 @@ class SharedLinks:
 
     def set_capacity(self, link: Link, capacity_bps: float) -> None:
         """Change a link's capacity (positive, `math.inf`: unlimited), also for running transfers."""
-        if not capacity_bps > 0:
-            raise ValueError(f"{link.name}: the capacity must be positive, got {capacity_bps!r} bit/s")
         link.capacity_bps = capacity_bps
         for transfer in link.transfers:
             transfer.ceiling_bps = min(passed.capacity_bps for passed in transfer.links)

@@ -2,14 +2,14 @@
 
 A message passes four steps:
 
-1. *Sent.* If a partition cuts the pair, the message is lost at once.
-2. *Transfer.* Each ordered pair of names has one connection, which transfers one message after the other.
-   Connections share the uplinks of senders and the downlinks of receivers max-min fairly
-   (sim.world.fair_sharing). A connection may also have a limit of its own. Without limits a transfer takes no
-   time.
+1. *Sent.* If a cut of the network separates the pair, the message is lost at once.
+2. *Transfer.* Each ordered pair of names (sender, receiver) has one connection, which transfers one message
+   after the other. Connections share the uplinks of senders and the downlinks of receivers max-min fairly
+   (sim.world.fair_sharing). A connection may also have a limit of its own. Without limits a transfer takes
+   no time.
 3. *Departure.* When the last bit has left, `SimulatedNetwork.fate` decides whether the message is lost, how
    long its latency is, and whether it is duplicated. The sender may now crash without effect on the message.
-4. *Arrival.* The message is delivered if the receiver is up and no partition cuts the pair.
+4. *Arrival.* The message is delivered if the receiver is up and no cut separates the pair.
 
 Every message ends exactly once. It is delivered, lost (by the network) or dropped (because the sender or the
 receiver is down, or a queue is full). Until then it is in flight. A duplicate is a message of its own: it is
@@ -32,10 +32,10 @@ from actors.values import sealed
 from sim.errors import UserError
 from sim.kernel.random import RandomStream
 from sim.kernel.task import Bell, sleep
-from sim.world.cuts import Partitions
+from sim.world.connection import Connection, Message
+from sim.world.cuts import Cuts
 from sim.world.fair_sharing import Link, SharedLinks, Transfer
-from sim.world.links import NetworkModel
-from sim.world.wire import Message, Wire
+from sim.world.network_model import NetworkModel
 
 if TYPE_CHECKING:
     from sim.kernel.clock import VirtualLoop
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # Called with (event, time_s, envelope, type name, size_bytes, reason, number). The event is "sent",
 # "delivered", "lost" or "dropped". The reason says why a message was lost or dropped; of a sent duplicate it
 # is "duplicate". The number identifies the message: it counts from 1 in the order of sending.
-Observer = Callable[[str, float, Envelope, str, int, str, int], None]
+Listener = Callable[[str, float, Envelope, str, int, str, int], None]
 
 
 @dataclass(slots=True)
@@ -66,32 +66,34 @@ class SimulatedNetwork(Transport):
 
     seed: the run's. Each pair of names has random streams of its own. So the latencies and losses of a pair
     do not depend on the traffic of others, nor on the number of actors.
-    observe: called at every event.
+    listener: called at every event of a message.
     """
 
     def __init__(
-        self, loop: VirtualLoop, seed: int, model: NetworkModel, observe: Observer | None = None
+        self, loop: VirtualLoop, seed: int, model: NetworkModel, listener: Listener | None = None
     ) -> None:
         self.counts = Counts()
         self.bytes_sent: dict[str, int] = defaultdict(int)
         """Of each sender, without duplicates."""
-        self.observe = observe
+        self.listener = listener
         self.now = loop.time  # type: ignore[method-assign]  # saves a call each time
         self._loop = loop
         self._seed = seed
         self._model = model
-        self._partitions = Partitions(model.partitions) if model.partitions else None
+        self._cuts = Cuts(model.cuts) if model.cuts else None
         self._deliver: dict[str, Callable[[Envelope], None]] = {}
         self._known: dict[str, None] = {}  # every name that was attached so far
-        self._names: dict[str, None] | None = None  # every name that will exist in the run, if stated
-        self._wires: dict[tuple[str, str], Wire] = {}
-        self._latencies = RandomStream(seed, "latency")  # one object for all pairs
+        self._expected: dict[str, None] | None = None  # every name that the run will have, if stated
+        self._connections: dict[tuple[str, str], Connection] = {}
+        self._latencies = RandomStream(
+            seed, "latency"
+        )  # one object, moved to each pair's stream when drawn from
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}
         self._limited = model.limited
-        self._at_uplink_bytes: dict[str, int] = {}  # of each sender, if uplink queues are limited
-        self._busy: dict[Transfer, Wire] = {}
+        self._queued_bytes: dict[str, int] = {}  # at each sender's uplink, if its queue is limited
+        self._connection_of: dict[Transfer, Connection] = {}
 
     def __repr__(self) -> str:
         return f"<SimulatedNetwork {len(self._deliver)} attached, {self.counts.in_flight} in flight>"
@@ -99,7 +101,7 @@ class SimulatedNetwork(Transport):
     @property
     def places(self) -> Mapping[str, tuple[float, float]] | None:
         """Latitude and longitude of each actor in degrees, if latencies come from positions on the globe."""
-        return getattr(self._model.link.latency, "places", None)
+        return getattr(self._model.default.latency, "places", None)
 
     sleep = staticmethod(sleep)
     bell = Bell
@@ -126,28 +128,28 @@ class SimulatedNetwork(Transport):
             for transfer in list(self._uplinks[name].transfers):
                 self._break_off(transfer, "sender crashed")
 
-    def set_link(self, name: str, uplink_bps: float | None, downlink_bps: float | None) -> None:
+    def set_bandwidths(self, name: str, uplink_bps: float | None, downlink_bps: float | None) -> None:
         """Set one actor's bandwidths in bits per second (None: unlimited), also for running transfers."""
         self._limited = True
         for link, bps in zip(self._links(name, name), (uplink_bps, downlink_bps), strict=True):
             self._shared.set_capacity(link, _capacity_bps(bps))
 
     def change(self, model: NetworkModel) -> None:
-        """Replace the model from now on, also for running transfers. Partitions stay as they are."""
+        """Replace the model from now on, also for running transfers. Cuts stay as they are."""
         before, self._model = self._model, model
-        for wire in self._wires.values():
-            wire.set_link(model.link_of(wire.pair), self._seed)
+        for connection in self._connections.values():
+            connection.set_model(model.model_of(connection.pair), self._seed)
         for name, both in model.bandwidths.items():
             if both != before.bandwidths_of(name):
-                self.set_link(name, *both)
+                self.set_bandwidths(name, *both)
 
     def expect(self, names: Iterable[str]) -> None:
         """State all names of the run. Sending to any other name then raises UnknownPeer."""
-        self._names = dict.fromkeys(names)
+        self._expected = dict.fromkeys(names)
 
     def require_known(self, name: str) -> None:
-        if self._names is not None and name not in self._names:
-            raise UnknownPeer(name, list(self._names))
+        if self._expected is not None and name not in self._expected:
+            raise UnknownPeer(name, list(self._expected))
 
     # -- The four steps of a message
 
@@ -160,127 +162,128 @@ class SimulatedNetwork(Transport):
         pair = (envelope.sender, envelope.receiver)
         if pair[0] == pair[1]:
             size(envelope)  # raises for what could not be sent to others either
-            self._loop.call_soon(
-                self._deliver_to_self, sealed(envelope)
-            )  # without the network, and not counted
+            # Without the network, and not counted.
+            self._loop.call_soon(self._deliver_to_self, sealed(envelope))
             return
-        wire = self._wires.get(pair)
-        if wire is None:
+        connection = self._connections.get(pair)
+        if connection is None:
             self.require_known(pair[1])
-            wire = self._wires[pair] = Wire(pair, self._model.link_of(pair), self._seed)
+            connection = self._connections[pair] = Connection(pair, self._model.model_of(pair), self._seed)
         alterable: list[object] = []
-        size_bytes = size_behind_head(envelope, wire.head_bytes, alterable)
+        size_bytes = size_behind_head(envelope, connection.head_bytes, alterable)
         if alterable:
             envelope = sealed(envelope)
-        message = Message(self, wire, envelope, size_bytes, wire.sent)
-        wire.sent += 1
+        message = Message(self, connection, envelope, size_bytes, connection.sent)
+        connection.sent += 1
         self.bytes_sent[pair[0]] += size_bytes
         self._count_sent(message)
-        if self._partitions is not None and self._partitions.cut(*pair, self._loop.now_s):
+        if self._cuts is not None and self._cuts.separate(*pair, self._loop.now_s):
             self._end(message, "lost", "partition")  # without a transfer
         elif self._limited:
-            self._enqueue(wire, message)
+            self._enqueue(connection, message)
         else:
-            self._depart(wire, message)
+            self._depart(connection, message)
 
-    def fate(self, wire: Wire, number: int) -> tuple[float, bool, float | None]:
-        """Decide the fate of the pair's message with this number if it departs now.
+    def fate(self, connection: Connection, pair_index: int) -> tuple[float, bool, float | None]:
+        """Decide what becomes of a message that departs now, the pair's number `pair_index` (from 0).
 
         Returns its latency (seconds), whether it is lost, and the latency of its duplicate, if there is one.
-        `_arrive` decides the rest: whether the receiver is up then, and whether a partition cuts the pair.
+        `_arrive` decides the rest: whether the receiver is up then, and whether a cut separates the pair.
         """
-        link, chances, now_s, draws = wire.link, wire.chances, self._loop.now_s, self._latencies
-        if wire.latency_key is not None:
-            draws.key, draws.place = wire.latency_key, number
-        delay_s, lost, copy_delay_s = link.latency_s(wire.pair, now_s, draws), False, None
+        model, chances, now_s, draws = connection.model, connection.chances, self._loop.now_s, self._latencies
+        if connection.latency_key is not None:
+            draws.key, draws.place = connection.latency_key, pair_index
+        delay_s, lost, copy_delay_s = model.latency_s(connection.pair, now_s, draws), False, None
         if chances is None:
             return delay_s, lost, copy_delay_s
-        chances.seek(number)
+        chances.seek(pair_index)
         if chances.loss is not None:
-            if link.reliable:
-                delay_s += link.rto_s * chances.loss.repetitions(now_s, link.rto_s)
+            if model.reliable:
+                delay_s += model.rto_s * chances.loss.repetitions(now_s, model.rto_s)
             else:
                 lost = chances.loss.lost(now_s)
-        if chances.reorders is not None and chances.reorders.uniform() < link.reorder:
-            delay_s += link.reorder_s
-        if chances.duplicates is not None and chances.duplicates.uniform() < link.duplicate:
-            if chances.copies is not None:
-                draws.key, draws.place = chances.copies, number
-            copy_delay_s = link.latency_s(wire.pair, now_s, draws)
+        if chances.reorders is not None and chances.reorders.uniform() < model.reorder:
+            delay_s += model.reorder_s
+        if chances.duplicates is not None and chances.duplicates.uniform() < model.duplicate:
+            if chances.duplicate_key is not None:
+                draws.key, draws.place = chances.duplicate_key, pair_index
+            copy_delay_s = model.latency_s(connection.pair, now_s, draws)
         return delay_s, lost, copy_delay_s
 
-    def _enqueue(self, wire: Wire, message: Message) -> None:
-        """Transfer a message, after those of the same pair that are waiting."""
-        wire.path = wire.path or self._path(wire)
-        if wire.queue is not None and len(wire.queue) > self._model.backlog:
+    def _enqueue(self, connection: Connection, message: Message) -> None:
+        """Begin the transfer of a message, or queue it behind those of the same pair."""
+        connection.path = connection.path or self._path(connection)
+        if connection.queue is not None and len(connection.queue) > self._model.backlog:
             self._end(message, "dropped", "backlog")
-        elif wire.queue is None and all(link.capacity_bps == math.inf for link in wire.path):
-            self._depart(wire, message)
+        elif connection.queue is None and all(link.capacity_bps == math.inf for link in connection.path):
+            self._depart(connection, message)
         elif self._model.uplink_queue_bytes is not None and not self._reserve(message):
             self._end(message, "dropped", "uplink queue")
-        elif wire.queue is not None:
-            wire.queue.append(message)
+        elif connection.queue is not None:
+            connection.queue.append(message)
         else:
-            wire.queue = deque((message,))
-            self._start_transfer(wire, message)
-            if wire.link.reliable and wire.pair[1] not in self._deliver:
+            connection.queue = deque((message,))
+            self._start_transfer(connection, message)
+            if connection.model.reliable and connection.pair[1] not in self._deliver:
                 # The receiver is down. The sender notices after the latency, and then stops the transfer.
+                # Only the latency is used here. If the receiver is up again by then, the message's fate is
+                # decided when it departs, with the same random numbers.
                 try:
-                    delay_s, _, _ = self.fate(wire, message.number)
+                    delay_s, _, _ = self.fate(connection, message.pair_index)
                 except UserError as error:
                     self._end_run(error)
                     return
-                self._loop.call_at(self._loop.now_s + delay_s, self._refuse, wire)
+                self._loop.call_at(self._loop.now_s + delay_s, self._stop_if_down, connection)
 
     def _reserve(self, message: Message) -> bool:
         """Reserve room in the sender's uplink queue. False if the queue is not empty and lacks the room."""
         limit_bytes = self._model.uplink_queue_bytes
         assert limit_bytes is not None
         sender = message.envelope.sender
-        queued_bytes = self._at_uplink_bytes.get(sender, 0)
+        queued_bytes = self._queued_bytes.get(sender, 0)
         if queued_bytes and queued_bytes + message.size_bytes > limit_bytes:
             return False
-        self._at_uplink_bytes[sender] = queued_bytes + message.size_bytes
+        self._queued_bytes[sender] = queued_bytes + message.size_bytes
         return True
 
     def _release(self, message: Message) -> None:
         if self._model.uplink_queue_bytes is not None:
-            self._at_uplink_bytes[message.envelope.sender] -= message.size_bytes
+            self._queued_bytes[message.envelope.sender] -= message.size_bytes
 
-    def _start_transfer(self, wire: Wire, message: Message) -> None:
-        transfer = self._shared.start(8 * message.size_bytes, wire.path, self._transferred)
-        wire.transfer = transfer
-        self._busy[transfer] = wire
+    def _start_transfer(self, connection: Connection, message: Message) -> None:
+        transfer = self._shared.start(8 * message.size_bytes, connection.path, self._transferred)
+        connection.transfer = transfer
+        self._connection_of[transfer] = connection
 
     def _transferred(self, transfer: Transfer) -> None:
-        wire = self._busy.pop(transfer)
-        assert wire.queue is not None
-        message = wire.queue.popleft()
+        connection = self._connection_of.pop(transfer)
+        assert connection.queue is not None
+        message = connection.queue.popleft()
         self._release(message)
-        if wire.queue:
-            self._start_transfer(wire, wire.queue[0])
+        if connection.queue:
+            self._start_transfer(connection, connection.queue[0])
         else:
-            wire.queue = wire.transfer = None
-        self._depart(wire, message)
+            connection.queue = connection.transfer = None
+        self._depart(connection, message)
 
-    def _refuse(self, wire: Wire) -> None:
-        if wire.transfer is not None and wire.pair[1] not in self._deliver:
-            self._break_off(wire.transfer, "down")
+    def _stop_if_down(self, connection: Connection) -> None:
+        if connection.transfer is not None and connection.pair[1] not in self._deliver:
+            self._break_off(connection.transfer, "down")
 
     def _break_off(self, transfer: Transfer, reason: str) -> None:
         """End a transfer, and drop its message and those that wait behind it on the same connection."""
         self._shared.cancel(transfer)
-        wire = self._busy.pop(transfer)
-        messages, wire.queue, wire.transfer = wire.queue, None, None
+        connection = self._connection_of.pop(transfer)
+        messages, connection.queue, connection.transfer = connection.queue, None, None
         for message in messages or ():
             self._release(message)
             self._end(message, "dropped", reason)
 
-    def _depart(self, wire: Wire, message: Message) -> None:
+    def _depart(self, connection: Connection, message: Message) -> None:
         """The last bit of the message has left its sender."""
         now_s = self._loop.now_s
         try:
-            delay_s, lost, copy_delay_s = self.fate(wire, message.number)
+            delay_s, lost, copy_delay_s = self.fate(connection, message.pair_index)
         except UserError as error:
             self._end_run(error)  # the message stays in flight
             return
@@ -288,17 +291,17 @@ class SimulatedNetwork(Transport):
             self._end(message, "lost", "loss")
             return
         arrival_s = now_s + delay_s
-        if wire.link.reliable:
-            last = wire.last
-            if last is not None and arrival_s <= wire.arrival_s:  # it must not overtake
-                arrival_s = wire.arrival_s
+        if connection.model.reliable:
+            last = connection.last
+            if last is not None and arrival_s <= connection.arrival_s:  # it must not overtake
+                arrival_s = connection.arrival_s
                 last.together = message.together = last.together or [last]
                 message.together.append(message)
-            wire.last, wire.arrival_s = message, arrival_s
+            connection.last, connection.arrival_s = message, arrival_s
         self._loop.schedule(arrival_s, message)
         if copy_delay_s is not None:
             # The receiver of the original may alter its contents.
-            copy = Message(self, wire, sealed(message.envelope), message.size_bytes, message.number)
+            copy = Message(self, connection, sealed(message.envelope), message.size_bytes, message.pair_index)
             self.counts.duplicated += 1
             self._count_sent(copy, "duplicate")
             self._loop.schedule(now_s + copy_delay_s, copy)
@@ -308,11 +311,11 @@ class SimulatedNetwork(Transport):
         self._loop.call_exception_handler({"message": "a latency cannot be known", "exception": error})
 
     def _arrive(self, message: Message) -> None:
-        if message.wire.last is message:
-            message.wire.last = None
+        if message.connection.last is message:
+            message.connection.last = None
         envelope = message.envelope
         deliver = self._deliver.get(envelope.receiver)
-        if self._partitions is not None and self._partitions.cut(
+        if self._cuts is not None and self._cuts.separate(
             envelope.sender, envelope.receiver, self._loop.now_s
         ):
             self._end(message, "lost", "partition")
@@ -332,7 +335,7 @@ class SimulatedNetwork(Transport):
     def _count_sent(self, message: Message, reason: Literal["", "duplicate"] = "") -> None:
         counts = self.counts
         counts.sent += 1
-        message.id = counts.sent
+        message.number = counts.sent
         counts.in_flight += 1
         kind, size_bytes = message.kind, message.size_bytes
         counts.bytes += size_bytes
@@ -341,9 +344,9 @@ class SimulatedNetwork(Transport):
             of_type = counts.by_type[kind] = [0, 0]
         of_type[0] += 1
         of_type[1] += size_bytes
-        observe = self.observe  # faster than calling the attribute, which looks in the class first
-        if observe is not None:
-            observe("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.id)
+        listener = self.listener  # faster than calling the attribute, which looks in the class first
+        if listener is not None:
+            listener("sent", self._loop.now_s, message.envelope, kind, size_bytes, reason, message.number)
 
     def _end(self, message: Message, event: Literal["delivered", "lost", "dropped"], reason: str) -> None:
         counts = self.counts
@@ -356,20 +359,24 @@ class SimulatedNetwork(Transport):
             else:
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
-        wire = message.wire
-        # An idle connection without random streams is made again when needed, which bounds the memory.
-        if wire.latency_key is None and wire.is_idle() and self._wires.get(wire.pair) is wire:
-            del self._wires[wire.pair]
-        observe = self.observe
-        if observe is not None:
-            what = (message.envelope, message.kind, message.size_bytes, reason, message.id)
-            observe(event, self._loop.now_s, *what)
+        connection = message.connection
+        # Who sends over an idle connection without random streams gets a new one: that bounds the memory.
+        if (
+            connection.latency_key is None
+            and connection.is_idle()
+            and self._connections.get(connection.pair) is connection
+        ):
+            del self._connections[connection.pair]
+        listener = self.listener
+        if listener is not None:
+            what = (message.envelope, message.kind, message.size_bytes, reason, message.number)
+            listener(event, self._loop.now_s, *what)
 
-    def _path(self, wire: Wire) -> tuple[Link, ...]:
+    def _path(self, connection: Connection) -> tuple[Link, ...]:
         """The links that a connection's transfers pass: uplink, downlink, and its own limit if it has one."""
-        bps = wire.link.bandwidth_bps
-        between = () if bps is None else (Link(f"{wire.pair[0]} to {wire.pair[1]}", bps),)
-        return (*self._links(*wire.pair), *between)
+        bps = connection.model.bandwidth_bps
+        between = () if bps is None else (Link(f"{connection.pair[0]} to {connection.pair[1]}", bps),)
+        return (*self._links(*connection.pair), *between)
 
     def _links(self, sender: str, receiver: str) -> tuple[Link, Link]:
         """The sender's uplink and the receiver's downlink."""

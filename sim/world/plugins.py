@@ -31,6 +31,10 @@ class WorldPlugin(PluginSection):
     ]
     """The function: `my_file.py:function`, or `package.module:function`."""
 
+    def about_client(self, client: Who) -> Callable[[], str]:
+        """For which client something is asked, for errors."""
+        return lambda: f"for client = {client!r}"
+
     def asked(self, about: Callable[[], str], **provided: Any) -> Any:
         """Call the function. `about` says for which client or message, in the UserError if it fails."""
         try:
@@ -91,9 +95,7 @@ class QuantityPlugin(WorldPlugin):
 
     def of(self, who: Who, clients: int, seed: int, purpose: str) -> float:
         """The value for a client or server, with random numbers of its own for this purpose. UserError."""
-
-        def about() -> str:
-            return f"for client = {who!r}"
+        about = self.about_client(who)
 
         def find() -> float:
             rng = stream(seed, "own", purpose, str(who))

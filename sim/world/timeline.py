@@ -16,14 +16,11 @@ class Timeline:
     Adjacent intervals of one state are merged. Memory is bounded: beyond `limit` intervals, the shorter half
     of the gaps between intervals of one state is closed. `resolution_s` is the longest gap that may have been
     closed so far (0: none). Only changes between busy and down, which churn bounds, can exceed the limit.
-    ValueError for a limit below 4.
     """
 
     __slots__ = ("_compact_at", "_state", "_states", "_times_s", "limit", "resolution_s")
 
     def __init__(self, limit: int = 1_000) -> None:
-        if limit < 4:
-            raise ValueError(f"a timeline needs room for 4 stretches or more, not {limit}")
         self.limit = limit
         self.resolution_s = 0.0
         self._compact_at = limit

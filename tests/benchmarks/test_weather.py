@@ -9,7 +9,7 @@ from benchmarks import weather
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import KEYS, as_table, control_of, load, means
 from sim.results.store.run_directory import RunDirectory
-from sim.scenario.protocol_loader import list_protocols
+from sim.scenario.protocol_lookup import list_protocols
 from sim.studies.cells import plan
 from sim.studies.study import load_study
 from sim.studies.sweep import SweepResult, run_sweep

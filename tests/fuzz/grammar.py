@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from actors.settings.base import Settings
-from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.sections import Sections
 from tests.fuzz.spoil import Place, find, put
 from tests.fuzz.values import odd_value

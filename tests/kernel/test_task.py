@@ -152,19 +152,6 @@ def test_timeouts_and_groups_end_native_sleeps():
     assert run_virtual(main()) == (1.5, 2.0, 3.0)
 
 
-def test_cancelled_sleeps_leave_the_heap(loop):
-    tasks = [loop.create_task(nap(100.0)) for _ in range(1000)]
-    keeper = loop.create_task(nap(50.0))
-    loop.run_until(1.0)
-    for task in tasks:
-        task.cancel()
-    loop.run_until(2.0)
-    assert len(loop._timers) < 100
-    loop.run_until(60.0)
-    assert keeper.done()
-    assert all(task.cancelled() for task in tasks)
-
-
 def test_what_cannot_be_awaited_is_an_error_where_it_is_awaited(loop):
     class Odd:
         def __await__(self):

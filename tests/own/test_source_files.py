@@ -10,7 +10,7 @@ import pytest
 from sim.errors import UserError
 from sim.plugins import source_files
 from sim.plugins.source_files import PRODUCT, SourceFiles, beside
-from sim.scenario.protocol_loader import load_protocol
+from sim.scenario.protocol_lookup import load_protocol
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL, write

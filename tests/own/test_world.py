@@ -127,8 +127,8 @@ def test_a_class_of_connections_may_have_its_own(tmp_path: Path) -> None:
     everybody = Participants(1, [client_name(index) for index in range(6)])
     model = scenario.network.build(everybody)
     draws = RandomStream(1, "any")
-    times = [model.link_of(pair).latency_s(pair, 0.0, draws) for pair in (("client-0", "client-1"),)]
-    assert times == [2.0] and model.link_of(("client-0", "client-2")).constant_s == 0.02
+    times = [model.model_of(pair).latency_s(pair, 0.0, draws) for pair in (("client-0", "client-1"),)]
+    assert times == [2.0] and model.model_of(("client-0", "client-2")).constant_s == 0.02
 
 
 FAILS_LATER = "def mine(time):\n    if time > 3:\n        raise KeyError('too late')\n    return 0.1\n"

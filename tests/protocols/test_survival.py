@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from tests.protocols.worlds import DIGITS, churn, ran
 
 CHURN = "".join(

@@ -131,7 +131,7 @@ class Insists(Client):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (clock, livelock):
-        monkeypatch.setattr(module, "ROUNDS_MAX", 500)
+        monkeypatch.setattr(module, "ITERATIONS_MAX", 500)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -155,7 +155,7 @@ def test_who_goes_on_in_one_instant_fails_and_nobody_else(
             assert (failure.time_s, failure.where) == (time_s, where)
             assert failure.place is not None and failure.place.endswith(line_of(line))
             assert failure.error.startswith(
-                "TimeStandsStill: 500 turns of the event loop without any virtual"
+                "TimeStandsStill: 500 iterations of the event loop without any virtual"
             )
 
 

@@ -137,22 +137,6 @@ def report_shows_both_futures(fork: Path, parent: Path) -> None:
         assert f">{client}<" in page.partition("The difference by client")[2].partition("</table>")[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [CRASHES, *[f"{part}\n" for part in WEATHER.split("\n\n")]])
-def test_a_fork_with_one_kind_of_event_is_the_full_run(tmp_path: Path, parent: Path, changes: str) -> None:
-    fork_is_full_run(tmp_path, parent, changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", SETTINGS)
-def test_a_fork_with_one_other_setting_is_the_full_run(tmp_path: Path, parent: Path, key: str) -> None:
-    section, _, name = key.partition(".")
-    stated = f'[[change]]\nat = "600 ms"\n[change.{section}]\n{name} = '
-    value = SETTINGS[key]
-    stated += value if value.startswith("0") else f'"{value}"'
-    fork_is_full_run(tmp_path, parent, "", "--set", f"{key}={value}", stated=f"{stated}\n")
-
-
 STAY = """\
 [[change]]
 at = "600 ms"

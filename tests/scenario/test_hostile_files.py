@@ -1,6 +1,5 @@
 """Scenario files that somebody made to break, or that a machine made: refused in a few lines, or read."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ from typer.testing import CliRunner, Result
 
 from sim.cli.commands import app
 from sim.errors import UserError
-from sim.scenario.reading import default_name
 from sim.scenario.scenario import load_scenario
 from sim.scenario.sections.run import NAME_BYTES_MAX
 from tests.scenario.texts import SMALL, changed, write
@@ -36,19 +34,11 @@ def counted(digits: str) -> str:
     ("text", "complaint"),
     [
         (f"x = {'[' * 50_000}{']' * 50_000}\n{SMALL}", "not valid TOML: maximum recursion depth"),
-        (f"{SMALL}x = {'{a = ' * 50_000}1{'}' * 50_000}\n", "not valid TOML: maximum recursion depth"),
-        (f"{SMALL}x = {'[' * 40}{']' * 40}\n", "devices.x = [[["),
-        (f"{SMALL}[protocol.x{'.a' * 300}]\n", "protocol.x = { a"),
         (counted("9" * 5000), "not valid TOML: Exceeds the limit"),
         (counted("9" * 4000), "clients.count: a whole number must have 64 bits at most"),
-        (counted("0x" + "f" * 9000), "clients.count: a whole number must have 64 bits at most"),
-        (f"{SMALL}#{'x' * 1_000_000}\n", "cannot be read: a scenario has at most 1,000,000 bytes"),
         (changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"'), 'network.latency = "999'),
-        (changed(SMALL, '"15 s"', f'"{"9" * 5000} iterations"'), 'run.evaluate_every = "999'),
         (changed(SMALL, '"20 ms"', f'"{"ab " * 100_000}"'), 'network.latency = "ab ab'),
         (changed(SMALL, "[run]", f'[run]\nname = "{"x" * 300}"'), 'run.name = "xxx'),
-        (counted(f'4\ntopology = {{ kind = "edge-list", file = "{"x" * 5000}" }}'), "clients.topology.file"),
-        (changed(SMALL, GOSSIP, f'name = "{"x" * 5000}.py:X"'), "protocol.name"),
         (changed(SMALL, GOSSIP, 'name = "a\\u0000\\u001b[31m.py:X"'), 'protocol.name = "'),
         (f'{SMALL}"a\\n{"b" * 10_000}" = 1\n', "devices.a\\nbbb"),
     ],
@@ -59,22 +49,6 @@ def test_refused_in_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     assert answer.startswith(f"{path}: {complaint}")
     assert answer.count("\n") == 1
     assert answer[:-1].isprintable()
-
-
-def test_long_values_do_not_hide_what_is_wrong_with_them(tmp_path: Path) -> None:
-    text = changed(SMALL, '"20 ms"', f'"{"9" * 5000} ms"')
-    assert re.search(
-        r"\.\.\. is not a duration; write a number and one of us, ms,", refusal(write(tmp_path, text))
-    )
-
-
-def test_only_the_first_of_very_many_problems_are_told(tmp_path: Path) -> None:
-    unknown = "".join(f"k{i} = 1\n" for i in range(50_000))
-    for text in (SMALL + unknown, changed(SMALL, GOSSIP, f"{GOSSIP}\n{unknown}")):
-        path = write(tmp_path, text)
-        lines = refusal(path).splitlines()
-        assert len(lines) == 21
-        assert lines[-1] == f"{path}: and 49,980 more problems"
 
 
 @pytest.mark.parametrize("folder", ["/", ".", "..", ""])
@@ -111,13 +85,6 @@ def test_any_file_name_makes_a_name(tmp_path: Path, file: str, name: str) -> Non
     assert load_scenario(write(tmp_path, SMALL, file)).name == name
 
 
-def test_names_fit_into_a_directory_name() -> None:
-    for stem in ("x" * 250, "日" * 80):
-        name = default_name(Path(f"{stem}.toml"))
-        assert stem.startswith(name)
-        assert len(name.encode()) in range(NAME_BYTES_MAX - 3, NAME_BYTES_MAX + 1)
-
-
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "-x", "a/b", "a\n", "x" * (NAME_BYTES_MAX + 1)])
 def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str) -> None:
     path = write(tmp_path, changed(SMALL, "[run]", "[run]\nname = '''" + name + "'''"))
@@ -128,16 +95,15 @@ def test_stated_names_are_refused_rather_than_changed(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        (f"a{'.a' * 3000}=1", "the key has 3,001 parts; must have 32 at most"),
         (f"model.hidden={'[' * 3000}", "must be a list"),
-        (f"clients.count={'9' * 5000}", "must be a whole number"),
-        (f"model.hidden.{'9' * 5000}=1", "model.hidden is a list; after it comes a number from 0 to 0"),
         ("run.seed=1\nrun.compare_alone=true", "must be one value; give each key a --set of its own"),
-        ("run.seed=1\n[x]\ny = 2", "must be one value; give each key a --set of its own"),
         ("run.name=a\nb", "must be one value on one line; give each key a --set of its own"),
+        ("network.latency.median=1 s", 'network.latency is "20 ms", which has no keys'),
+        ("model.hidden.3=1", "model.hidden is a list; after it comes a number from 0 to 0"),
+        ("model.hidden.0.x=1", "model.hidden.0 is 8, which has no keys"),
+        ("network.loss", 'must be section.key=value, such as --set run.duration="5 min"'),
         ("run.name=", "has no value; --unset takes a key away, and '\"\"' is an empty text"),
         ("..=1", 'must be section.key=value, such as --set run.duration="5 min"'),
-        ("run.a b=1", 'must be section.key=value, such as --set run.duration="5 min"'),
     ],
 )
 def test_overrides_are_refused_in_one_line(tmp_path: Path, override: str, complaint: str) -> None:

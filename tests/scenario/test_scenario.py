@@ -7,7 +7,7 @@ import pytest
 from sim.errors import UserError
 from sim.scenario.reading import first_comment
 from sim.scenario.resolved import digest, to_toml
-from sim.scenario.scenario import Scenario, load_scenario
+from sim.scenario.scenario import load_scenario
 from sim.world.bandwidths import ConstantBandwidth
 from tests.scenario.texts import FULL, OF_ALL_METHODS, SMALL, changed, write
 from tests.world.quantities import constant, uniform
@@ -155,11 +155,6 @@ def test_files_are_found_beside_the_scenario(tmp_path: Path, monkeypatch: pytest
     assert scenario.clients.topology.file == str(folder / "edges.txt")  # type: ignore[union-attr]
     # The copy in a result directory means the same file.
     assert load_scenario(write(tmp_path, to_toml(scenario), "scenario.toml")) == scenario
-
-
-def test_a_label_is_short(small: Path) -> None:
-    scenario: Scenario = load_scenario(small)
-    assert scenario.protocol.label == "gossip"
 
 
 def test_a_scenario_knows_its_overrides_which_are_no_setting(small: Path) -> None:

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pydantic import ValidationError
 
-from actors.settings.base import SettingError, Settings, default
+from actors.settings.base import Settings, default
 from actors.settings.quantities import (
     Bandwidth,
     BandwidthOrUnlimited,
@@ -18,7 +18,6 @@ from actors.settings.quantities import (
 )
 from sim.learning.partitions.clusters import MaplClusters
 from sim.scenario.sections.clients import Clients
-from sim.scenario.sections.devices import Devices
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run
 from sim.world.distributions import Constant, LogNormal
@@ -90,15 +89,6 @@ def test_settings_are_frozen_hashable_and_picklable() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-def test_documentation_of_a_field_reaches_the_schema() -> None:
-    assert Example.model_json_schema()["properties"]["patience"]["description"] == "How long to wait."
-
-
-def test_a_setting_error_keeps_key_and_value() -> None:
-    error = SettingError("a.b", 3, "must be less")
-    assert (error.key, error.value, str(error)) == ("a.b", 3, "must be less")
-
-
 @pytest.mark.parametrize(
     ("text", "every"),
     [
@@ -128,10 +118,3 @@ def test_the_smaller_amount_matters_only_where_amounts_differ() -> None:
     assert MaplClusters(kind="mapl", scenario=1, images_per_class=50).images_per_class == 50
     with pytest.raises(ValidationError, match="at most images_per_class"):
         MaplClusters(kind="mapl", scenario=3, images_per_class=50)
-
-
-def test_devices_need_exactly_one_cost() -> None:
-    with pytest.raises(ValidationError, match="exactly one"):
-        Devices()
-    with pytest.raises(ValidationError, match="exactly one"):
-        Devices.model_validate({"step_time": "1 s", "speed": "1 GFLOP/s"})

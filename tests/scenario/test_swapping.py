@@ -150,21 +150,10 @@ def test_no_code_executes_nothing_that_the_scenario_brings(
     assert not (tmp_path / "sprung").exists()
 
 
-def test_no_code_refuses_no_protocol_of_ours(tmp_path: Path) -> None:
-    assert load_scenario(write(tmp_path, SMALL), code=False).protocol.label == "gossip"
-
-
 def test_a_protocol_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
     (tmp_path / "leaves.py").write_text("import sys\n\nsys.exit(0)\n")
     path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', 'name = "leaves.py:Leaves"'))
     with pytest.raises(UserError, match=r"leaves\.py cannot be loaded \(line 3\): SystemExit: 0"):
-        load_scenario(path)
-
-
-@pytest.mark.parametrize("name", [":", ":Mine", "mine.py:"])
-def test_half_a_name_is_no_protocol(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, changed(SMALL, 'name = "gossip"\nperiod = "500 ms"', f'name = "{name}"'))
-    with pytest.raises(UserError, match="must be one of afl, cga, "):
         load_scenario(path)
 
 

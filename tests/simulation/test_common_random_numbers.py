@@ -11,7 +11,7 @@ import pytest
 from sim.files.data_folder import DataFolder
 from sim.learning.engine.graph.batches import draw_batches
 from sim.run.live.simulation import Simulation
-from sim.world.wire import Wire
+from sim.world.connection import Connection
 from tests.simulation.worlds import DIGITS, events, simulation
 
 N = 6
@@ -66,12 +66,15 @@ Fate = tuple[float, bool, float | None]
 
 
 def fates(built: Simulation) -> dict[tuple[str, str], list[Fate]]:
-    """What becomes of the first 20 messages of each pair: seconds on the wires, and whether it is lost."""
+    """What becomes of the first 20 messages of each pair: its latency, and whether it is lost."""
     names = [client.name for client in reversed(built.clients)]  # so a seventh client is the first to speak
     pairs = [(sender, receiver) for sender in names for receiver in names if sender != receiver]
     model, seed = built.network._model, built.network._seed
-    wires = {pair: Wire(pair, model.link_of(pair), seed) for pair in pairs}
-    rounds = [{pair: built.network.fate(wire, k) for pair, wire in wires.items()} for k in range(20)]
+    connections = {pair: Connection(pair, model.model_of(pair), seed) for pair in pairs}
+    rounds = [
+        {pair: built.network.fate(connection, k) for pair, connection in connections.items()}
+        for k in range(20)
+    ]
     return {pair: [fate[pair] for fate in rounds] for pair in pairs}
 
 

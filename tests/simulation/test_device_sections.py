@@ -156,14 +156,6 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     [
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\n' * 2, "the shares add up to 1.2"),
         ('\n[[devices.class]]\nname = "a"\nshare = 0.6\nspeed = "1 GFLOP/s"\n', "described by 'step_time'"),
-        (
-            '\n[[devices.override]]\nclients = [3]\nslowdown = 20\n' * 60,
-            "devices.override.4.slowdown = 20: with what is overridden before, client 3 would be 3.2e+06",
-        ),
-        (
-            '\n[[devices.slowdown]]\nshare = 1\nstart = "1 s"\nend = "2 s"\nfactor = 1000\n' * 40,
-            "devices.slowdown.0.factor = 1000: 40 slow times at once multiply to more than 100 digits",
-        ),
         ('\n[[devices.class]]\nname = "a"\n', "state exactly one of 'share' or 'clients'"),
         ('\n[[devices.class]]\nname = "a"\nclients = [77]\n', "there is no client 77"),
         (

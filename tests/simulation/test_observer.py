@@ -173,16 +173,6 @@ def test_a_run_by_iterations_that_nobody_can_do_ends(tmp_path: Path) -> None:
 OWN = """
 from protocols.framework.client import Client
 
-class Claims(Client):
-    async def step(self):
-        await self.sleep(1)
-        self.observe("accuracy", 0.99)
-
-class ClaimsAlone(Client):
-    async def step(self):
-        await self.sleep(1)
-        self.observe("accuracy_alone", 0.01)
-
 class Numbers(Client):
     async def step(self):
         await self.sleep(1)
@@ -190,20 +180,9 @@ class Numbers(Client):
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Claims", "choose another name"),
-        ("ClaimsAlone", "choose another name"),
-        ("Numbers", "params must be a handle"),
-    ],
-)
-def test_what_would_falsify_the_observer_is_the_clients_own_failure(
-    tmp_path: Path, name: str, message: str
-) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(OWN)
-    with simulation(tmp_path, QUADRATIC, f"protocol.name={path}:{name}") as built:
+def test_numbers_instead_of_a_handle_are_the_clients_own_failure(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    with simulation(tmp_path, QUADRATIC, "protocol.name=own.py:Numbers") as built:
         built.run()
         assert len(built.supervisor.failures) == len(built.clients)
-        assert all(message in failure.error for failure in built.supervisor.failures)
+        assert all("params must be a handle" in failure.error for failure in built.supervisor.failures)

@@ -53,21 +53,6 @@ def test_help_helps_as_the_readme_runs_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert gained["mean_gain"] > 0.1
 
 
-def test_its_settings_are_checked_like_any_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    file = write(tmp_path, DIGITS)
-    options = ["--set", CHOSEN, "--set", "protocol.local_steps=0"]
-    result = CliRunner().invoke(app, ["check", str(file), *options])
-    assert result.exit_code == 2
-    assert "protocol.local_steps = 0" in result.stderr
-
-
-def test_it_replaces_the_protocol_of_the_quickstart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    result = CliRunner().invoke(app, ["check", "scenarios/quickstart.toml", "--set", CHOSEN])
-    assert result.exit_code == 0, result.output
-
-
 @pytest.mark.skipif(not README.is_file(), reason="there is no README.md yet")
 def test_the_readme_shows_it() -> None:
     assert (ROOT / EXAMPLE).read_text(encoding="utf-8").strip() in README.read_text(encoding="utf-8")

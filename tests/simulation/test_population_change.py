@@ -6,57 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from sim.run.running import run_scenario
-from sim.scenario.scenario import load_scenario
+from tests.simulation.worlds import DIGITS, run
 
-SCENARIO = """\
-# Do the survivors recover, and do newcomers catch up, when a third of the clients is replaced?
-[run]
-seed = 1
-duration = "75 s"
-evaluate_every = "3 s"
-keep_messages = false
-
-[clients]
-count = 26
-
-[data]
-name = "digits"
-partition = { kind = "permuted-clusters", clusters = 2, samples_per_client = 48 }
-test_samples = 100
-
-[model]
-name = "logistic-regression"
-
-[training]
-learning_rate = 0.1
-batch_size = 8
-
-[protocol]
-name = "local"
-
-[network]
-latency = { kind = "lognormal", median = "50 ms", sigma = 0.5 }
-uplink = "10 Mbit/s"
-downlink = "50 Mbit/s"
-loss = 0.01
-
-[devices]
-step_time = { kind = "lognormal", median = "200 ms", sigma = 0.3 }
-
-[[churn]]
-at = "30 s"
-event = "crash"
-clients = [0, 1, 2, 10, 11, 12]
-
-[[churn]]
-at = "30 s"
-event = "join"
-clients = [20, 21, 22, 23, 24, 25]
-"""
+SCENARIO = (
+    "run.duration=75 s",
+    "run.evaluate_every=3 s",
+    "run.keep_messages=false",
+    "clients.count=26",
+    "data.partition.samples_per_client=48",
+    "data.test_samples=100",
+    "network.downlink=50 Mbit/s",
+    "network.loss=0.01",
+    "devices.step_time.median=200 ms",
+    "churn=[{at='30 s', event='crash', clients=[0, 1, 2, 10, 11, 12]},"
+    " {at='30 s', event='join', clients=[20, 21, 22, 23, 24, 25]}]",
+)
 VARIANTS = {
-    "local": [],
-    "gossip": ["protocol.name=gossip"],
+    "local": ["protocol.name=local"],
+    "gossip": ["protocol.period=1 s"],
     "D-PSGD": ["protocol.name=dpsgd", "protocol.mode=synchronous", "protocol.patience=2 s"],
     "AD-PSGD": ["protocol.name=dpsgd", "protocol.mode=asynchronous", "protocol.patience=2 s"],
     "FedAvg": ["protocol.name=fedavg", "protocol.patience=5 s"],
@@ -81,9 +48,7 @@ def test_under_every_kind_of_membership(variant: str, membership: str, tmp_path:
 
 
 def lived_through(folder: Path, *overrides: str) -> None:
-    path = folder / "replaced.toml"
-    path.write_text(SCENARIO)
-    summary = run_scenario(load_scenario(path, overrides), out=folder).summary
+    summary = run(folder, DIGITS, *SCENARIO, *overrides).summary
     clients, population = summary["clients"], summary["population"]
     assert summary["failures"] == []
     assert (clients["initial"], clients["crashed"], clients["joined"], clients["alive"]) == (20, 6, 6, 20)

@@ -192,11 +192,6 @@ def test_the_graph_is_that_of_who_is_up(directory: RunDirectory) -> None:
     assert graph["weight"].is_between(0, 1).all()
 
 
-def test_the_report_is_there(directory: RunDirectory) -> None:
-    page = (directory.path / "report.html").read_text(encoding="utf-8")
-    assert directory.summary()["trace_hash"] in page
-
-
 def test_the_resolved_scenario_repeats_the_run(folder: Path, result: RunResult) -> None:
     again = load_scenario(result.directory / "scenario.toml")
     assert again == load(folder, DIGITS, *WORLD, "engine.way=dense"), "it names the way that auto took"

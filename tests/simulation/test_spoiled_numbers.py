@@ -13,10 +13,9 @@ from sim.run.setup import machine
 from sim.run.setup.builder import check
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import SMALL
-from tests.simulation.worlds import DIGITS, QUADRATIC, load, write
+from tests.simulation.worlds import QUADRATIC, load, write
 
 POISSON = '{{ kind = "poisson", every = "{every}", session = {session} }}'
-NO_PAUSE = ("protocol.name=local",)
 HOUR = '{ kind = "exponential", mean = "1 h" }'
 
 
@@ -31,28 +30,17 @@ def poisson(every: str = "1 s", session: str = HOUR) -> str:
         ("training.batch_size=9007199254740992", "must be at most 1,000,000: no data set has more samples"),
         ("training.learning_rate=1e300", "must be at most 1,000,000"),
         ("training.learning_rate=1e-300", "must be at least 1e-30"),
-        ("training.epsilon=1e-300", "must be at least 1e-30"),
-        ("training.weight_decay=1e300", "must be at most 1,000,000"),
         ("clients.count=1000000000", "must be at most 1,000,000: more would not fit in memory"),
         ("run.iterations=1000000000000", "must be at most 1,000,000,000"),
-        ("run.duration=1e6 day", "must be from 0.001 us to 36500 day"),
         ("run.duration=1e-300 s", "must be from 0.001 us to 36500 day"),
-        ("run.evaluate_every=1e300 day", "must be from 0.001 us to 36500 day"),
         (f"run.evaluate_every={'9' * 4000} iterations", "must be at most 999,999,999 iterations"),
-        ("network.latency=1e9 day", "must be from 0.001 us to 36500 day"),
         ("network.uplink=1e-300 bit/s", "must be from 1 bit/s to 1e6 Gbit/s"),
-        ("network.downlink=1e300 bit/s", "must be from 1 bit/s to 1e6 Gbit/s"),
         ("network.uplink_queue=1e30 GB", "must be from 1 B to 1e6 GB"),
-        ("network.queue_limit=1000000000000", "must be at most 1,000,000"),
         ("devices={speed='1e300 FLOP/s'}", "must be from 1 FLOP/s to 1e9 TFLOP/s"),
-        ("supervision.max_restarts=1000000000", "must be at most 1,000"),
-        ("protocol.local_steps=1000000000000", "must be at most 1,000,000"),
         ("model.hidden=[1000000000]", "must be at most 1,000,000"),
         (f"model.hidden={[1] * 101}", "must have at most 100 items"),
         ("model={name='resnet9', width=1000000, groups=1}", "must be at most 10,000"),
         ('network.latency={kind="lognormal", median="1 s", sigma=1000}', "must be at most 20"),
-        ('network.latency={kind="pareto", minimum="1 s", shape=1e300}', "must be at most 1,000"),
-        ('network.latency={kind="positions", floor="1 ms", stretch=1e300}', "must be at most 1,000"),
         ("devices.override=[{clients=[0], slowdown=1e300}]", "must be at most 1,000,000"),
         (
             poisson(session='{ kind = "weibull", scale = "1 s", shape = 0.002 }'),
@@ -72,8 +60,6 @@ def poisson(every: str = "1 s", session: str = HOUR) -> str:
             "must be at most 1,000,000",
         ),
         ("data={name='quadratic', clusters=2, dimension=1000000}", "must be at most 100,000"),
-        ("data={name='quadratic', clusters=2, curvatures=[1e300]}", "must be at most 1,000,000"),
-        ("data={name='quadratic', clusters=2, samples=1000000000000}", "must be at most 1,000,000"),
     ],
 )
 def test_single_numbers(tmp_path: Path, override: str, problem: str) -> None:
@@ -102,59 +88,12 @@ def test_single_numbers(tmp_path: Path, override: str, problem: str) -> None:
             'run.evaluate_every = "0.01 us" (from --set): makes about 6e+09 evaluations in the run; must be '
             "at most 100,000,000",
         ),
-        (
-            [*NO_PAUSE, "run.duration=1 h", "devices.step_time=0.001 us"],
-            'devices.step_time = "0.001 us" (from --set): makes about 1.4e+13 training steps',
-        ),
-        (
-            [
-                *NO_PAUSE,
-                "run.duration=36500 day",
-                "run.evaluate_every=1 day",
-                "devices.step_time=1 ms",
-            ],
-            "makes about 1.3e+13 training steps of 4 clients in the run; must be at most 1,000,000,000,000",
-        ),
-        (
-            ['devices.transient={every="0.001 us", length="0.001 us", factor=2}'],
-            'devices.transient.every = "0.001 us" (from --set): makes about 1.2e+11 slow spells of 4 clients',
-        ),
-        (["protocol.period=0.01 us"], "makes about 2.4e+10 periods of 4 clients in the run"),
-        (
-            ["clients.count=1000000", "run.evaluate_every=5 ms"],
-            "1.2e+10 evaluations of single models, with 1,000,000 clients, in the run",
-        ),
-        (['devices.periodic={period="0.01 us", share=0.5, factor=2}'], "slow times of 4 clients in the run"),
-        (['network.loss={kind="gilbert-elliott", good="0.01 us", bad="0.01 us"}'], "good and bad spells"),
-        (['network.membership={kind="swim", period="0.01 us", timeout="0.001 us"}'], "pings of 4 clients"),
-        (['network.membership={kind="bootstrap", shuffle_every="0.01 us"}'], "exchanges of 4 clients"),
-        (
-            [
-                'churn=[{at="1 s", event="crash", clients=[0]}, {at="2 s", event="rejoin", clients=[0], '
-                'state="stale", backup_every="0.01 us"}]'
-            ],
-            'churn.1.backup_every = "0.01 us" (from --set): makes about 2.4e+10 backups of 4 clients',
-        ),
-        # A run that ends by its iterations takes a step's time for each, at least.
-        (
-            [
-                "run.duration=100 day",
-                "run.iterations=1000000000",
-                'devices.periodic={period="1 ms", share=0.5, factor=2}',
-            ],
-            "makes about 3.5e+10 slow times of 4 clients",
-        ),
     ],
 )
-def test_what_comes_to_too_much(tmp_path: Path, overrides: list[str], problem: str) -> None:
+def test_what_would_happen_too_often(tmp_path: Path, overrides: list[str], problem: str) -> None:
     with pytest.raises(UserError) as refusal:
         load_scenario(write(tmp_path, SMALL), overrides)
     assert problem in str(refusal.value)
-
-
-def test_few_iterations_of_a_long_run_are_not_too_much(tmp_path: Path) -> None:
-    overrides = ["run.duration=36500 day", "run.iterations=10", "run.evaluate_every=1 day"]
-    assert load_scenario(write(tmp_path, SMALL), overrides).run.iterations == 10
 
 
 def test_quadratic_data_that_do_not_fit(tmp_path: Path) -> None:
@@ -244,9 +183,3 @@ def test_an_empty_data_variable_is_not_the_current_folder(
     monkeypatch.setenv("COTERIE_DATA", "")
     with pytest.raises(UserError, match="COTERIE_DATA is empty; name an existing folder, or unset it"):
         check(load(tmp_path, SMALL, "data.name=mnist"))
-
-
-def test_who_trains_once_in_a_period_may_be_fast(tmp_path: Path) -> None:
-    """1,000 clients train 8.6 million steps in this day, a millionth of what they could without a pause."""
-    rare = ("clients.count=1000", "run.duration=1 day", "devices.step_time=10 us", "protocol.period=10 s")
-    assert load_scenario(write(tmp_path, DIGITS), [*rare, "run.evaluate_every=1 h"]).clients.count == 1000

@@ -8,7 +8,7 @@ import pytest
 
 import sim
 from sim.scenario.editor_schema import for_editors
-from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.schema import scenario_schema
 from sim.studies.cells import plan
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from actors.message import Envelope
 from protocols.membership.view import MembershipView
 from sim.kernel.clock import VirtualLoop
-from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import ConnectionModel, NetworkModel
 from tests.world.quantities import constant
 
 
@@ -23,7 +23,9 @@ class Members:
         seed: int = 1,
     ) -> None:
         self.loop = VirtualLoop()
-        self.network = SimulatedNetwork(self.loop, seed, model or NetworkModel(LinkModel(constant(0.01))))
+        self.network = SimulatedNetwork(
+            self.loop, seed, model or NetworkModel(ConnectionModel(constant(0.01)))
+        )
         self.members = {name: make(name, self.loop) for name in names}
         self.happened: list[tuple[float, str, str, bool]] = []
         self.up: set[str] = set()

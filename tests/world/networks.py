@@ -9,8 +9,8 @@ from actors.message import Envelope
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution
-from sim.world.links import LinkModel, NetworkModel
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import ConnectionModel, NetworkModel
 from tests.world.quantities import constant
 
 
@@ -38,10 +38,6 @@ class Scripted(Distribution):
     def sample(self, draws: RandomStream) -> float:
         return self.values.pop(0)
 
-    @property
-    def typical(self) -> float:
-        raise NotImplementedError
-
 
 def scripted(values: Sequence[float]) -> Scripted:
     """Gives out these values."""
@@ -50,8 +46,10 @@ def scripted(values: Sequence[float]) -> Scripted:
 
 def network_model(**settings: Any) -> NetworkModel:
     """A model from the settings of both classes; the latency is a quarter of a second if none is given."""
-    of_link = {field.name for field in fields(LinkModel) if field.init}
-    link = LinkModel(**{"latency": constant(0.25)} | {k: v for k, v in settings.items() if k in of_link})
+    of_link = {field.name for field in fields(ConnectionModel) if field.init}
+    link = ConnectionModel(
+        **{"latency": constant(0.25)} | {k: v for k, v in settings.items() if k in of_link}
+    )
     return NetworkModel(link, **{k: v for k, v in settings.items() if k not in of_link})
 
 

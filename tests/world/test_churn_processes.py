@@ -13,21 +13,17 @@ from hypothesis import strategies as st
 
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
-from sim.world.churn.processes import (
-    DiurnalChurn,
-    deal,
-    poisson_sessions,
-)
+from sim.world.churn.processes import DiurnalChurn, PoissonChurn, deal
 from sim.world.churn.schedule import absent_at_start, validate_schedule
 from sim.world.churn.sessions import (
     ExponentialLength,
+    LogNormalLength,
     Session,
     WeibullLength,
     sessions_of_size,
     spot_sessions,
 )
 from sim.world.distributions import Distribution
-from tests.world.quantities import constant, lognormal
 
 FOLDER = os.environ.get("COTERIE_DATA")
 HOUR_S = 3600.0
@@ -41,10 +37,13 @@ def weibull(scale_s: float, shape: float) -> Distribution:
     return WeibullLength(kind="weibull", scale=f"{scale_s!r} s", shape=shape)  # type: ignore[arg-type]
 
 
+def lognormal(median_s: float, sigma: float) -> Distribution:
+    return LogNormalLength(kind="lognormal", median=f"{median_s!r} s", sigma=sigma)  # type: ignore[arg-type]
+
+
 def sessions(length: Distribution, until_s: float, seed: int = 1, every_s: float = 2.0) -> list[Session]:
-    return poisson_sessions(
-        every_s, length.sample, until_s, RandomStream(seed, "arrivals"), RandomStream(seed, "lengths")
-    )
+    process = PoissonChurn(kind="poisson", every=f"{every_s} s", session=length)  # type: ignore[arg-type]
+    return process.sessions(0, seed, 0, until_s, DataFolder())
 
 
 @pytest.mark.parametrize(
@@ -89,15 +88,7 @@ def test_a_day_has_the_arrivals_that_its_rate_adds_up_to() -> None:
             "amplitude": amplitude,
         }
     )
-    drawn = poisson_sessions(
-        1.0,
-        constant(1.0).sample,
-        days * period_s,
-        RandomStream(1, "a"),
-        RandomStream(1, "b"),
-        rate_factor=process.rate_factor,
-        rate_factor_max=process.rate_factor_max,
-    )
+    drawn = process.sessions(0, 1, 0, days * period_s, DataFolder())
     for quarter in range(4):
         low, high = quarter * math.pi / 2, (quarter + 1) * math.pi / 2
         share = 0.25 + amplitude / (2 * math.pi) * (math.cos(low) - math.cos(high))

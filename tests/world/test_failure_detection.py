@@ -21,7 +21,7 @@ from protocols.membership.swim import (
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream
 from sim.world.cuts import Cut
-from sim.world.links import LinkModel, NetworkModel
+from sim.world.network_model import ConnectionModel, NetworkModel
 from tests.world.members import Members
 from tests.world.quantities import constant, independent
 from tests.world.swim_reference import Reference
@@ -135,7 +135,9 @@ def test_who_joins_late_is_watched_like_all_others() -> None:
 
 
 def test_losses_kill_nobody() -> None:
-    members = group(model=NetworkModel(LinkModel(constant(0.01), reliable=False, loss=independent(0.1))))
+    members = group(
+        model=NetworkModel(ConnectionModel(constant(0.01), reliable=False, loss=independent(0.1)))
+    )
     members.start()
     members.run(120.0)
     assert members.network.counts.lost > 500
@@ -146,7 +148,7 @@ def test_losses_kill_nobody() -> None:
 def test_losses_kill_as_few_as_in_an_independent_simulation() -> None:
     """60 members, a tenth of the datagrams lost, 40 s: suspicions, refutations and false deaths in a run."""
     names, runs, loss, latency_s, until_s = [f"m{number:02}" for number in range(60)], 40, 0.1, 0.01, 40.0
-    lossy = NetworkModel(LinkModel(constant(latency_s), reliable=False, loss=independent(loss)))
+    lossy = NetworkModel(ConnectionModel(constant(latency_s), reliable=False, loss=independent(loss)))
 
     def ours(seed: int) -> tuple[int, int, int]:
         members = group(names, model=lossy, seed=seed)
@@ -229,7 +231,7 @@ def test_a_suspect_is_told_until_its_refutation_arrives() -> None:
 
 def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
     cut = Cut(10.0, 40.0, groups=(tuple(NAMES[:15]), tuple(NAMES[15:])))
-    members = group(model=NetworkModel(LinkModel(constant(0.01)), partitions=(cut,)), reconnect_s=5.0)
+    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(cut,)), reconnect_s=5.0)
     members.start()
     members.run(40.0)
     assert all(len(member.peers) == 14 for member in members.members.values())
@@ -241,7 +243,7 @@ def test_two_sides_of_a_cut_network_find_each_other_again() -> None:
 def test_who_comes_back_unheard_is_found_by_its_pings(how: str) -> None:
     others = tuple(name for name in NAMES if name != "m03")
     cut = Cut(19.0, 22.0, groups=(("m03",), others))  # its hellos are lost
-    members = group(model=NetworkModel(LinkModel(constant(0.01)), partitions=(cut,)))
+    members = group(model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(cut,)))
     members.start()
     members.run(10.0)
     getattr(members, how)("m03")
@@ -270,7 +272,7 @@ def test_who_comes_back_newer_than_others_know_is_believed_without_a_storm() -> 
 
 def test_a_member_answers_for_another_that_the_pinger_cannot_reach() -> None:
     one_way = Cut(0.0, 1e6, sources=("m00",), targets=("m01",))
-    members = group(NAMES[:5], model=NetworkModel(LinkModel(constant(0.01)), partitions=(one_way,)))
+    members = group(NAMES[:5], model=NetworkModel(ConnectionModel(constant(0.01)), cuts=(one_way,)))
     members.start()
     members.run(100.0)
     assert members.network.counts.by_type["SwimPingRequest"][0] > 30

@@ -126,13 +126,6 @@ def test_a_broadcast_shares_the_uplink_equally_and_ends_together(loop: VirtualLo
     assert log.run() == [(f"x{i}", 4.0) for i in range(4)]
 
 
-def test_what_one_transfer_cannot_use_goes_to_the_other(loop: VirtualLoop) -> None:
-    log = Log(loop, up=8.0, slow=2.0, fast=100.0)
-    log.start(0.0, "slow", 8.0, "up", "slow")  # 2 bit/s, held by its receiver
-    log.start(0.0, "fast", 12.0, "up", "fast")  # the other 6
-    assert log.run() == [("fast", 2.0), ("slow", 4.0)]
-
-
 def test_an_end_reaches_transfers_two_links_away(loop: VirtualLoop) -> None:
     # a -> x and b -> x share x's downlink; b -> y has what b's uplink leaves.
     log = Log(loop, a=10.0, b=6.0, x=4.0, y=100.0)
@@ -141,15 +134,6 @@ def test_an_end_reaches_transfers_two_links_away(loop: VirtualLoop) -> None:
     log.start(0.0, "by", 11.0, "b", "y")  # 4 until 2.0 (3 left), 3 until 3.0
     ends = log.run()
     assert ends == [("ax", 2.0), ("by", 3.0), ("bx", 3.5)]  # ... 3 until 3.0 (2 left), then 4
-
-
-def test_three_transfers_over_two_tight_links(loop: VirtualLoop) -> None:
-    # b holds x and z to 3 bit/s each, which leaves 9 of a to y.
-    log = Log(loop, a=12.0, b=6.0)
-    log.start(0.0, "x", 12.0, "a", "b")  # 3 until 2.0 (6 left), then 6: a shared with y, and all of b
-    log.start(0.0, "y", 27.0, "a")  # 9 until 2.0 (9 left), 6 until 3.0 (3 left), then 12
-    log.start(0.0, "z", 6.0, "b")  # 3 until 2.0
-    assert log.run() == [("z", 2.0), ("x", 3.0), ("y", 3.25)]
 
 
 def test_a_third_transfer_comes_to_an_uplink_of_which_one_receiver_takes_little(loop: VirtualLoop) -> None:
@@ -192,28 +176,6 @@ def test_an_unlimited_link_ends_a_transfer_at_once(loop: VirtualLoop) -> None:
     log.start(0.0, "y", 80.0, "up", "down")
     log.capacity(1.0, "up", math.inf)
     assert log.run() == [("x", 1.0), ("y", 1.0)]
-
-
-def test_a_narrowed_downlink_slows_others_uplinks_shares(loop: VirtualLoop) -> None:
-    log = Log(loop, up=8.0, d1=100.0, d2=100.0)
-    log.start(0.0, "x", 16.0, "up", "d1")
-    log.start(0.0, "y", 16.0, "up", "d2")
-    log.capacity(1.0, "d1", 2.0)  # 12 left of each: x has 2 bit/s from now on, y 6
-    assert log.run() == [("y", 3.0), ("x", 7.0)]
-
-
-def test_a_widened_uplink_makes_a_downlink_tight_that_was_not(loop: VirtualLoop) -> None:
-    log = Log(loop, a=2.0, b=8.0, down=10.0)
-    log.start(0.0, "x", 12.0, "a", "down")
-    log.start(0.0, "y", 33.0, "b", "down")
-    log.capacity(1.0, "a", 100.0)  # 10 bits of x are left, and 25 of y: 5 bit/s each, then 8 for y
-    assert log.run() == [("x", 3.0), ("y", 4.875)]
-
-
-@pytest.mark.parametrize("bps", [0.0, -1.0, math.nan])
-def test_a_capacity_must_be_positive(loop: VirtualLoop, bps: float) -> None:
-    with pytest.raises(ValueError, match="up: the capacity must be positive"):
-        SharedLinks(loop).set_capacity(Link("up"), bps)
 
 
 def test_transfers_that_share_no_tight_link_are_left_alone(loop: VirtualLoop) -> None:

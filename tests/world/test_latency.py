@@ -39,13 +39,6 @@ def test_each_ordered_pair_has_its_own_latency() -> None:
     ]
 
 
-def test_a_pair_without_jitter_leaves_nothing_behind() -> None:
-    world = World(latency=NodeLatency(MATRIX, ROWS))
-    world.send(0.0, "ab", 1)
-    world.run()
-    assert world.network._wires == {}
-
-
 def test_slices_follow_each_other_and_start_again() -> None:
     latency = NodeLatency(
         np.array([[[0.0, s], [s, 0.0]] for s in (1.0, 2.0, 3.0)]), {"a": 0, "b": 1}, slice_s=10.0
@@ -61,23 +54,6 @@ def test_jitter_is_a_factor_with_median_one() -> None:
     draws = RandomStream(4)
     values = sorted(latency.sample(("a", "b"), 0.0, draws) for _ in range(4001))
     assert values[2000] == pytest.approx(0.5, rel=0.04)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"seconds": MATRIX[0]}, "a matrix of"),
-        ({"seconds": MATRIX[:, :2]}, "a matrix of"),
-        ({"seconds": -MATRIX}, "not negative"),
-        ({"seconds": MATRIX * math.nan}, "finite"),
-        ({"node_of": {"a": 3}}, "a node from 0 to 2"),
-        ({"slice_s": 0.0}, "slice_s"),
-        ({"jitter": -1.0}, "jitter"),
-    ],
-)
-def test_refused(settings: dict[str, object], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        NodeLatency(**{"seconds": MATRIX, "node_of": ROWS} | settings)  # type: ignore[arg-type]
 
 
 # -- Traces

@@ -136,18 +136,3 @@ def test_bad_spells_depend_on_seed_and_pair_and_not_on_who_looks() -> None:
 def test_a_datagram_takes_one_number() -> None:
     draws, made = RandomStream(1, "loss", *PAIR), process(bursty(1e9, 1.0, loss_good=0.5))
     assert [made.lost(float(number)) for number in range(50)] == [draws.uniform() < 0.5 for _ in range(50)]
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: independent(1.0), "less than 1"),
-        (lambda: independent(-0.1), "greater than or equal to 0"),
-        (lambda: bursty(0.0, 1.0), "must be more than 0"),
-        (lambda: bursty(1.0, 1.0, loss_bad=1.5), "less than or equal to 1"),
-        (lambda: bursty(1.0, 1.0, loss_good=0.5, loss_bad=0.5), "must be more than loss_good"),
-    ],
-)
-def test_refused(make: object, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        make()  # type: ignore[operator]

@@ -13,7 +13,7 @@ from sim.run.setup.builder import build
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from sim.world.latency.nodes import NodeLatency
-from sim.world.links import NetworkModel
+from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants, client_name
 from tests.scenario.texts import SMALL, changed, write
 from tests.world.quantities import bursty, constant, independent, normal, pareto, uniform
@@ -50,13 +50,13 @@ def network(
 
 
 def latencies(model: NetworkModel) -> NodeLatency:
-    assert isinstance(model.link.latency, NodeLatency)
-    return model.link.latency
+    assert isinstance(model.default.latency, NodeLatency)
+    return model.default.latency
 
 
 def between(model: NetworkModel, sender: str, receiver: str, time_s: float = 0.0) -> float:
     """The latency of a pair in a network without jitter."""
-    return model.link_of((sender, receiver)).latency_s((sender, receiver), time_s, None)
+    return model.model_of((sender, receiver)).latency_s((sender, receiver), time_s, None)
 
 
 # -- Distributions, losses, queues
@@ -73,7 +73,7 @@ def between(model: NetworkModel, sender: str, receiver: str, time_s: float = 0.0
     ],
 )
 def test_latency_distributions(tmp_path: Path, latency: str, expected: object) -> None:
-    assert network(tmp_path, f"latency = {latency}\n{LINKS}").link.latency == expected
+    assert network(tmp_path, f"latency = {latency}\n{LINKS}").default.latency == expected
 
 
 def test_everything_about_a_connection(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ link = "reliable"
 retransmission_delay = "1 s"
 """,
     )
-    link = model.link
+    link = model.default
     assert link.loss == bursty(9.0, 0.5, 0.01, 0.5)
     assert (link.reliable, link.duplicate, link.reorder, link.reorder_s) == (False, 0.25, 0.125, 2.0)
-    assert [(kind.link.reliable, kind.link.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
-    assert network(tmp_path, f'latency = "1 s"\n{LINKS}').link.rto_s == 0.2
+    assert [(kind.model.reliable, kind.model.rto_s) for kind in model.classes] == [(True, 0.3), (True, 1.0)]
+    assert network(tmp_path, f'latency = "1 s"\n{LINKS}').default.rto_s == 0.2
     assert (model.backlog, model.uplink_queue_bytes) == (7, 2_000_000)
 
 
@@ -138,21 +138,17 @@ bandwidth = "1 Mbit/s"
         clusters=[0, 0, 1, 1],
     )
     to_server, inside, across, other = (
-        model.link_of((client_name(0), name)) for name in ("server", client_name(1), client_name(2), "nobody")
+        model.model_of((client_name(0), name))
+        for name in ("server", client_name(1), client_name(2), "nobody")
     )
     assert (to_server.latency, to_server.reliable, to_server.duplicate) == (constant(2.0), True, 0.0)
     assert to_server.loss == across.loss == other.loss == independent(0.25)
     assert (inside.latency, inside.loss, inside.duplicate) == (constant(3.0), independent(0.0), 0.5)
     assert (across.latency, across.bandwidth_bps, other.bandwidth_bps) == (constant(1.0), 1e6, None)
-    assert other is model.link
+    assert other is model.default
 
 
 # -- Bandwidths
-
-
-def test_a_constant_bandwidth_is_everybodys(tmp_path: Path) -> None:
-    model = network(tmp_path, f'latency = "1 s"\n{LINKS}', servers=["server"])
-    assert {model.bandwidths_of(name) for name in (client_name(0), client_name(3), "server")} == {(1e7, None)}
 
 
 def test_bandwidths_are_drawn_for_each_and_nobody_changes_anothers(tmp_path: Path) -> None:
@@ -209,9 +205,9 @@ def test_a_matrix_file_beside_the_scenario(tmp_path: Path, file: str) -> None:
     ("file", "content", "text"),
     [
         ("m.npy", None, "network.latency.file: .*m.npy: no such file"),
-        ("m.csv", "a,b\n", "m.csv, line 1: must be numbers with commas between"),
+        ("m.csv", "a,b\n", "m.csv: is not rows of numbers with commas between"),
         ("m.txt", "1", "must end in .npy or .csv"),
-        ("m.csv", "1,2,3\n4,5,6\n", "line 1: has 3 values; must have 2, as there are rows"),
+        ("m.csv", "1,2,3\n4,5,6\n", r"its shape is \(2, 3\); must be a square"),
         ("m.csv", "1,2,3\n4,5,6\n7,8,9\n", "a square of at least 4 rows"),
         ("m.csv", "1,2,3,-4\n" * 4, r"\[0, 3\]: is -4.0; must be a number from 0 to 86400"),
     ],
@@ -221,21 +217,6 @@ def test_a_matrix_that_does_not_fit(tmp_path: Path, file: str, content: str | No
         (tmp_path / file).write_text(content)
     with pytest.raises(UserError, match=text):
         network(tmp_path, f'latency = {{ kind = "matrix", file = "{file}", unit = "s" }}\n{LINKS}')
-
-
-def test_a_matrix_of_a_class_is_found_beside_the_scenario(tmp_path: Path) -> None:
-    np.save(tmp_path / "m.npy", np.full((4, 4), 7.0))
-    model = network(
-        tmp_path,
-        f"""latency = "1 s"
-{LINKS}
-[[network.class]]
-inside = [[0, 1]]
-latency = {{ kind = "matrix", file = "m.npy", unit = "us" }}
-""",
-    )
-    assert between(model, client_name(0), client_name(1)) == 7 / 1e6
-    assert between(model, client_name(0), client_name(2)) == 1.0
 
 
 def test_stated_places(tmp_path: Path) -> None:
@@ -285,71 +266,31 @@ def test_planetlab_is_half_of_the_measured_round_trips(tmp_path: Path, real_data
     assert nodes.items() <= latencies(more).node_of.items()
 
 
-def test_more_clients_than_machines_share_them(tmp_path: Path, real_data: Path) -> None:
-    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
-    model = network(tmp_path, section, clients=150, data_dir=real_data)
-    latency = latencies(model)
-    assert len(set(latency.node_of.values())) == 99
-    by_node: dict[int, list[str]] = {}
-    for name, node in latency.node_of.items():
-        by_node.setdefault(node, []).append(name)
-    one, other = next(names for names in by_node.values() if len(names) == 2)
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        medians_s = arrays["rtt_s_median"].astype(float)
-    assert between(model, one, other) == medians_s[medians_s > 0].min() / 2
-    assert latency.seconds.min() > 0
-
-
-def test_slices_of_seattle(tmp_path: Path, real_data: Path) -> None:
-    latency = '{ kind = "trace", source = "seattle", slice = "10 s" }'
-    model = network(tmp_path, f"latency = {latency}\n{LINKS}", data_dir=real_data)
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        centiseconds = arrays["rtt_centiseconds"]
-    one, other = (latencies(model).node_of[client_name(number)] for number in (0, 1))
-    times_s = (0.0, 9.5, 10.0, 6870.0, 6880.0)  # 688 slices, then the first again
-    expected = [max(centiseconds[number, one, other], 1) / 100 / 2 for number in (0, 0, 1, 687, 0)]
-    assert [between(model, client_name(0), client_name(1), time_s) for time_s in times_s] == expected
-
-
-def test_pairs_of_seattle_that_were_mostly_not_measured_are_as_far_as_they_were(
-    tmp_path: Path, real_data: Path
-) -> None:
-    section = f'latency = {{ kind = "trace", source = "seattle" }}\n{LINKS}'
-    seconds = latencies(network(tmp_path, section, data_dir=real_data)).seconds[0]
-    with np.load(real_data / "net-latency" / "seattle_rtt_s.npz") as arrays:
-        medians_s, slices_s = arrays["rtt_s_median"], arrays["rtt_centiseconds"] / 100.0
-    blank = (medians_s == 0) & ~np.eye(99, dtype=bool)
-    assert blank.sum() == 63
-    for row, column in np.argwhere(blank):
-        measured_s = slices_s[:, row, column][slices_s[:, row, column] > 0]
-        assert seconds[row, column] == np.median(measured_s) / 2
-
-
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"network\.latency: needs planetlab_rtt_ms\.npz"):
         network(tmp_path, f'latency = {{ kind = "trace", source = "planetlab" }}\n{LINKS}', data_dir=tmp_path)
 
 
-# -- Partitions
+# -- Cuts
 
 CUT = f'latency = "1 s"\n{LINKS}\n[[network.partition]]\nstart = "1 s"\nend = "9 s"\n'
 
 
 def test_a_cut_may_name_the_servers_and_flap(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1, 2]]\nflapping = { period = "4 s", share = 0.25 }\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).partitions
+    (cut,) = network(tmp_path, section, servers=["server"]).cuts
     assert cut.groups == (("client-0", "server"), ("client-1", "client-2"))
     assert (cut.start_s, cut.end_s, cut.period_s, cut.cut_share) == (1.0, 9.0, 4.0, 0.25)
 
 
 def test_a_one_way_cut_from_the_servers(tmp_path: Path) -> None:
     section = CUT + 'from = ["servers"]\nto = [3]\n'
-    (cut,) = network(tmp_path, section, servers=["server"]).partitions
-    assert (cut.sources, cut.targets) == (("server",), ("client-3",))
+    (cut,) = network(tmp_path, section, servers=["server"]).cuts
+    assert (cut.sources, cut.targets) == ({"server"}, {"client-3"})
 
 
 def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
-    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).partitions
+    (cut,) = network(tmp_path, CUT + 'groups = "clusters"\n', clusters=[1, 0, 1, 0]).cuts
     assert cut.groups == (("client-1", "client-3"), ("client-0", "client-2"))
     with pytest.raises(UserError, match=r'network\.partition\.0\.groups = "clusters": this data has no true'):
         network(tmp_path, CUT + 'groups = "clusters"\n')
@@ -357,8 +298,8 @@ def test_true_clusters_are_cut_from_each_other(tmp_path: Path) -> None:
 
 def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
     section = CUT + "share = 0.25\n"
-    (few,) = network(tmp_path, section, clients=40).partitions
-    (many,) = network(tmp_path, section, clients=400, servers=["server"]).partitions
+    (few,) = network(tmp_path, section, clients=40).cuts
+    (many,) = network(tmp_path, section, clients=400, servers=["server"]).cuts
     assert [set(group) <= set(wider) for group, wider in zip(few.groups, many.groups, strict=True)] == [
         True
     ] * 2
@@ -368,28 +309,6 @@ def test_each_client_has_a_coin_of_its_own(tmp_path: Path) -> None:
 
 
 # -- Whole runs
-
-
-def test_a_run_with_copies_held_up_datagrams_and_bursts(tmp_path: Path) -> None:
-    section = f"""latency = {{ kind = "positions", floor = "2 ms", jitter = 0.3 }}
-{LINKS}
-loss = {{ kind = "gilbert-elliott", good = "5 s", bad = "1 s" }}
-link = "datagram"
-duplicate = 0.2
-reorder = 0.2
-reorder_delay = "1 s"
-"""
-    text = changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)
-    simulation = build(load_scenario(write(tmp_path, text)), device="cpu")
-    try:
-        simulation.run()
-        counts = simulation.network.counts
-        assert counts.sent == counts.delivered + counts.lost + counts.dropped + counts.in_flight
-        assert counts.duplicated > 10
-        assert counts.reasons.keys() == {"loss"}
-        assert simulation.supervisor.failures == []
-    finally:
-        simulation.close()
 
 
 # -- Refused
@@ -412,28 +331,9 @@ reorder_delay = "1 s"
         ),
         (CUT[CUT.index("[[") :] + "groups = [[0]]", "network.partition.0.groups = .*: needs two groups"),
         (CUT[CUT.index("[[") :] + "groups = [[0], [0, 1]]", "without a common member"),
-        (CUT[CUT.index("[[") :] + "share = 0.5\nfrom = [1]\nto = [2]", "either 'share' or 'from' and 'to'"),
-        (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "either 'groups' or 'share'"),
+        (CUT[CUT.index("[[") :] + "share = 0.5\nfrom = [1]\nto = [2]", "partition.0.to = .*: state either"),
+        (CUT[CUT.index("[[") :] + "share = 0.5\ngroups = [[1], [2]]", "partition.0.share = 0.5: state"),
         (CUT[CUT.index("[[") :] + 'from = ["server"]\nto = [2]', "partition.0.from = .*: must be a list"),
-        ('reorder_delay = "200 ms"', 'network.reorder_delay = "200 ms": nothing is held up: only with link'),
-        ('link = "datagram"\nreorder_delay = "1 s"', 'network.reorder_delay = "1 s": nothing is held up'),
-        (
-            '[[network.class]]\ninside = [[0, 1]]\nreorder_delay = "1 s"',
-            'network.class.0.reorder_delay = "1 s": nothing is held up',
-        ),
-        (
-            'link = "datagram"\nretransmission_delay = "1 s"',
-            'network.retransmission_delay = "1 s": no datagram is repeated: only with link = "reliable"',
-        ),
-        (
-            'link = "datagram"\nretransmission_delay = "1 s"\n[[network.class]]\ninside = [[0, 1]]\n'
-            'link = "reliable"\nretransmission_delay = "2 s"',
-            'network.retransmission_delay = "1 s": no datagram is repeated',
-        ),
-        (
-            '[[network.class]]\ninside = [[0, 1]]\nlink = "datagram"\nretransmission_delay = "1 s"',
-            'network.class.0.retransmission_delay = "1 s": no datagram is repeated',
-        ),
     ],
 )  # fmt: skip
 def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
@@ -442,12 +342,10 @@ def test_refused_sections(tmp_path: Path, section: str, text: str) -> None:
 
 
 ABOUT_SERVERS = {
-    'network.server = { uplink = "1 Mbit/s", downlink = "2 Mbit/s" }': (
-        'server = { uplink = "1 Mbit/s", downlink = "2 Mbit/s" }'
-    ),
-    "network.class.0.servers = true": '[[network.class]]\nservers = true\nlatency = "2 s"',
+    "network.server": 'server = { uplink = "1 Mbit/s", downlink = "2 Mbit/s" }',
+    "network.class.0": '[[network.class]]\nservers = true\nlatency = "2 s"',
     'network.class.0.across.1 = ["servers"]': '[[network.class]]\nacross = [[0], ["servers"]]\nloss = 0.5',
-    'network.class.0.latency.server_place = "Paris"': (
+    "network.class.0.latency.server_place": (
         "[[network.class]]\ninside = [[0, 1]]\n"
         'latency = { kind = "positions", floor = "1 ms", server_place = "Paris" }'
     ),
@@ -472,7 +370,7 @@ def test_what_is_said_about_servers_needs_a_protocol_that_has_some(tmp_path: Pat
 
 def test_servers_beside_clients_are_nobody_without_servers(tmp_path: Path) -> None:
     section = CUT + 'groups = [[0, "servers"], [1]]\n'
-    (cut,) = network(tmp_path, section).partitions
+    (cut,) = network(tmp_path, section).cuts
     assert cut.groups == (("client-0",), ("client-1",))
     scenario = load_scenario(write(tmp_path, changed(SMALL, f'latency = "20 ms"\n{LINKS}', section)))
     build(scenario, device="cpu")

@@ -1,6 +1,5 @@
 """Kinds of connections: copies, datagrams held up, classes, limits of one connection, and full uplinks."""
 
-import math
 from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 
 from sim.world.cuts import Cut
 from sim.world.latency.nodes import NodeLatency
-from sim.world.links import LinkClass, LinkModel
+from sim.world.network_model import ConnectionClass, ConnectionModel
 from tests.world.networks import UNIT_BYTES, World, network_model, scripted
 from tests.world.quantities import bursty, constant, independent, lognormal
 
@@ -57,7 +56,7 @@ def test_the_end_of_a_datagram_leaves_the_next_transfer_of_its_pair_alone() -> N
 
 def test_what_becomes_of_a_copy_is_its_own_affair() -> None:
     cut = Cut(2.0, 4.0, groups=(("a",), ("b",)))
-    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0, partitions=(cut,))
+    world = World(latency=scripted([1.0, 3.0]), reliable=False, duplicate=1.0, cuts=(cut,))
     world.send(0.0, "ab", 1)
     world.run()
     assert world.ends() == [(1.0, "delivered", 1, ""), (3.0, "lost", 1, "partition")]
@@ -198,44 +197,32 @@ def test_a_messages_numbers_do_not_depend_on_what_became_of_others() -> None:
 
 # -- Classes
 
-INSIDE = LinkModel(constant(0.125))
-ACROSS = LinkModel(constant(2.0), reliable=False, loss=independent(0.5))
+INSIDE = ConnectionModel(constant(0.125))
+ACROSS = ConnectionModel(constant(2.0), reliable=False, loss=independent(0.5))
 GROUPS = {"a": 0, "b": 0, "c": 1, "d": 1}
-CLASSES = (LinkClass(INSIDE, GROUPS, "inside"), LinkClass(ACROSS, GROUPS, "across"))
+CLASSES = (ConnectionClass(INSIDE, GROUPS, "inside"), ConnectionClass(ACROSS, GROUPS, "across"))
 
 
 def test_the_class_of_a_connection_decides_what_it_is_like() -> None:
     model = network_model(classes=CLASSES)
-    kinds = {s + r: model.link_of((s, r)) for s in "ace" for r in "bde"}
+    kinds = {s + r: model.model_of((s, r)) for s in "ace" for r in "bde"}
     assert [pair for pair, link in kinds.items() if link is INSIDE] == ["ab", "cd"]
     assert [pair for pair, link in kinds.items() if link is ACROSS] == ["ad", "cb"]
-    assert [pair for pair, link in kinds.items() if link is model.link] == ["ae", "ce", "eb", "ed", "ee"]
-
-
-def test_messages_travel_by_their_class() -> None:
-    world = World(classes=CLASSES)
-    for number, pair in enumerate(["ab", "dc", "ae", "ea"]):
-        world.send(0.0, pair, number)
-    for number in range(100, 200):
-        world.send(0.0, "ad", number)
-    world.run()
-    assert world.received[:4] == [(0.125, "b", 0), (0.125, "c", 1), (0.25, "e", 2), (0.25, "a", 3)]
-    assert {time_s for time_s, _, _ in world.received[4:]} == {2.0}
-    assert 25 < world.network.counts.lost < 75
+    assert [pair for pair, link in kinds.items() if link is model.default] == ["ae", "ce", "eb", "ed", "ee"]
 
 
 def test_the_first_class_wins() -> None:
-    touching = LinkClass(LinkModel(constant(1.0)), {"a": 0}, "touching")
-    assert network_model(classes=(touching, *CLASSES)).link_of(("a", "b")) is touching.link
-    assert network_model(classes=(*CLASSES, touching)).link_of(("a", "b")) is INSIDE
-    assert network_model(classes=(*CLASSES, touching)).link_of(("e", "a")) is touching.link
+    touching = ConnectionClass(ConnectionModel(constant(1.0)), {"a": 0}, "touching")
+    assert network_model(classes=(touching, *CLASSES)).model_of(("a", "b")) is touching.model
+    assert network_model(classes=(*CLASSES, touching)).model_of(("a", "b")) is INSIDE
+    assert network_model(classes=(*CLASSES, touching)).model_of(("e", "a")) is touching.model
 
 
 # -- Limits of one connection
 
 
 def test_a_connection_may_have_a_limit_of_its_own() -> None:
-    slow = LinkClass(LinkModel(constant(0.25), bandwidth_bps=UNIT_BPS / 4), GROUPS, "across")
+    slow = ConnectionClass(ConnectionModel(constant(0.25), bandwidth_bps=UNIT_BPS / 4), GROUPS, "across")
     world = World(uplink_bps=UNIT_BPS, classes=(slow,))
     world.send(0.0, "ac", 1)  # a quarter of the uplink until 4.0
     world.send(0.0, "ab", 2)  # the rest of it, until 4 / 3
@@ -252,14 +239,7 @@ def test_a_limit_holds_where_everything_else_is_unlimited() -> None:
     for number, pair in enumerate(["ab", "ab", "ac"]):
         world.send(0.0, pair, number)
     assert world.run().received == [(1.25, "b", 0), (1.25, "c", 2), (2.25, "b", 1)]
-    assert world.network._wires == {}
-
-
-def test_actors_may_differ_from_the_start() -> None:
-    world = World(uplink_bps=UNIT_BPS, bandwidths={"b": (UNIT_BPS / 2, None), "c": (None, UNIT_BPS / 4)})
-    for number, pair in enumerate(["ad", "bd", "ce", "dc"]):
-        world.send(0.0, pair, number)
-    assert world.run().received == [(0.25, "e", 2), (1.25, "d", 0), (2.25, "d", 1), (4.25, "c", 3)]
+    assert world.network._connections == {}
 
 
 # -- Full uplinks
@@ -298,26 +278,3 @@ def test_a_broken_off_transfer_leaves_room() -> None:
     for number in (3, 4):
         world.send(0.5, "ac", number)
     assert world.run().received == [(1.75, "c", 3), (2.75, "c", 4)]
-
-
-# -- Refused
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"duplicate": 0.1}, "duplicate: only datagrams"),
-        ({"reorder": 0.1}, "reorder: only datagrams"),
-        ({"duplicate": 1.5, "reliable": False}, "duplicate must be a probability"),
-        ({"reorder": -0.5, "reliable": False}, "reorder must be a probability"),
-        ({"reorder_s": -1.0}, "reorder_s must be"),
-        ({"bandwidth_bps": 0.0}, "bandwidth must be positive"),
-        ({"rto_s": 0.0, "loss": bursty(1.0, 1.0)}, "rto_s must be positive"),
-        ({"rto_s": math.inf}, "rto_s must be finite"),
-        ({"bandwidths": {"a": (None, 0.0)}}, "downlink must be positive"),
-        ({"uplink_queue_bytes": 0}, "uplink_queue_bytes must be"),
-    ],
-)
-def test_refused_settings(settings: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        network_model(**settings)

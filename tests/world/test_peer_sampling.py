@@ -11,7 +11,7 @@ import pytest
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.random import RandomStream
-from sim.world.membership.bootstrap import BootstrapService
+from sim.world.membership.bootstrap_service import BootstrapService
 from tests.world.members import Members
 
 

@@ -18,8 +18,8 @@ from actors.message import Envelope, PeerUnavailable
 from actors.supervisor import Supervisor
 from sim.kernel.clock import VirtualLoop
 from sim.world.cuts import Cut
-from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
 from tests.world.networks import network_model
 from tests.world.quantities import bursty, constant, independent, lognormal, uniform
 
@@ -98,7 +98,7 @@ def models() -> st.SearchStrategy[NetworkModel]:
         downlink_bps=st.sampled_from([None, 4_000.0]),
         bandwidth_bps=st.sampled_from([None, 2_000.0]),
         loss=st.sampled_from([independent(), independent(0.4), bursty(3.0, 1.0)]),
-        partitions=st.lists(partitions(), max_size=2).map(tuple),
+        cuts=st.lists(partitions(), max_size=2).map(tuple),
         backlog=st.sampled_from([1, 10_000]),
         uplink_queue_bytes=st.sampled_from([None, 2_100]),
     )
@@ -121,8 +121,10 @@ class World(RuleBasedStateMachine):
         self.asked: list[asyncio.Task[str]] = []
         self.tokens = 0
 
-    @initialize(model=models(), seed=st.integers(0, 3))
-    def begin(self, model: NetworkModel, seed: int) -> None:
+    @initialize(model=models(), seed=st.integers(0, 3), shuffle_seed=st.sampled_from([None, 1, 2]))
+    def begin(self, model: NetworkModel, seed: int, shuffle_seed: int | None) -> None:
+        self.loop.close()
+        self.loop = VirtualLoop(shuffle_seed)
         self.model = model
         self.network = SimulatedNetwork(self.loop, seed, model, self.observed)
         self.supervisor = Supervisor(self.network)
@@ -147,7 +149,7 @@ class World(RuleBasedStateMachine):
         sender, receiver = envelope.sender, envelope.receiver
         assert token is not None, "an answer or a note"
         if reason == "duplicate":
-            assert self.model.link.duplicate > 0 and token not in self.copied
+            assert self.model.default.duplicate > 0 and token not in self.copied
             self.copied.add(token)
             return
         if event == "sent":
@@ -169,7 +171,7 @@ class World(RuleBasedStateMachine):
             assert not self.cut(sender, receiver, since_s) and not self.cut(sender, receiver, time_s)
         elif event == "lost":
             cut = self.cut(sender, receiver, since_s) or self.cut(sender, receiver, time_s)
-            datagram_loss = not self.model.link.reliable and self.model.link.loss.rate > 0
+            datagram_loss = not self.model.default.reliable and self.model.default.loss.rate > 0
             assert cut if reason == "partition" else datagram_loss
         elif reason in ("down", "unknown"):
             assert receiver not in self.up - self.leaving
@@ -181,25 +183,25 @@ class World(RuleBasedStateMachine):
         assert name in self.up, "nothing reaches the dead"
         self.receipts[token] += 1
         assert self.receipts[token] <= 1 + (token in self.copied), "nothing comes twice"
-        if self.model.link.reliable:
+        if self.model.default.reliable:
             place = list(self.sent).index(token)
             assert place > self.latest.get((sender, name), -1), "a reliable connection keeps the order"
             self.latest[sender, name] = place
 
     def transfer_s(self, size_bytes: int) -> float:
         """No transfer can be shorter, up to rounding."""
-        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.link.bandwidth_bps)
+        limits_bps = (self.model.uplink_bps, self.model.downlink_bps, self.model.default.bandwidth_bps)
         rates_bps = [bps for bps in limits_bps if bps is not None]
         return 8 * size_bytes / min(rates_bps) * (1 - 1e-9) if rates_bps else 0.0
 
     def least_s(self, size_bytes: int) -> float:
         """Neither latency nor transfer can be shorter, up to rounding."""
-        latency = self.model.link.latency
+        latency = self.model.default.latency
         shortest_s = {"constant": "value", "uniform": "low"}.get(getattr(latency, "kind", ""))
         return (getattr(latency, shortest_s) if shortest_s else 0.0) + self.transfer_s(size_bytes)
 
     def cut(self, sender: str, receiver: str, time_s: float) -> bool:
-        for cut in self.model.partitions:
+        for cut in self.model.cuts:
             into_s = (time_s - cut.start_s) % cut.period_s
             if cut.start_s <= time_s < cut.end_s and into_s < cut.period_s * cut.cut_share:
                 sides = [[name in group for group in cut.groups] for name in (sender, receiver)]
@@ -302,7 +304,7 @@ class World(RuleBasedStateMachine):
                 self.run(1e6)
                 self.everything_adds_up()
                 assert self.network.counts.in_flight == 0
-                self.network.observe = None
+                self.network.listener = None
                 self.loop.run_until_complete(self.supervisor.drain())
         finally:
             self.loop.shutdown()

@@ -17,8 +17,8 @@ from sim.run.measure.observer import Observer
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
 from sim.world.churn.schedule import ChurnEvent, State, schedule
-from sim.world.links import NetworkModel
 from sim.world.network import SimulatedNetwork
+from sim.world.network_model import NetworkModel
 
 
 class Simulation:
@@ -72,7 +72,7 @@ class Simulation:
         self.observer = Observer(
             scenario, loop, engine, network.counts, self.supervisor, self.trace, reported
         )
-        network.observe = self.trace.message
+        network.listener = self.trace.message
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Simulation:
 
     def close(self) -> None:
         """End all actors and the loop; nothing is recorded any more."""
-        self.network.observe = None
+        self.network.listener = None
         if self.loop.is_closed():
             return
         self.loop.run_until_complete(self.supervisor.drain())

@@ -29,7 +29,7 @@ from sim.run.setup.engine import choose_device, decided, make_engine, require_pr
 from sim.run.setup.learning import load_learning
 from sim.run.setup.links import links_among
 from sim.run.setup.memory import require_room_on_device
-from sim.scenario.protocol_checks import made
+from sim.scenario.protocol_errors import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.change import (
@@ -41,8 +41,7 @@ from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.churn.schedule import rejoins
 from sim.world.devices.device import Device
-from sim.world.membership import Bootstrap
-from sim.world.membership.kinds import MembershipContext, ViewOf
+from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
 
@@ -165,7 +164,7 @@ class _Builder:
         links = self.scenario.network.server
         if links is not None:
             for plan in self.plans:
-                self.network.set_link(plan.name, links.uplink, links.downlink)
+                self.network.set_bandwidths(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
         """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""

@@ -20,7 +20,7 @@ from sim.learning.objectives import OBJECTIVES
 from sim.run.live.compute import LearningSettings
 from sim.run.setup.memory import require_room
 from sim.run.setup.owners import owned
-from sim.scenario.protocol_checks import objective_of, require_scalar_loss, servers_of
+from sim.scenario.protocol_errors import objective_of, require_scalar_loss, servers_of
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
 from sim.world.participants import client_name

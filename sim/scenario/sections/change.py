@@ -13,8 +13,8 @@ from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth
 from sim.world.churn.schedule import ChurnEvent, kept_up
 from sim.world.latency import Latency
-from sim.world.links import NetworkModel
 from sim.world.loss import Loss
+from sim.world.network_model import NetworkModel
 from sim.world.participants import Participants
 
 

@@ -83,7 +83,7 @@ def churn_schedule(
     try:
         validate_schedule(events, count)
     except ValueError as error:
-        raise UserError(f"churn: {str(error).partition(': ')[2]}") from None
+        raise UserError(f"churn: {error}") from None
     unused = {client for found in deals for client in found.unused}
     absent = tuple(sorted({*absent_at_start(events), *unused}))
     if len(absent) == count:

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import (
-    FACTOR_MAX,
-    FACTOR_MIN,
-    ClientList,
-    Compute,
-    Factor,
-    PositiveDuration,
-    Probability,
-    Size,
-)
-from sim.errors import UserError
+from actors.settings.quantities import ClientList, Compute, Factor, PositiveDuration, Probability, Size
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import RandomStream
 from sim.plugins.point import PluginPoint
 from sim.world.devices.device import CostModel
-from sim.world.devices.own_slow_times import OwnSlowTimes
-from sim.world.devices.slowness import (
+from sim.world.devices.slow_times import (
     MeasuredSlowTimes,
+    OwnSlowTimes,
     PeriodicSlowTimes,
-    Piece,
     ScheduledSlowdown,
-    Slowness,
-    Trace,
+    SlowTimes,
     TransientStragglers,
-    slow_times,
 )
+from sim.world.devices.slowness import Slowness
 from sim.world.devices.speeds import Speed, StepTime
 from sim.world.plugins import QuantityPlugin
 
-_DIGITS_MAX = 100  # of the product of slow times that overlap
 _TRIED = 3  # clients
 
 
@@ -78,14 +64,6 @@ class DeviceOverride(Settings):
     speed: Compute | None = None
     """Their speed."""
 
-    @model_validator(mode="after")
-    def _says_something(self) -> DeviceOverride:
-        if self.slowdown is None and self.step_time is None and self.speed is None:
-            raise SettingError("slowdown", None, "state 'slowdown', 'step_time' or 'speed'")
-        if self.step_time is not None and self.speed is not None:
-            raise SettingError("speed", self.speed, "state 'step_time' or 'speed', not both")
-        return self
-
 
 class Devices(Settings):
     """The clients' devices: `step_time` or `speed` must be stated, exactly one of them."""
@@ -115,14 +93,11 @@ class Devices(Settings):
     def _one_cost(self) -> Devices:
         exactly_one(self, "step_time", "speed")
         stated, other = ("step_time", "speed") if self.speed is None else ("speed", "step_time")
-        for index, override in enumerate(self.override):
-            if (value := getattr(override, other)) is not None:
-                problem = f"these devices are described by '{stated}', so state that"
-                raise SettingError(f"override.{index}.{other}", value, problem)
-        for index, kind in enumerate(self.classes):
-            if getattr(kind, other) is not None:
-                problem = f"these devices are described by '{stated}', so state that"
-                raise SettingError(f"class.{index}.{other}", None, problem)
+        problem = f"these devices are described by '{stated}', so state that"
+        for key, entries in (("override", self.override), ("class", self.classes)):
+            for index, entry in enumerate(entries):
+                if getattr(entry, other) is not None:
+                    raise SettingError(f"{key}.{index}.{other}", None, problem)
         listed: set[int] = set()
         for index, kind in enumerate(self.classes):
             if twice := listed.intersection(kind.clients or ()):
@@ -131,34 +106,20 @@ class Devices(Settings):
             listed.update(kind.clients or ())
         if (total := sum(kind.share or 0.0 for kind in self.classes)) > 1 + 1e-9:
             raise SettingError("class", None, f"the shares add up to {total:g}: must be at most 1")
-        self._require_bounded_slowdowns()
         return self
 
-    def _require_bounded_slowdowns(self) -> None:
-        """The product of the slowdowns of one client must be bounded, too."""
-        of_client: dict[int, float] = {}
-        for index, override in enumerate(self.override):
-            for client in set(override.clients) if override.slowdown is not None else ():
-                factor = of_client[client] = of_client.get(client, 1.0) * (override.slowdown or 1.0)
-                if not FACTOR_MIN <= factor <= FACTOR_MAX:
-                    problem = (
-                        f"with what is overridden before, client {client} would be {factor:g} times slower; "
-                        f"must be from {FACTOR_MIN:g} to {FACTOR_MAX:,} in all"
-                    )
-                    raise SettingError(f"override.{index}.slowdown", override.slowdown, problem)
-
-        for index, slow in enumerate(self.slowdown):
-            at_once = [
-                each.factor for each in self.slowdown if each.start <= slow.start < (each.end or math.inf)
-            ]
-            if abs(sum(map(math.log10, at_once))) > _DIGITS_MAX:
-                problem = f"{len(at_once)} slow times at once multiply to more than {_DIGITS_MAX} digits"
-                raise SettingError(f"slowdown.{index}.factor", slow.factor, problem)
+    def all_slow_times(self) -> Iterator[tuple[SlowTimes, tuple[int, ...]]]:
+        """All slow times, those of a list with their number in it."""
+        yield from ((slow, (number,)) for number, slow in enumerate(self.slowdown))
+        yield from ((slow, ()) for slow in (self.periodic, self.measured, self.transient) if slow is not None)
+        yield from ((slow, (number,)) for number, slow in enumerate(self.slow_times))
 
     def build(self, seed: int, folder: DataFolder, clients: int) -> DevicesOfClients:
         """The devices of so many clients. UserError."""
         devices = DevicesOfClients(self, seed, folder, clients)
-        devices.try_out()
+        for number, own in enumerate(self.slow_times):  # the user's functions, for a few clients
+            for client in (own.clients if own.clients is not None else range(clients))[:_TRIED]:
+                own.try_out(seed, client, clients, number)
         return devices
 
 
@@ -171,7 +132,6 @@ class DevicesOfClients:
         self._folder = folder
         self._clients = clients
         self._samplers: dict[int, Callable[[RandomStream], float]] = {}  # by the identity of what they draw
-        self._trace: Trace | None = None
 
     def slowness(self, client: int) -> Slowness:
         """How slow a client's device is over time."""
@@ -180,37 +140,13 @@ class DevicesOfClients:
         for override in self._settings.override:
             if client in override.clients and override.slowdown is not None:
                 factor *= override.slowdown
-        return Slowness(factor, *self._slow_times(client))
-
-    def _slow_times(self, client: int) -> Iterator[Iterator[Piece]]:
-        settings, seed = self._settings, self._seed
-        for number, slow in enumerate(settings.slowdown):
-            if self._concerns(client, slow.clients, slow.share, "slowdown", number):
-                yield slow.pieces()
-        periodic, measured, transient = settings.periodic, settings.measured, settings.transient
-        if periodic is not None and self._concerns(
-            client, periodic.clients, periodic.share_of_clients, "who has periodic slow times"
-        ):
-            yield periodic.pieces(seed, client)
-        if measured is not None and self._concerns(
-            client, measured.clients, measured.share, "who has measured slow times"
-        ):
-            self._trace = self._trace or slow_times(measured.file)
-            yield measured.pieces(self._trace, seed, client)
-        if transient is not None and self._concerns(
-            client, transient.clients, transient.share, "who has transient slowdowns"
-        ):
-            yield transient.pieces(seed, client)
-        for number, own in enumerate(settings.slow_times):
-            if self._concerns(client, own.clients, own.share, "who has slow times of the user's own", number):
-                yield own.pieces(number, seed, client, self._clients)
-
-    def try_out(self) -> None:
-        """Call the user's functions of slow times for a few clients. UserError if one fails."""
-        for number, own in enumerate(self._settings.slow_times):
-            listed = own.clients if own.clients is not None else range(self._clients)
-            for client in listed[:_TRIED]:
-                own.try_out(number, self._seed, client, self._clients)
+        seed, clients = self._seed, self._clients
+        pieces = [
+            slow.pieces(seed, client, clients, *number)
+            for slow, number in self._settings.all_slow_times()
+            if slow.concerns(seed, client, *number)
+        ]
+        return Slowness(factor, *pieces)
 
     def cost_model(self, client: int) -> CostModel:
         """What a client's computing costs: stated for it, or drawn as for its class or for all."""
@@ -218,10 +154,7 @@ class DevicesOfClients:
         drawn = self._draw(key, client)
         stated = [getattr(each, key) for each in self._settings.override if client in each.clients]
         value = [drawn, *[number for number in stated if number is not None]][-1]
-        try:
-            return CostModel(step_time_s=value) if key == "step_time" else CostModel(flops_per_s=value)
-        except ValueError as error:
-            raise UserError(f"devices: client {client}: {error}") from None
+        return CostModel(**{"step_time_s" if key == "step_time" else "flops_per_s": value})
 
     def relative_speed(self, client: int) -> float:
         """How fast a client's device is beside others, in no particular unit; lasting slowdowns count."""
@@ -235,15 +168,6 @@ class DevicesOfClients:
         kind = self._class(client)
         limit = kind.memory if kind is not None and kind.memory is not None else self._settings.memory
         return limit, kind.name if kind is not None else ""
-
-    def _concerns(
-        self, client: int, clients: Sequence[int] | None, share: float | None, *purpose: str | int
-    ) -> bool:
-        """Whether a client has slow times that are stated for a list, for a share, or for all (neither)."""
-        if clients is not None:
-            return client in clients
-        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
-        return share is None or RandomStream(self._seed, *purpose, client).uniform() < share
 
     def _class(self, client: int) -> DeviceClass | None:
         for kind in self._settings.classes:

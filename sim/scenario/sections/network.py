@@ -8,17 +8,14 @@ from pydantic import Field, model_validator
 from actors.settings.base import SettingError, Settings, default
 from actors.settings.members import Groups, Members
 from actors.settings.quantities import Bandwidth, BandwidthOrUnlimited, Count, PositiveDuration, Share, Size
-from actors.settings.units import DURATION
 from sim.world.bandwidths import ClientBandwidth, PhoneBandwidth, bandwidth_of_each
 from sim.world.cuts import NetworkPartition
 from sim.world.latency import Latency, latency_model
 from sim.world.latency.positions import PositionLatency
-from sim.world.links import LinkClass, LinkModel, NetworkModel
 from sim.world.loss import NO_LOSS, Loss
-from sim.world.membership import Membership
+from sim.world.membership.kinds import Membership
+from sim.world.network_model import ConnectionClass, ConnectionModel, NetworkModel
 from sim.world.participants import Participants
-
-_RETRANSMISSION_DELAY = "200 ms"  # by default; a resolved scenario states it whatever its links are
 
 
 class ServerLinks(Settings):
@@ -86,7 +83,7 @@ class Network(Settings):
     """Share of the messages (reliable: of the transmissions) that are lost, or a table for bursts."""
     link: Literal["reliable", "datagram"] = "reliable"
     """On reliable links a loss costs a retransmission and order is kept; a lost datagram is gone."""
-    retransmission_delay: PositiveDuration = default(_RETRANSMISSION_DELAY)
+    retransmission_delay: PositiveDuration = default("200 ms")
     """Time that each lost transmission adds on a reliable link."""
     duplicate: Share = 0.0
     """Probability that a datagram arrives twice. The network's copy has a latency of its own and counts, with
@@ -120,7 +117,6 @@ class Network(Settings):
             raise SettingError("downlink.unit", down.unit, problem)
         for place in (None, *range(len(self.classes))):
             _check_datagrams(self, place)
-        _check_delays(self)
         return self
 
     def of_class(self, place: int | None, key: str) -> Any:
@@ -153,24 +149,27 @@ class Network(Settings):
             if isinstance(latency, PositionLatency):
                 yield key, latency
 
+    def only_for_servers(self) -> Iterator[str]:
+        """The keys that mean nothing in a network without servers."""
+        if self.server is not None:
+            yield "network.server"
+        of_servers = [f"network.class.{i}" for i, kind in enumerate(self.classes) if kind.servers]
+        for key, position in self.positions():
+            if position.server_place is not None and key.removesuffix(".latency") not in of_servers:
+                yield f"{key}.server_place"
+        yield from of_servers
+
     def about_servers(self) -> Iterator[SettingError]:
-        """The keys that mean nothing in a network without servers.
+        """What must not be stated in a network without servers.
 
         Lists that hold clients as well may stay, so that methods with and without servers share a world.
         Whether there are servers is known when the world is built.
         """
-        problem = "must be left out"
-        if self.server is not None:
-            yield SettingError("network.server", self.server, problem)
-        for key, position in self.positions():
-            if position.server_place is not None:
-                yield SettingError(f"{key}.server_place", position.server_place, problem)
-        for i, kind in enumerate(self.classes):
-            if kind.servers:
-                yield SettingError(f"network.class.{i}.servers", True, problem)
+        for key in self.only_for_servers():
+            yield SettingError(key, None, "must be left out")
         for key, members in self.members():
             if set(members) == {"servers"}:
-                yield SettingError(key, members, problem)
+                yield SettingError(key, members, "must be left out")
         for i, cut in enumerate(self.partition):
             if cut.share == 1:
                 yield SettingError(f"network.partition.{i}.share", cut.share, "must be less than 1")
@@ -185,25 +184,29 @@ class Network(Settings):
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
             bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in drawn},
-            partitions=tuple([cut for cut in cuts if cut is not None]),
+            cuts=tuple([cut for cut in cuts if cut is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,
         )
 
-    def _class(self, number: int, participants: Participants) -> LinkClass:
+    def _class(self, number: int, participants: Participants) -> ConnectionClass:
         differs, link, key = self.classes[number], self._link(number, participants), f"network.class.{number}"
         if differs.servers:
-            return LinkClass(link, dict.fromkeys(participants.servers, 0), "touching")
+            return ConnectionClass(link, dict.fromkeys(participants.servers, 0), "touching")
         if differs.inside is not None:
-            return LinkClass(link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside")
+            return ConnectionClass(
+                link, _group_of(participants.groups(differs.inside, f"{key}.inside")), "inside"
+            )
         assert differs.across is not None  # one of the three is stated
-        return LinkClass(link, _group_of(participants.groups(differs.across, f"{key}.across")), "across")
+        return ConnectionClass(
+            link, _group_of(participants.groups(differs.across, f"{key}.across")), "across"
+        )
 
-    def _link(self, number: int | None, participants: Participants) -> LinkModel:
+    def _link(self, number: int | None, participants: Participants) -> ConnectionModel:
         """What the connections of class `number` are like; None: those of no class."""
         reliable = self.of_class(number, "link") == "reliable"
         key = "network.latency" if number is None else f"network.class.{number}.latency"
-        return LinkModel(
+        return ConnectionModel(
             latency_model(self.of_class(number, "latency"), key, participants),
             reliable=reliable,
             loss=self.of_class(number, "loss"),
@@ -230,31 +233,3 @@ def _check_datagrams(network: Network, place: int | None) -> None:
             raise SettingError(f"{prefix}{key}", getattr(section, key), problem)
     if section.reorder and network.of_class(place, "reorder_delay") is None:
         raise SettingError(f"{prefix}reorder_delay", None, "is missing; say how long a datagram is held up")
-
-
-def _check_delays(network: Network) -> None:
-    """A stated delay must apply to some connection."""
-    places = (None, *range(len(network.classes)))
-    repeating = {place for place in places if network.of_class(place, "link") == "reliable"}
-    holding_up = {place for place in places if place not in repeating and network.of_class(place, "reorder")}
-    for key, default_s, concerned, problem in (
-        (
-            "retransmission_delay",
-            DURATION.parse(_RETRANSMISSION_DELAY),
-            repeating,
-            'no datagram is repeated: only with link = "reliable"',
-        ),
-        (
-            "reorder_delay",
-            None,
-            holding_up,
-            'nothing is held up: only with link = "datagram" and reorder above 0',
-        ),
-    ):
-        # What [network] states holds for the classes, too, that do not state their own.
-        inherited = [place for place, kind in enumerate(network.classes) if getattr(kind, key) is None]
-        if (value := getattr(network, key)) != default_s and not concerned & {None, *inherited}:
-            raise SettingError(key, value, problem)
-        for place, kind in enumerate(network.classes):
-            if (value := getattr(kind, key)) is not None and place not in concerned:
-                raise SettingError(f"class.{place}.{key}", value, problem)

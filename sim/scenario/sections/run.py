@@ -1,7 +1,7 @@
 """What is run, how long, and how much each client may train."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -34,17 +34,14 @@ class ClientBudget(Settings):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "ClientBudget":
-        exactly_one(self, "steps", "samples", "time", "bytes")
+        exactly_one(self, *get_args(Kind))
         return self
 
     @property
     def kind(self) -> Kind:
         """Which key is stated."""
-        if self.steps is not None:
-            return "steps"
-        if self.samples is not None:
-            return "samples"
-        return "time" if self.time is not None else "bytes"
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        return next(kind for kind in kinds if getattr(self, kind) is not None)
 
     @property
     def limit(self) -> float:

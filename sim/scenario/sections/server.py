@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from actors.settings.base import SettingError, Settings
+from actors.settings.base import SettingError, Settings, at_most_one
 from actors.settings.quantities import Compute, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.world.devices.device import CostModel
@@ -50,9 +50,8 @@ class ServerSection(Settings):
 
     @model_validator(mode="after")
     def _whole(self) -> ServerSection:
+        at_most_one(self, "step_time", "speed")
         has_device = self.step_time is not None or self.speed is not None
-        if self.step_time is not None and self.speed is not None:
-            raise SettingError("speed", self.speed, "state 'step_time' or 'speed', not both")
         if self.samples and not has_device:
             problem = "training on them takes time: state 'step_time' or 'speed' of the servers, too"
             raise SettingError("samples", self.samples, problem)

@@ -86,16 +86,20 @@ class PoissonChurn(SessionsOfAnybody):
         first = RandomStream(seed, "churn", number, "first sessions")
         # Whole sessions: all of these clients begin one at 0.
         present = [(0.0, self.session.sample(first)) for _ in range(round(self.up_at_start * clients))]
-        arrivals = poisson_sessions(
-            self.every,
-            self.session.sample,
-            until_s,
-            RandomStream(seed, "churn", number, "arrivals"),
-            RandomStream(seed, "churn", number, "sessions"),
-            rate_factor=self.rate_factor,
-            rate_factor_max=self.rate_factor_max,
-        )
-        return [*present, *arrivals]
+        # By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is accepted with
+        # the ratio of the rate at its time to that.
+        arrivals = RandomStream(seed, "churn", number, "arrivals")
+        lengths = RandomStream(seed, "churn", number, "sessions")
+        sessions: list[Session] = []
+        now_s = 0.0
+        while True:
+            now_s += arrivals.exponential() * self.every / self.rate_factor_max
+            if now_s >= until_s:
+                return [*present, *sessions]
+            accepted = arrivals.uniform() * self.rate_factor_max < self.rate_factor(now_s)
+            length_s = self.session.sample(lengths)  # drawn for both, so that it is the time's own
+            if accepted:
+                sessions.append((now_s, now_s + length_s))
 
     def rate_factor(self, time_s: float) -> float:
         """The rate of arrivals at a time, relative to its mean."""
@@ -179,9 +183,7 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
         self, number: int, client: int, until_s: float, participants: Participants
     ) -> list[Session]:
         """A client's sessions that begin before `until_s`."""
-
-        def about() -> str:
-            return f"for client = {client}"
+        about = self.about_client(client)
 
         def find() -> list[Session]:
             found = self.asked(
@@ -217,33 +219,6 @@ class OwnChurn(WorldPlugin, ChurnProcessKind):
 ChurnProcess = Annotated[
     Annotated[PoissonChurn | DiurnalChurn | TraceChurn, Field(discriminator="kind")], PluginPoint(OwnChurn)
 ]
-
-
-def poisson_sessions(
-    every_s: float,
-    length: Callable[[RandomStream], float],
-    until_s: float,
-    arrivals: RandomStream,
-    lengths: RandomStream,
-    *,
-    rate_factor: Callable[[float], float] = lambda _: 1.0,
-    rate_factor_max: float = 1.0,
-) -> list[Session]:
-    """Sessions that begin as a Poisson process of rate rate_factor(t) / every_s, before `until_s`.
-
-    By thinning (Lewis and Shedler 1979): candidates come at the highest rate, and each is accepted with the
-    ratio of the rate at its time to that.
-    """
-    sessions: list[Session] = []
-    now_s = 0.0
-    while True:
-        now_s += arrivals.exponential() * every_s / rate_factor_max
-        if now_s >= until_s:
-            return sessions
-        taken = arrivals.uniform() * rate_factor_max < rate_factor(now_s)
-        length_s = length(lengths)  # drawn for both, so that it is the time's own
-        if taken:
-            sessions.append((now_s, now_s + length_s))
 
 
 # --- playing them -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveFloat
 
 from actors.settings.quantities import PositiveDuration, SigmaOfLog, Within
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import InputFile, Row
+from sim.files.input_file import Row
 from sim.kernel.random import RandomStream
 from sim.world.distributions import Distribution, LogNormal
 
@@ -34,10 +34,6 @@ class ExponentialLength(Distribution):
     def sample(self, draws: RandomStream) -> float:
         return self.mean * draws.exponential()
 
-    @property
-    def typical(self) -> float:
-        return self.mean
-
 
 class WeibullLength(Distribution):
     """Weibull. With a shape below 1, as measured in peer-to-peer networks, most sessions are short."""
@@ -50,10 +46,6 @@ class WeibullLength(Distribution):
 
     def sample(self, draws: RandomStream) -> float:
         return self.scale * draws.exponential() ** (1 / self.shape)
-
-    @property
-    def typical(self) -> float:
-        return self.scale
 
 
 class LogNormalLength(LogNormal[PositiveDuration]):
@@ -72,10 +64,16 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     """The sessions of a measured run or group, by start. The end is infinite if it was not observed."""
     if source in _SPOT_RUNS:
         file = folder.trace(key, "spot-churn", "spot_sessions_2020.csv")
-        sessions = [_session(row) for row in _rows_of_run(file, source)]
+        rows = file.table("run", "start_s", "end_s", "censored")
+        sessions = [_session(row) for row in rows if row.values["run"] == source]
     else:
         file = folder.trace(key, "spot-churn", f"spot_cluster_size_{source}.csv")
-        sessions = sessions_of_size(_steps(file, _SIZE_UNITS_S.get(source, 1.0)))
+        unit_s = _SIZE_UNITS_S.get(source, 1.0)
+        sizes = [
+            (row.number("time", 0, _CENTURY_S / unit_s) * unit_s, int(row.number("size", 0, _MEMBERS_MAX)))
+            for row in file.table("time", "size", head=False)
+        ]
+        sessions = sessions_of_size(sizes)
     if not any(end_s > start_s for start_s, end_s in sessions):
         raise file.refusal(
             f"has no session of {source}, so that nobody would ever come; must have one at least"
@@ -83,31 +81,10 @@ def spot_sessions(source: str, key: str, folder: DataFolder) -> list[Session]:
     return sorted(sessions)
 
 
-def _rows_of_run(file: InputFile, run: str) -> list[Row]:
-    # All rows are checked, also those of other runs: an error anywhere means that the file is damaged.
-    rows = file.table("run", "start_s", "end_s", "censored")
-    for row in rows:
-        _session(row)
-    return [row for row in rows if row.values["run"] == run]
-
-
 def _session(row: Row) -> Session:
     start_s = row.number("start_s", 0, _CENTURY_S)
     end_s = row.number("end_s", start_s, _CENTURY_S)
     return start_s, math.inf if row.word("censored", "0", "1") == "1" else end_s
-
-
-def _steps(file: InputFile, unit_s: float) -> Iterable[tuple[float, int]]:
-    before_s = 0.0
-    for row in file.table("time", "size", head=False):
-        time_s = row.number("time", 0, _CENTURY_S / unit_s) * unit_s
-        if time_s < before_s:
-            raise row.refusal(f"time = {row.values['time']}: must not be less than that of the row before")
-        size = row.number("size", 0, _MEMBERS_MAX)
-        if size != int(size):
-            raise row.refusal(f"size = {row.values['size']}: must be a whole number")
-        yield time_s, int(size)
-        before_s = time_s
 
 
 def sessions_of_size(steps: Iterable[tuple[float, int]]) -> list[Session]:

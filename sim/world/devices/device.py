@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sim.errors import UserError
 from sim.kernel.task import NEVER, Signal
-from sim.world.devices.slowness import Slowness, require_positive
+from sim.world.devices.slowness import Slowness
 from sim.world.timeline import State, Timeline
 
 if TYPE_CHECKING:
@@ -28,33 +28,23 @@ class DeviceDown(RuntimeError):
 class CostModel:
     """The nominal seconds that a job takes: a fixed time per step, or its FLOPs over the device's speed.
 
-    Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) must be set, finite and above 0;
-    otherwise ValueError. There is no default duration.
+    Exactly one of `step_time_s` (seconds) and `flops_per_s` (FLOP/s) is set. There is no default duration.
     """
 
     step_time_s: float | None = None
     flops_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
-        if len(given) != 1:
-            raise ValueError(
-                f"a device needs exactly one of step_time_s and flops_per_s, not {len(given)} of them"
-            )
-        require_positive(**given)
 
     def seconds(self, *, steps: float | None = None, flops: float | None = None) -> float:
         """Nominal seconds of a job of `steps` optimizer steps (fractions allowed) and `flops` FLOPs in all.
 
         Only the quantity that this model uses is needed. ValueError if it is missing or not above 0.
         """
-        needed, amount = ("steps", steps) if self.step_time_s is not None else ("flops", flops)
-        if amount is None:
-            raise ValueError(f"the duration of this job is unknown: {self!r} needs the job's {needed}")
-        require_positive(**{needed: amount})
+        amount = flops if self.step_time_s is None else steps
+        if amount is None or not 0 < amount < inf:
+            raise ValueError(f"how long a job of {steps} steps and {flops} FLOPs takes is unknown: {self!r}")
         if self.step_time_s is not None:
             return amount * self.step_time_s
-        assert self.flops_per_s is not None  # exactly one is set
+        assert self.flops_per_s is not None  # one of the two is set
         return amount / self.flops_per_s
 
 

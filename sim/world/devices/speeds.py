@@ -22,10 +22,6 @@ class MeasuredTime(RandomQuantity):
     median: PositiveDuration
     """Time of the median phone; the others' are inverse to their scores."""
 
-    @property
-    def typical(self) -> float:
-        return self.median
-
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)
         return lambda draws: self.median / phones[int(draws.uniform() * len(phones))]
@@ -39,10 +35,6 @@ class MeasuredSpeed(RandomQuantity):
     """The trace."""
     median: Compute
     """Speed of the median phone; the others' are in proportion to their scores."""
-
-    @property
-    def typical(self) -> float:
-        return self.median
 
     def sampler(self, key: str, folder: DataFolder) -> Callable[[RandomStream], float]:
         phones = relative_scores(key, folder)
@@ -87,13 +79,8 @@ else:
 
 
 def relative_scores(key: str, folder: DataFolder) -> list[float]:
-    """The score of each phone of the AI Benchmark ranking over the median score. UserError."""
-    scores = phone_scores(key, folder)
+    """The scores of all phones in the AI Benchmark ranking over their median; higher is faster. UserError."""
+    file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
+    scores = [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]
     middle = median(scores)
     return [score / middle for score in scores]
-
-
-def phone_scores(key: str, folder: DataFolder) -> list[float]:
-    """The scores of all phones in the AI Benchmark ranking; higher is faster."""
-    file = folder.trace(key, "device-traces", "ai_benchmark_2020.csv")
-    return [row.number("ai_score", 1, 1e9) for row in file.table("ai_score")]

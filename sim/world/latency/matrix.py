@@ -1,5 +1,6 @@
 """The latency of each pair, from a file."""
 
+import io
 from pathlib import Path
 from typing import Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.settings.quantities import SigmaOfLog
-from sim.files.input_file import InputFile, shown
+from sim.files.input_file import InputFile
 from sim.world.latency.nodes import LATENCY_MAX_S, LatencyByNode, NodeLatency
 from sim.world.participants import Participants
 
@@ -39,13 +40,15 @@ class MatrixLatency(LatencyByNode):
 def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.float64]:
     """One-way latencies in seconds from a .npy or .csv file, square, at least `actors` rows; diagonal 0."""
     source = InputFile(f"{key}.file", Path(file))
-    match source.path.suffix:
-        case ".npy":
-            matrix = source.array()
-        case ".csv":
-            matrix = _csv_matrix(source)
-        case _:
-            raise source.refusal("its name must end in .npy or .csv")
+    if source.path.suffix == ".npy":
+        matrix = source.array()
+    elif source.path.suffix == ".csv":
+        matrix = source.parsed(
+            lambda content: np.loadtxt(io.StringIO(content.decode("utf-8-sig")), delimiter=",", ndmin=2),
+            "rows of numbers with commas between",
+        )
+    else:
+        raise source.refusal("its name must end in .npy or .csv")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < actors:
         raise source.refusal(
             f"its shape is {matrix.shape}; must be a square of at least {actors} rows, one for each client "
@@ -56,22 +59,3 @@ def latency_matrix(file: str, key: str, unit: str, actors: int) -> NDArray[np.fl
         np.fill_diagonal(matrix, 0.0)  # unused, and many files have no number here
     source.require_numbers("row, column", matrix, least=0, most=LATENCY_MAX_S * _UNITS_PER_S[unit])
     return matrix / _UNITS_PER_S[unit]
-
-
-def _csv_matrix(source: InputFile) -> NDArray[np.float64]:
-    text = source.text()
-    numbered = enumerate((line.partition("#")[0] for line in text.splitlines()), start=1)
-    lines = [(number, line) for number, line in numbered if line.strip()]
-    rows = []
-    for number, line in lines:
-        try:
-            rows.append(np.array(line.split(","), dtype=np.float64))
-        except ValueError as error:
-            raise source.refusal(
-                f"must be numbers with commas between: {shown(str(error))}", f"line {number}"
-            ) from None
-        if len(rows[-1]) != len(lines):
-            raise source.refusal(
-                f"has {len(rows[-1])} values; must have {len(lines)}, as there are rows", f"line {number}"
-            )
-    return np.array(rows).reshape(len(rows), len(rows))

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -22,37 +22,20 @@ class NodeLatency:
 
     seconds: (slices, nodes, nodes), from row to column. The diagonal is for two actors on one node.
     node_of: each actor's node.
-    slice_s: how long each slice holds. After the last slice the first one follows again.
+    slice_s: how long each slice holds; after the last one the first follows again. None: the first, for ever.
     jitter: standard deviation of the factor's logarithm (its median is 1); 0 for none.
     places: each actor's latitude and longitude in degrees, if known.
-
-    ValueError for latencies that are negative or not finite, and for actors without a row.
     """
 
     seconds: NDArray[np.float64]
     node_of: Mapping[str, int]
-    slice_s: float = math.inf
+    slice_s: float | None = None
     jitter: float = 0.0
     places: Mapping[str, tuple[float, float]] | None = None
-    _slices: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        shape = self.seconds.shape
-        if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
-            raise ValueError(f"a matrix of (slices, nodes, nodes) is needed, this is {shape}")
-        if not (np.isfinite(self.seconds) & (self.seconds >= 0)).all():
-            raise ValueError("every latency must be finite and not negative")
-        if any(not 0 <= node < shape[1] for node in self.node_of.values()):
-            raise ValueError(f"every actor needs a node from 0 to {shape[1] - 1}")
-        if not self.slice_s > 0:
-            raise ValueError(f"slice_s must be positive, got {self.slice_s!r} s")
-        if not 0 <= self.jitter < math.inf:
-            raise ValueError(f"jitter must be finite and not negative, got {self.jitter!r}")
-        object.__setattr__(self, "_slices", shape[0])
 
     def sample(self, pair: tuple[str, str], time_s: float, draws: RandomStream) -> float:
         """The latency of a message of `pair` that departs at `time_s`. The jitter takes one of `draws`."""
-        number = int(time_s / self.slice_s) % self._slices if self._slices > 1 else 0
+        number = int(time_s / self.slice_s) % len(self.seconds) if self.slice_s is not None else 0
         seconds = self.seconds.item(number, self.node_of[pair[0]], self.node_of[pair[1]])
         return seconds * math.exp(self.jitter * draws.normal()) if self.jitter else seconds
 

@@ -26,16 +26,11 @@ _PLACE = f"a latitude and a longitude in degrees, such as [52.5, 13.4], or one o
 
 
 def _place(value: Any) -> Any:
-    if isinstance(value, str) and value in CITIES:
-        return value
-    if (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(type(part) in (int, float) for part in value)
-    ):
-        latitude, longitude = value
-        if -90 <= latitude <= 90 and -180 <= longitude <= 180:
-            return (float(latitude), float(longitude))
+    match value:
+        case str() if value in CITIES:
+            return value
+        case (int() | float() as north, int() | float() as east) if abs(north) <= 90 and abs(east) <= 180:
+            return (float(north), float(east))
     raise ValueError(f"must be {_PLACE}")
 
 

@@ -1,14 +1,24 @@
-"""The base of all kinds of membership."""
+"""How clients learn who is there. A kind is one class: its keys, and the views of the clients."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from actors.settings.base import Settings
-from protocols.membership.view import MembershipView
+from pydantic import Field, model_validator
+
+from actors.settings.base import SettingError, Settings, default
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight
+from actors.settings.tables import kind_alone
+from protocols.membership.active import SampledView, SamplingSettings, SwimView
+from protocols.membership.swim import SwimSettings
+from protocols.membership.view import AnnouncedView, MembershipView
+from sim.kernel.random import RandomStream
+from sim.world.membership.bootstrap_service import BootstrapService
+from sim.world.membership.directory import Directory, DirectoryView
 
 ViewOf = Callable[[str, Sequence[str]], MembershipView]
 """(name, neighbours in the topology) -> the actor's view."""
@@ -31,6 +41,116 @@ class MembershipKind(Settings):
     def views(self, context: MembershipContext) -> ViewOf:
         """The function that makes each actor's view. It holds what all views share."""
 
-    def periods(self, key: str) -> Iterator[tuple[str, float, str]]:
-        """The periodic actions of each client: (key below `key`, period in seconds, what it does)."""
-        yield from ()
+
+class Announce(MembershipKind):
+    """Clients say hello and goodbye to their neighbours. A crash shows by timeouts only."""
+
+    kind: Literal["announce"]
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        return lambda name, neighbours: AnnouncedView(name, neighbours, context.absent)
+
+
+class AllKnowing(MembershipKind):
+    """The simulator tells everybody at once who is up."""
+
+    kind: Literal["all-knowing"]
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        directory = Directory(context.up)
+        return lambda name, neighbours: DirectoryView(name, neighbours, directory)
+
+
+class Swim(MembershipKind):
+    """Clients ping their peers, and tell each other which are dead (Das, Gupta, Motivala 2002)."""
+
+    kind: Literal["swim"]
+    period: PositiveDuration = default("1 s")
+    """Protocol period: a client pings one peer in each."""
+    timeout: PositiveDuration = default("300 ms")
+    """Time after which other peers are asked to ping a peer that has not answered."""
+    proxies: Count = 3
+    """How many are asked."""
+    suspicion: PositiveWeight = 5.0
+    """Protocol periods in which a suspected peer can say that it is alive."""
+    news_per_message: Count = 6
+    """How many pieces of news about peers a message carries, at most."""
+    reconnect: PositiveDuration = default("30 s")
+    """Time between two pings of a dead peer, which may only have been cut off."""
+
+    @model_validator(mode="after")
+    def _timeout_in_period(self) -> Swim:
+        if self.timeout >= self.period:
+            raise SettingError("timeout", self.timeout, f"must be less than the period ({self.period:g} s)")
+        return self
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        return lambda name, neighbours: SwimView(
+            name,
+            neighbours,
+            context.absent,
+            context.loop,
+            RandomStream(context.seed, "swim", name),
+            self.detection(),
+        )
+
+    def detection(self) -> SwimSettings:
+        """The settings of the failure detector."""
+        return SwimSettings(
+            self.period,
+            self.timeout,
+            self.proxies,
+            self.suspicion,
+            self.news_per_message,
+            reconnect_s=self.reconnect,
+        )
+
+
+class NoDetection(Settings):
+    """A peer that does not answer leaves the view. A client that leaves tells the peers in its view."""
+
+    kind: Literal["none"]
+
+
+class Bootstrap(MembershipKind):
+    """Clients know some contacts, and keep a changing sample of all others (Cyclon; Voulgaris et al. 2005).
+
+    The topology must be complete.
+    """
+
+    kind: Literal["bootstrap"]
+    contacts: Count = 3
+    """How many random clients that are up a bootstrap service names to a client that comes, or whose view is
+    empty."""
+    view: Count = 20
+    """Peers that a client knows, at most."""
+    shuffle: Count = 8
+    """Entries of a view that are exchanged with a peer at once."""
+    shuffle_every: PositiveDuration = default("5 s")
+    """Time between two exchanges that a client starts."""
+    detection: Annotated[
+        Annotated[Swim | NoDetection, Field(discriminator="kind")], kind_alone("swim", "none")
+    ] = default("swim")
+    """How dead peers are detected: by pings, or only when they do not answer."""
+
+    @model_validator(mode="after")
+    def _shuffle_in_view(self) -> Bootstrap:
+        if self.shuffle > self.view:
+            raise SettingError("shuffle", self.shuffle, f"must be at most view = {self.view}")
+        return self
+
+    def views(self, context: MembershipContext) -> ViewOf:
+        seed = context.seed
+        service = BootstrapService(seed, [*context.up, *context.absent], context.up)
+        detection = self.detection.detection() if isinstance(self.detection, Swim) else None
+        settings = SamplingSettings(self.contacts, self.view, self.shuffle, self.shuffle_every, detection)
+        return lambda name, neighbours: SampledView(
+            name, service, context.loop, lambda purpose: RandomStream(seed, purpose, name), settings
+        )
+
+
+Membership = Annotated[
+    Annotated[Announce | AllKnowing | Swim | Bootstrap, Field(discriminator="kind")],
+    kind_alone("announce", "all-knowing", "swim", "bootstrap"),
+]
+"""How clients learn who is there."""

@@ -1,13 +1,17 @@
-"""Who may talk to whom: the kinds of topology. A kind is one class: keys, checks and graph."""
+"""Who may talk to whom: the kinds of topology. A kind is one class: keys, checks and links.
+
+Links depend on the arguments only. Random graphs are drawn until one is connected, since a client that nobody
+reaches would silently train by itself.
+"""
 
 from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, combinations
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -19,19 +23,14 @@ from actors.settings.quantities import Count, Share, Within
 from actors.settings.tables import kind_alone
 from sim.errors import UserError
 from sim.files.input_file import InputFile
+from sim.kernel.random import key
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _LINKS_MAX = 20_000_000  # about as many as fit in 6 GB
+_TRIES = 100  # draws of a random graph before it is called hopeless to get a connected one
 _ALONE_MAX = 20.0  # clients without a link, on average: one graph in 500 million has none
-
-
-def _graphs() -> ModuleType:
-    """The module of graphs, imported when needed: networkx takes long to import."""
-    from sim.world.topology import graphs
-
-    return graphs
 
 
 Numbers = Sequence[Sequence[int]]
@@ -87,15 +86,32 @@ class Undirected(TopologyKind):
     """A topology with links in both directions."""
 
     @abstractmethod
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        """The graph on n clients. ValueError or UserError if it is impossible."""
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        """The links between n clients, each in one direction at least. UserError if they are impossible."""
 
     def adjacency(self, n: int, seed: int) -> Adjacency:
-        try:
-            neighbours = _graphs().neighbours(self.graph(n, seed))
-        except ValueError as error:
-            raise UserError(f"clients.topology: {error}") from None
-        return Adjacency(neighbours, neighbours)
+        neighbours: list[set[int]] = [set() for _ in range(n)]
+        for i, j in self.pairs(n, seed):
+            neighbours[i].add(j)
+            neighbours[j].add(i)
+        numbers = [sorted(each) for each in neighbours]
+        return Adjacency(numbers, numbers)
+
+    def _connected(
+        self, draw: Callable[[int], nx.Graph], seed: int, remedy: str
+    ) -> Iterable[tuple[int, int]]:
+        """The links of the first graph that is connected, of those that `draw` makes of its seed."""
+        import networkx as nx
+
+        for attempt in range(_TRIES):
+            drawn = draw(key(seed, attempt))
+            if nx.is_connected(drawn):
+                links: Iterable[tuple[int, int]] = drawn.edges
+                return links
+        raise UserError(
+            f'clients.topology.kind = "{self.kind}": no connected graph of {len(drawn)} clients in {_TRIES} '
+            f"draws: it needs {remedy}"
+        )
 
 
 class Complete(Undirected):
@@ -106,8 +122,8 @@ class Complete(Undirected):
     def links(self, n: int) -> int:
         return n * (n - 1) // 2
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().complete(n)
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        return combinations(range(n), 2)
 
 
 class Ring(Undirected):
@@ -119,8 +135,8 @@ class Ring(Undirected):
         if clients < 3:
             yield SettingError("", self.kind, f"needs 3 clients or more, clients.count = {clients}")
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().ring(n)
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        return [(i, (i + 1) % n) for i in range(n)]
 
 
 class KRegular(Undirected):
@@ -134,12 +150,23 @@ class KRegular(Undirected):
         if self.degree >= clients or self.degree * clients % 2:
             problem = f"must be less than clients.count = {clients}, and their product must be even"
             yield SettingError("degree", self.degree, problem)
+        elif self.degree == 1 and clients > 2:
+            yield SettingError("degree", 1, "links pairs of clients only; must be 2 or more")
 
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().k_regular(n, self.degree, seed)
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        import networkx as nx
+
+        def draw(seed: int) -> nx.Graph:
+            # Its algorithm pairs free ends at random, which hardly ever succeeds if most pairs are linked.
+            # Then the complement is drawn.
+            if 2 * self.degree > n:
+                return nx.complement(nx.random_regular_graph(n - 1 - self.degree, n, seed=seed))
+            return nx.random_regular_graph(self.degree, n, seed=seed)
+
+        return self._connected(draw, key(seed, "k-regular"), "a larger degree")
 
 
 class ErdosRenyi(Undirected):
@@ -159,15 +186,20 @@ class ErdosRenyi(Undirected):
             )
         return round(self.probability * n * (n - 1) / 2)
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().erdos_renyi(n, self.probability, seed)
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        import networkx as nx
+
+        def draw(seed: int) -> nx.Graph:
+            return nx.fast_gnp_random_graph(n, self.probability, seed=seed)
+
+        return self._connected(draw, key(seed, "erdos-renyi"), "a probability above ln(n) / n")
 
 
 class SmallWorld(Undirected):
-    """Watts and Strogatz: a ring of near neighbours, with some links rewired at random."""
+    """Watts and Strogatz (Nature 393, 1998): a ring of near neighbours, with some links rewired at random."""
 
     kind: Literal["small-world"]
-    degree: Annotated[int, Field(ge=2), Within(2, 1_000_000)]
+    degree: Annotated[int, Field(ge=2, multiple_of=2), Within(2, 1_000_000)]
     """Near neighbours of each client before rewiring."""
     rewire: Share
     """Share of the links that are rewired at random."""
@@ -179,8 +211,13 @@ class SmallWorld(Undirected):
     def links(self, n: int) -> int:
         return n * self.degree // 2
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().small_world(n, self.degree, self.rewire, seed)
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        import networkx as nx
+
+        def draw(seed: int) -> nx.Graph:
+            return nx.watts_strogatz_graph(n, self.degree, self.rewire, seed=seed)
+
+        return self._connected(draw, key(seed, "small-world"), "a larger degree, or less rewired")
 
 
 class ClusterTopology(Undirected):
@@ -203,8 +240,10 @@ class ClusterTopology(Undirected):
     def links(self, n: int) -> int:
         return sum(size * (size - 1) // 2 for size in self._sizes(n))
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
-        return _graphs().clusters(self._sizes(n))
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        sizes = self._sizes(n)
+        for end, size in zip(accumulate(sizes), sizes, strict=True):
+            yield from combinations(range(end - size, end), 2)
 
     def _sizes(self, n: int) -> Sequence[int]:
         return self.sizes or [len(part) for part in np.array_split(np.arange(n), self.count or 1)]
@@ -222,13 +261,18 @@ class EdgeList(Undirected):
             problem = "no such file; must be a text file with two client numbers on each line"
             yield SettingError("file", self.file, problem)
 
-    def graph(self, n: int, seed: int) -> nx.Graph:
+    def pairs(self, n: int, seed: int) -> Iterable[tuple[int, int]]:
+        """The pairs of the file. A link stands once, in either direction; # begins a comment."""
         file = InputFile("clients.topology.file", Path(self.file))
-        text = file.text()
-        try:
-            return _graphs().from_edge_list(text, n)
-        except ValueError as error:
-            raise file.refusal(str(error)) from None
+        for number, line in enumerate(file.text().splitlines(), start=1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            numbers = {int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 10}
+            if len(words) != 2 or len(numbers) != 2 or max(numbers) >= n:
+                must = f"must be two different client numbers from 0 to {n - 1}"
+                raise file.refusal(f"{line.strip()[:60]!r}: {must}", f"line {number}")
+            yield int(words[0]), int(words[1])
 
 
 Topology = Annotated[

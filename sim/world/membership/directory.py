@@ -1,22 +1,10 @@
-"""The simulator tells everybody at once who is up."""
+"""Who is up, told at once to everybody: the views of clients whose membership is all-knowing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from protocols.membership.view import NeighbourView, Tell
-from sim.world.membership.kinds import MembershipContext, MembershipKind, ViewOf
-
-
-class AllKnowing(MembershipKind):
-    """The simulator tells everybody at once who is up."""
-
-    kind: Literal["all-knowing"]
-
-    def views(self, context: MembershipContext) -> ViewOf:
-        directory = Directory(context.up)
-        return lambda name, neighbours: DirectoryView(name, neighbours, directory)
 
 
 class Directory:

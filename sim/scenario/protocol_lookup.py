@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import protocols
 from sim.errors import UserError, nearest, one_line
 from sim.plugins.loader import Plugin, is_plugin, load_plugin
-from sim.scenario.protocol_checks import require_sound
+from sim.scenario.protocol_errors import require_sound
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from protocols.framework.client import Client
 from sim.errors import UserError
-from sim.scenario.protocol_loader import list_protocols, load_protocol
+from sim.scenario.protocol_lookup import list_protocols, load_protocol
 from sim.scenario.resolved import to_toml
 from sim.scenario.scenario import load_scenario
 from tests.scenario.texts import OF_ALL_METHODS, SMALL, changed, write
@@ -73,20 +72,6 @@ def test_the_list_needs_no_registry() -> None:
     assert "settings" not in listed
     assert "graph-learning" not in listed
     assert all(listed.values())
-
-
-KNOWN = ["local", "gossip", "dpsgd", "fedavg", "oracle", "cobo", "mapl"]
-KNOWN += ["dfedavgm", "fedclassavg", "fedproto", "fedsim", "pfedsim"]
-KNOWN += ["afl", "cga", "dada", "fedper", "pfedhn", "pfedme", "spdb"]
-KNOWN += ["ditto", "federico", "fedem", "fedfomo", "ifca"]
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_known_protocols(name: str) -> None:
-    found = find(name)
-    assert issubclass(found, Client)
-    assert found.__name__.lower() == name
-    assert found.__module__.split(".")[-1] in (name, "method")
 
 
 def test_a_class_of_a_package() -> None:

@@ -11,7 +11,7 @@ from actors.message import Envelope
 from sim.kernel.random import RandomStream
 from sim.kernel.task import NEVER
 from sim.world.fair_sharing import Link, Transfer
-from sim.world.links import LinkModel
+from sim.world.network_model import ConnectionModel
 
 if TYPE_CHECKING:
     from sim.world.network import SimulatedNetwork
@@ -23,14 +23,29 @@ class Message:
     kind: the name under which it is counted: its class, "None" for an empty answer, "error" for a failed one.
     """
 
-    __slots__ = ("due", "envelope", "id", "kind", "network", "number", "size_bytes", "together", "wire")
+    __slots__ = (
+        "connection",
+        "due",
+        "envelope",
+        "kind",
+        "network",
+        "number",
+        "pair_index",
+        "size_bytes",
+        "together",
+    )
 
     def __init__(
-        self, network: SimulatedNetwork, wire: Wire, envelope: Envelope, size_bytes: int, number: int
+        self,
+        network: SimulatedNetwork,
+        connection: Connection,
+        envelope: Envelope,
+        size_bytes: int,
+        pair_index: int,
     ) -> None:
         self.network = network
-        self.wire = wire
-        self.id = 0  # its number among all messages of the network, once it is sent
+        self.connection = connection
+        self.number = 0  # among all messages of the network, from 1; 0 until it is sent
         self.envelope = envelope
         message = envelope.message
         if envelope.error is not None:
@@ -38,8 +53,9 @@ class Message:
         else:
             self.kind = "None" if message is None else type(message).__name__
         self.size_bytes = size_bytes
-        self.number = number  # how many the pair had sent before it
-        self.together: list[Message] | None = None  # the pair's messages that arrive at one time, in order
+        self.pair_index = pair_index  # how many messages the pair had sent before it
+        # The pair's messages that arrive at the same time, in order, whatever the order of their timers.
+        self.together: list[Message] | None = None
         self.due = NEVER
 
     def fire(self) -> None:
@@ -50,30 +66,30 @@ class Message:
 class Chances:
     """The random streams of one connection beside that of its latency; None for what is not random.
 
-    copies: the key of the stream for the latencies of duplicates.
+    duplicate_key: the key of the stream of the duplicates' latencies.
     """
 
-    __slots__ = ("_all", "copies", "duplicates", "loss", "reorders")
+    __slots__ = ("_all", "duplicate_key", "duplicates", "loss", "reorders")
 
-    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
-        self.loss = link.loss.on(seed, pair)
-        self.duplicates = RandomStream(seed, "duplicate", *pair) if link.duplicate else None
-        self.copies = link.latency_key(seed, "latency of copies", pair) if link.duplicate else None
-        self.reorders = RandomStream(seed, "reorder", *pair) if link.reorder else None
+    def __init__(self, pair: tuple[str, str], model: ConnectionModel, seed: int) -> None:
+        self.loss = model.loss.on(seed, pair)
+        self.duplicates = RandomStream(seed, "duplicate", *pair) if model.duplicate else None
+        self.duplicate_key = model.latency_key(seed, "latency of copies", pair) if model.duplicate else None
+        self.reorders = RandomStream(seed, "reorder", *pair) if model.reorder else None
         loss = None if self.loss is None else self.loss.draws
         every = (loss, self.duplicates, self.reorders)
         self._all = tuple([draws for draws in every if draws is not None])
 
-    def seek(self, number: int) -> None:
-        """Set each stream to the position of the pair's message with this number.
+    def seek(self, pair_index: int) -> None:
+        """Set each stream to the position of this message of the pair.
 
         So a message's random numbers do not depend on the fates of those before it.
         """
         for draws in self._all:
-            draws.place = number
+            draws.place = pair_index
 
 
-class Wire:
+class Connection:
     """The one-way connection of an ordered pair of names."""
 
     __slots__ = (
@@ -82,7 +98,7 @@ class Wire:
         "head_bytes",
         "last",
         "latency_key",
-        "link",
+        "model",
         "pair",
         "path",
         "queue",
@@ -90,24 +106,26 @@ class Wire:
         "transfer",
     )
 
-    def __init__(self, pair: tuple[str, str], link: LinkModel, seed: int) -> None:
+    def __init__(self, pair: tuple[str, str], model: ConnectionModel, seed: int) -> None:
         self.pair = pair
-        self.link = link
-        self.latency_key = link.latency_key(seed, "latency", pair)
-        self.chances = Chances(pair, link, seed) if link.chancy else None
+        self.model = model
+        self.latency_key = model.latency_key(seed, "latency", pair)
+        self.chances = Chances(pair, model, seed) if model.chancy else None
         self.head_bytes = head_size(*pair)
-        self.sent = 0  # messages so far: the number of the next one
+        self.sent = 0  # messages so far: the `pair_index` of the next one
         self.path: tuple[Link, ...] = ()  # the links that its transfers pass, once there was one
         self.queue: deque[Message] | None = None  # the first one is in transfer, the others wait for it
         self.transfer: Transfer | None = None
-        self.last: Message | None = None  # the last departed message of a reliable link
+        self.last: Message | None = (
+            None  # the last departed message, if it has not arrived, on a reliable one
+        )
         self.arrival_s = -math.inf  # when that arrives
 
-    def set_link(self, link: LinkModel, seed: int) -> None:
+    def set_model(self, model: ConnectionModel, seed: int) -> None:
         """Follow another model from now on."""
-        self.link = link
-        self.latency_key = link.latency_key(seed, "latency", self.pair)
-        self.chances = Chances(self.pair, link, seed) if link.chancy else None
+        self.model = model
+        self.latency_key = model.latency_key(seed, "latency", self.pair)
+        self.chances = Chances(self.pair, model, seed) if model.chancy else None
 
     def is_idle(self) -> bool:
         """Whether it has no state, so that a new one would do as well."""

@@ -39,7 +39,7 @@ def require_sound(kind: "type[Client]") -> None:
 
 
 @contextmanager
-def _blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
+def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
     """An error in a method of a class of the user's is a UserError that names its line."""
     try:
         yield
@@ -56,7 +56,7 @@ def _wrong(kind: type, name: str, problem: str) -> UserError:
 
 def called(kind: "type[Client]", name: str, *arguments: object) -> Any:
     """What a class method of a protocol returns; an error in it is a UserError that names its line."""
-    with _blaming(kind, name):
+    with blaming(kind, name):
         return getattr(kind, name)(*arguments)
 
 
@@ -65,21 +65,11 @@ def objective_of(kind: "type[Client]", settings: ProtocolSettings) -> "Objective
     found = called(kind, "objective", settings)
     if found is None:
         return None
-    views = getattr(found, "views", None)
-    problem = ""
-    if isinstance(found, type) or not callable(found):
-        problem = f"not {found.__name__ if isinstance(found, type) else type(found).__name__}"
-    elif type(views) is not int or views not in (1, 2):
-        problem = f"with `views`, 1 or 2, not {views!r}"
-    else:
-        try:
-            hash(found)
-        except TypeError:
-            problem = "whose fields are hashable, so that clients with equal ones are computed together"
-    if problem:
-        what = "must return None or an instance of a frozen dataclass with a __call__"
+    fits = callable(found) and not isinstance(found, type) and getattr(found, "views", 0) in (1, 2)
+    if not fits or type(found).__hash__ is None:  # clients with equal ones are computed together
+        what = "an instance of a frozen dataclass with a __call__ and `views`, 1 or 2"
         place = of_definition(type(found)) or defined(kind.objective)
-        raise UserError(f"{place}: {kind.__name__}.objective() {what}, {problem}")
+        raise UserError(f"{place}: {kind.__name__}.objective() must return None or {what}, not {found!r:.60}")
     objective: Objective = found
     return objective
 
@@ -96,7 +86,7 @@ def require_scalar_loss(
     kind = type(objective)
     if kind.__module__.partition(".")[0] in OURS:
         return
-    with _blaming(kind, "__call__"), torch.no_grad():
+    with blaming(kind, "__call__"), torch.no_grad():
         start = model.initial(torch.Generator().manual_seed(0))
         loss = objective(model, start, inputs, labels)
     if not isinstance(loss, torch.Tensor) or loss.dim():
@@ -148,7 +138,7 @@ def made(kind: "type[Client]", make: "Callable[[], Client]") -> "Client":
     """A client of a protocol; what is wrong with its class's `__init__` is a UserError."""
     given = "(self, name, context, compute, settings)"
     begin = "super().__init__(name, context, compute, settings)"
-    with _blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
+    with blaming(kind, "__init__", f"; it takes {given} and begins with {begin}"):
         client = make()
     try:  # not by vars(), which would undo the compact form of an object's fields
         object.__getattribute__(client, "_params")
@@ -166,9 +156,7 @@ def _unsound(kind: "type[Client]") -> Iterator[str]:
     yield from _unsound_settings(kind)
     for name in (*_AWAITED, *_CALLED):
         method = inspect.unwrap(getattr(getattr(kind, name), "__func__", getattr(kind, name)))
-        if not inspect.isfunction(method):
-            yield f"{defined(kind)}: {kind.__name__}.{name} must be a method, not {type(method).__name__}"
-        elif name in _AWAITED and not inspect.iscoroutinefunction(method):
+        if name in _AWAITED and not inspect.iscoroutinefunction(method):
             yield f"{defined(method)}: {kind.__name__}.{name}() must be written `async def {name}(...)`"
         elif name in _CALLED and inspect.iscoroutinefunction(method):
             must = f"must be written `def {name}(...)`, without async"

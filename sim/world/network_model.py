@@ -1,9 +1,8 @@
-"""The model of a network: a description for each kind of connection, and which connections are of it.
+"""The model of a network: what each kind of connection is like, and which connections are of it.
 
 Times are seconds, bandwidths bits per second (None for unlimited), sizes bytes.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,12 +11,12 @@ from sim.kernel.random import RandomStream, pair_key
 from sim.world.cuts import Cut
 from sim.world.distributions import Constant, Distribution
 from sim.world.latency import LatencyModel
-from sim.world.loss import NO_LOSS, BurstyLoss, LossModel
+from sim.world.loss import NO_LOSS, LossModel
 
 
 @dataclass(frozen=True, slots=True)
-class LinkModel:
-    """One kind of connection. ValueError for settings that contradict each other.
+class ConnectionModel:
+    """What the connections of one kind are like.
 
     latency: seconds from the end of a message's transfer to its arrival, drawn for each message or by nodes.
     reliable: whether lost transmissions are repeated and each pair's messages stay in order, as with TCP. A
@@ -44,23 +43,12 @@ class LinkModel:
     _random_latency: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rto_s < math.inf:
-            raise ValueError(f"rto_s must be finite and not negative, got {self.rto_s!r} s")
-        if self.reliable and isinstance(self.loss, BurstyLoss) and self.rto_s == 0:
-            raise ValueError("rto_s must be positive, or a spell in which everything is lost never ends")
-        for name, chance in (("duplicate", self.duplicate), ("reorder", self.reorder)):
-            if not 0 <= chance <= 1:
-                raise ValueError(f"{name} must be a probability in [0, 1], got {chance!r}")
-            if chance and self.reliable:
-                raise ValueError(f"{name}: only datagrams; a reliable link delivers once and in order")
-        if not 0 <= self.reorder_s < math.inf:
-            raise ValueError(f"reorder_s must be finite and not negative, got {self.reorder_s!r} s")
-        _require_bandwidth("bandwidth", self.bandwidth_bps)
-        constant_s = self.latency.value if isinstance(self.latency, Constant) else None
+        latency = self.latency
+        by_node = not isinstance(latency, Distribution)
+        constant_s = latency.value if isinstance(latency, Constant) else None
+        random = constant_s is None if isinstance(latency, Distribution) else latency.jitter > 0
         object.__setattr__(self, "constant_s", constant_s)
         object.__setattr__(self, "chancy", any((self.loss.rate, self.duplicate, self.reorder)))
-        by_node = not isinstance(self.latency, Distribution)
-        random = constant_s is None if isinstance(self.latency, Distribution) else self.latency.jitter > 0
         object.__setattr__(self, "by_node", by_node)
         object.__setattr__(self, "_random_latency", random)
 
@@ -78,14 +66,15 @@ class LinkModel:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkClass:
+class ConnectionClass:
     """A kind of connection, and which connections are of it.
 
+    model: what these connections are like.
     group_of: the group of each name that is in one. where: "inside" needs both ends in one group, "across" in
     two different ones, "touching" one end in any group.
     """
 
-    link: LinkModel
+    model: ConnectionModel
     group_of: Mapping[str, int]
     where: Literal["inside", "across", "touching"]
 
@@ -99,57 +88,43 @@ class LinkClass:
 
 @dataclass(frozen=True, slots=True)
 class NetworkModel:
-    """The network as a whole. ValueError for impossible values.
+    """The network as a whole.
 
-    link: the kind of every connection that is in none of the classes.
+    default: the model of every connection that is in none of the classes.
     classes: the first one that holds for a connection decides.
     uplink_bps, downlink_bps: each actor's bandwidth.
     bandwidths: up- and downlink of the actors that differ.
-    partitions: times at which some names are cut off from others. Messages that are sent or would arrive
+    cuts: times at which some names are cut off from others. Messages that are sent or would arrive
         across a cut are lost.
     backlog: how many messages of one pair may wait for a transfer. More are dropped.
     uplink_queue_bytes: size of each actor's uplink queue, running transfers included. A message that does not
         fit is dropped, unless the queue is empty.
     """
 
-    link: LinkModel
-    classes: tuple[LinkClass, ...] = ()
+    default: ConnectionModel
+    classes: tuple[ConnectionClass, ...] = ()
     uplink_bps: float | None = None
     downlink_bps: float | None = None
     bandwidths: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    partitions: tuple[Cut, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     backlog: int = 10_000
     uplink_queue_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.backlog < 1:
-            raise ValueError(f"backlog must be at least 1, got {self.backlog!r}")
-        if self.uplink_queue_bytes is not None and self.uplink_queue_bytes < 1:
-            raise ValueError(f"uplink_queue_bytes must be at least 1, got {self.uplink_queue_bytes!r}")
-        for uplink_bps, downlink_bps in [(self.uplink_bps, self.downlink_bps), *self.bandwidths.values()]:
-            _require_bandwidth("uplink", uplink_bps)
-            _require_bandwidth("downlink", downlink_bps)
 
     @property
     def limited(self) -> bool:
         """Whether any transfer takes time."""
-        caps = [self.uplink_bps, self.downlink_bps, self.link.bandwidth_bps]
-        caps += [kind.link.bandwidth_bps for kind in self.classes]
+        caps = [self.uplink_bps, self.downlink_bps, self.default.bandwidth_bps]
+        caps += [kind.model.bandwidth_bps for kind in self.classes]
         caps += [bps for both in self.bandwidths.values() for bps in both]
         return any(bps is not None for bps in caps)
 
-    def link_of(self, pair: tuple[str, str]) -> LinkModel:
-        """The kind of the connection of this pair, sender first."""
+    def model_of(self, pair: tuple[str, str]) -> ConnectionModel:
+        """The model of the connection of this pair, sender first."""
         for kind in self.classes:
             if kind.holds(*pair):
-                return kind.link
-        return self.link
+                return kind.model
+        return self.default
 
     def bandwidths_of(self, name: str) -> tuple[float | None, float | None]:
         """One actor's up- and downlink."""
         return self.bandwidths.get(name, (self.uplink_bps, self.downlink_bps))
-
-
-def _require_bandwidth(name: str, bps: float | None) -> None:
-    if bps is not None and not bps > 0:
-        raise ValueError(f"{name} must be positive, or None for unlimited; got {bps!r} bit/s")

@@ -1,0 +1,140 @@
+"""What must fit together across the sections of a scenario, and what would happen too often."""
+
+import re
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from actors.settings.base import SettingError, Settings
+from actors.settings.members import client_numbers
+from actors.settings.units import DURATION
+from protocols.framework.requirements import ProtocolSettings
+from sim.learning.data import IMAGE_DATASETS
+from sim.learning.models import model_misfits
+from sim.scenario.protocol_errors import blaming, requirements_of
+from sim.scenario.sections import Sections
+from sim.world.churn.processes import PoissonChurn
+from sim.world.membership.kinds import Bootstrap
+
+if TYPE_CHECKING:
+    from protocols.framework.client import Client
+
+
+_EVALUATIONS_MAX = 10**8  # in a run: a millisecond each, at least, is a day
+_ARRIVALS_MAX = 10**6  # of a process, which are made before the run begins
+
+_BEGINS = re.compile(
+    r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
+)
+"""The keys of when something begins."""
+
+
+def misfits(sections: Sections) -> Iterator[SettingError]:
+    """All contradictions between sections."""
+    yield from _topology(sections)
+    yield from sections.data.misfits(sections.clients.count)
+    yield from _augmentation(sections)
+    yield from model_misfits(sections.model, sections.data)
+    yield from _client_numbers(sections)
+    yield from _places(sections)
+    yield from _starts(sections)
+    yield from _too_often(sections)
+
+
+def unmet(learner: "type[Client]", settings: ProtocolSettings, sections: Sections) -> Iterator[SettingError]:
+    """The requirements of a protocol that the other sections do not meet.
+
+    Raises UserError for mistakes in the requirements themselves.
+    """
+    for need in requirements_of(learner, settings):
+        with blaming(learner, "requirements", f' (of "{need.key}")'):
+            value = attrgetter(need.key)(sections)
+            suits = need.key in settings.unusual or need.suits(value)
+        if not suits:
+            name, on_purpose = sections.protocol.name, f'protocol.unusual = ["{need.key}"]'
+            problem = f'protocol.name = "{name}" {need.problem} ({on_purpose} takes it all the same)'
+            yield SettingError(need.key, value, problem)
+
+
+def _topology(sections: Sections) -> Iterator[SettingError]:
+    topology = sections.clients.topology
+    if isinstance(sections.network.membership, Bootstrap) and topology.kind != "complete":
+        problem = (
+            f'chooses peers among all clients, but clients.topology = "{topology.kind}" '
+            'does not let everybody talk to everybody: must be another kind, or the topology "complete"'
+        )
+        yield SettingError("network.membership.kind", "bootstrap", problem)
+    for misfit in topology.misfits(sections.clients.count):
+        key = ".".join(filter(None, ("clients.topology", misfit.key)))
+        yield SettingError(key, misfit.value, misfit.problem)
+
+
+def _augmentation(sections: Sections) -> Iterator[SettingError]:
+    if sections.training.augmentation is not None and not sections.data.is_images:
+        problem = (
+            f'changes images, and a sample of data.name = "{sections.data.name}" is none but a row of '
+            f'numbers; leave the section out, or take another data set, such as "{IMAGE_DATASETS[0]}"'
+        )
+        yield SettingError("training.augmentation", None, problem)
+
+
+def _client_numbers(sections: Sections) -> Iterator[SettingError]:
+    """Every client that is mentioned must exist."""
+    last = sections.clients.count - 1
+    listed = [(key, value) for key, value in _stated(sections) if key.endswith(".clients")]
+    listed += [(key, client_numbers(members)) for key, members in sections.network.members()]
+    for key, clients in listed:
+        unknown = [client for client in clients if client > last] if isinstance(clients, tuple) else []
+        if unknown:
+            yield SettingError(
+                key, clients, f"there is no client {unknown[0]}; must be numbers from 0 to {last}"
+            )
+
+
+def _stated(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """All settings within one, by their keys."""
+    if isinstance(value, Settings):
+        for name, field in type(value).model_fields.items():
+            yield from _stated(getattr(value, name), f"{key}.{field.alias or name}".removeprefix("."))
+        return
+    yield key, value
+    if isinstance(value, tuple) and value and isinstance(value[0], Settings):
+        for number, item in enumerate(value):
+            yield from _stated(item, f"{key}.{number}")
+
+
+def _places(sections: Sections) -> Iterator[SettingError]:
+    """Latency by position needs a place for each client, or none at all."""
+    clients = sections.clients.count
+    for key, latency in sections.network.positions():
+        if latency.places is not None and len(latency.places) != clients:
+            stated = len(latency.places)
+            problem = f"must be one place for each client, clients.count = {clients}, not {stated}"
+            yield SettingError(f"{key}.places", latency.places, problem)
+
+
+def _starts(sections: Sections) -> Iterator[SettingError]:
+    """Events must begin before the end of the run."""
+    duration_s = sections.run.duration
+    for key, start_s in _stated(sections):
+        if duration_s is not None and _BEGINS.fullmatch(key) and start_s >= duration_s:
+            problem = f"comes after the end of the run; must be before run.duration ({duration_s:g} s)"
+            yield SettingError(key, start_s, problem)
+
+
+def _too_often(sections: Sections) -> Iterator[SettingError]:
+    """What a slip of the pen would have happen more often than any run can do."""
+    run_s = sections.run.duration
+    repeated = []
+    if run_s is not None and (every_s := sections.run.evaluate_every.seconds) is not None:
+        repeated.append(("run.evaluate_every", every_s, run_s, "evaluations", _EVALUATIONS_MAX))
+    for number, process in enumerate(sections.churn_process):
+        if isinstance(process, PoissonChurn):
+            until_s = min(filter(None, (process.until, run_s)), default=0.0)
+            key = f"churn_process.{number}.every"
+            repeated.append((key, process.every, until_s, "arrivals of clients", _ARRIVALS_MAX))
+    for key, every_s, until_s, what, most in repeated:
+        if (count := until_s / every_s) > most:
+            instead = f"must be at most {most:,}: state a longer time, or a shorter run"
+            problem = f"makes about {count:.2g} {what} in the run; {instead}"
+            yield SettingError(key, DURATION.format(every_s), problem)

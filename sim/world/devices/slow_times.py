@@ -1,0 +1,217 @@
+"""The kinds of slow times that devices may have: scheduled, random, periodic, measured, the user's own."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from actors.settings.base import SettingError, Settings, at_most_one
+from actors.settings.quantities import (
+    FACTOR_MAX,
+    FACTOR_MIN,
+    ClientList,
+    Duration,
+    Factor,
+    PositiveDuration,
+    Probability,
+)
+from sim.files.input_file import InputFile
+from sim.kernel.random import RandomStream, stream
+from sim.world.devices.slowness import Piece, cycles, once, periods, spells
+from sim.world.plugins import WorldPlugin
+
+Trace = tuple[tuple[float, ...], tuple[float, ...]]
+"""Times in seconds from 0 on, one more than factors: factors[k] holds from times[k] to times[k + 1]."""
+
+_CENTURY_S = 36_500 * 86_400.0  # about as long as a run may be
+_PIECES_TRIED = 100
+
+
+class SlowTimes(Settings):
+    """Times in which the devices of some clients are slow."""
+
+    clients: ClientList | None = None
+    """The clients whose devices are; by default all."""
+    share: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+
+    share_key: ClassVar[str] = "share"  # which key says the share of the clients
+    coin: ClassVar[str]  # the name of the random stream that decides for each client
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SlowTimes:
+        at_most_one(self, "clients", self.share_key)
+        return self
+
+    def concerns(self, seed: int, client: int, *number: int) -> bool:
+        """Whether a client has these slow times. number: of this entry in a list."""
+        if self.clients is not None:
+            return client in self.clients
+        share = getattr(self, self.share_key)
+        # A coin of the client's own, not a draw among all: adding a client must not change who is slow.
+        return share is None or RandomStream(seed, self.coin, *number, client).uniform() < share
+
+    @abstractmethod
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        """The slow times of one of so many clients, by entry `number` of a list. UserError."""
+
+
+class ScheduledSlowdown(SlowTimes):
+    """Some clients' devices are slower for a time."""
+
+    coin = "slowdown"
+
+    factor: Factor
+    """Factor on their computing times."""
+    start: Duration
+    """Begin."""
+    end: PositiveDuration
+    """End."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ScheduledSlowdown:
+        if self.end <= self.start:
+            raise SettingError("end", self.end, f"must be after start ({self.start:g} s)")
+        return self
+
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        return once(self.start, self.end, self.factor)
+
+
+class TransientStragglers(SlowTimes):
+    """Slow periods that each client has at random, independently of the others."""
+
+    coin = "who has transient slowdowns"
+
+    every: PositiveDuration
+    """Mean time between two slow periods of a client (exponential)."""
+    length: PositiveDuration
+    """Mean length of a slow period (exponential)."""
+    factor: Factor
+    """Factor on the computing times during a slow period."""
+
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        return spells(self.every, self.length, self.factor, RandomStream(seed, "transient slowdown", client))
+
+
+class PeriodicSlowTimes(SlowTimes):
+    """Devices are slow for a part of each period: phones that train well only while charging."""
+
+    share_key, coin = "share_of_clients", "who has periodic slow times"
+
+    share_of_clients: Probability | None = None
+    """Probability that a client's is, instead of `clients`; each client draws for itself."""
+    period: PositiveDuration
+    """Length of a period."""
+    share: Annotated[float, Field(gt=0, lt=1)]
+    """Share of the period that is slow: its last part."""
+    factor: Factor
+    """Factor on the computing times during it."""
+    phase: Literal["random"] | Duration = "random"
+    """How far into a period the run begins: drawn for each client, or the same for all."""
+
+    @model_validator(mode="after")
+    def _phase_in_period(self) -> PeriodicSlowTimes:
+        if self.phase != "random" and self.phase >= self.period:
+            raise SettingError("phase", self.phase, f"must be less than the period ({self.period:g} s)")
+        return self
+
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        phase_s = self.phase
+        if phase_s == "random":
+            phase_s = self.period * RandomStream(seed, "phase of slow times", client).uniform()
+        return periods(self.period, self.share, self.factor, phase_s)
+
+
+class MeasuredSlowTimes(SlowTimes):
+    """Devices are slowed down by a trace, which is repeated."""
+
+    coin = "who has measured slow times"
+
+    file: Annotated[str, Field(min_length=1)]
+    """CSV file with the columns time_s, from 0 on, and factor, which holds from that time on. The last row
+    ends the cycle; its factor does not count. The path is relative to the current folder or else to the
+    scenario's."""
+    offset: Literal["random"] | Duration = "random"
+    """How far into the trace the run begins: drawn for each client, or the same for all."""
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What the file says. UserError."""
+        return slow_times(self.file)
+
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        length_s = self.trace[0][-1]
+        offset_s = self.offset
+        if offset_s == "random":
+            offset_s = length_s * RandomStream(seed, "offset of slow times", client).uniform()
+        return cycles(*self.trace, offset_s % length_s)
+
+
+class OwnSlowTimes(WorldPlugin, SlowTimes):
+    """A function of your own says when a client's device is how slow.
+
+    It gives, one after the other, pairs (until, factor): up to that virtual time, in seconds, a second of
+    computing takes so many; after the last pair 1. A generator is asked only as far as time goes on. It is
+    given what it takes of `rng` (a numpy generator of the client's), `shared_rng` (one that gives all clients
+    the same numbers), `client` (its number) and `clients` (how many there are).
+    """
+
+    provided = ("rng", "shared_rng", "client", "clients")
+    coin = "who has slow times of the user's own"
+
+    def try_out(self, seed: int, client: int, clients: int, number: int) -> None:
+        """Call the function twice for a client. UserError if it fails or gives different pieces."""
+
+        def find() -> list[Piece]:
+            return [*islice(self.pieces(seed, client, clients, number), _PIECES_TRIED)]
+
+        self.same_again(find, self.about_client(client))
+
+    def pieces(self, seed: int, client: int, clients: int, number: int = 0) -> Iterator[Piece]:
+        about = self.about_client(client)
+        found = self.asked(
+            about,
+            rng=stream(seed, "own slow times", number, client),
+            shared_rng=stream(seed, "own slow times", number, "shared"),
+            client=client,
+            clients=clients,
+        )
+        end_s = 0.0
+        for item in self.items(found, about):
+            until, by = self.row(item, "pairs (until, factor)", about)
+            before_s, end_s = end_s, self.number(until, 0.0, math.inf, "a time in seconds", about)
+            factor = self.number(by, FACTOR_MIN, FACTOR_MAX, "a factor", about)
+            if end_s <= before_s:
+                raise self.refusal(
+                    f"gave the time {end_s:g} s after {before_s:g} s {about()}; each must be later than the "
+                    "one before, the first later than 0"
+                )
+            yield end_s, factor
+            if end_s == math.inf:
+                return
+        yield math.inf, 1.0
+
+
+def slow_times(file: str) -> Trace:
+    """Times, ascending from 0, and factors of `devices.measured.file`; one time more than factors."""
+    source = InputFile("devices.measured.file", Path(file))
+    rows = source.table("time_s", "factor")
+    if len(rows) < 2:
+        raise source.refusal("has one row; needs two at least, the last of which ends the cycle")
+    times_s = [row.number("time_s", 0, _CENTURY_S) for row in rows]
+    if times_s[0] != 0:
+        raise rows[0].refusal(f"time_s = {times_s[0]:g}: must be 0, the begin of the cycle")
+    for row, (before_s, time_s) in zip(rows[1:], pairwise(times_s), strict=True):
+        if time_s <= before_s:
+            raise row.refusal(f"time_s = {time_s:g}: must be more than that of the row before, {before_s:g}")
+    # The last row only ends the cycle.
+    factors = [row.number("factor", FACTOR_MIN, FACTOR_MAX) for row in rows[:-1]]
+    return tuple(times_s), tuple(factors)
