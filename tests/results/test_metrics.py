@@ -127,6 +127,15 @@ def test_accuracy_summary():
 CLUSTERS = [0, 0, 1, 1]
 
 
+def test_graph_summary_by_hand() -> None:
+    # Twelve ordered pairs, four of them true: (0,1), (1,0), (2,3), (3,2).
+    weights = {(0, 0): 1.0, (0, 1): 1.0, (1, 0): 0.75, (2, 3): 0.5, (0, 2): 0.625, (3, 1): 0.25}
+    summary = graph_summary(weights, CLUSTERS)
+    assert summary["l1"] == (0 + 0.25 + 0.5 + 1 + 0.625 + 0.25) / 12
+    assert summary["edge_precision"] == 2 / 3  # (0,1), (1,0) true; (0,2) not; 0.5 itself is no edge
+    assert summary["edge_recall"] == 2 / 4
+
+
 def test_graph_summary_counts_alive_clients_only():
     weights = {(0, 1): 1.0, (1, 0): 1.0, (0, 2): 1.0, (2, 3): 1.0}
     assert graph_summary(weights, CLUSTERS, alive=[0, 1, 3]) == {
