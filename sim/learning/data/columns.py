@@ -86,7 +86,7 @@ def numbers(part: TablePart, name: str) -> pl.Series:
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {value!r}; must be a finite number, as other rows are (a column of "
+            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column of "
             "categories is named in data.categorical, what stands for nothing in data.missing_values)",
             part.row(bad),
         )

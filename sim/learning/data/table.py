@@ -175,7 +175,7 @@ class _Labels:
         if len(unknown):
             value = table.frame[name][int(unknown[0])]
             raise table.file.refusal(
-                f"column {shown(name)} is {value!r}; must be a class of data.file: "
+                f"column {shown(name)} is {shown(value)}; must be a class of data.file: "
                 f"{shown(list(self._values))}",
                 f"row {table.frame['row'][int(unknown[0])]}",
             )
@@ -207,7 +207,7 @@ class _Owners:
         if unknown:
             there = sorted_texts(as_text(tables[0].frame[self._client]).unique())
             raise tables[0].file.refusal(
-                f"column {shown(self._client)} has no value {unknown[0]!r}, which data.groups names, but "
+                f"column {shown(self._client)} has no value {shown(unknown[0])}, which data.groups names, but "
                 f"{shown(list(there))}"
             )
 
