@@ -86,8 +86,8 @@ def numbers(part: TablePart, name: str) -> pl.Series:
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column of "
-            "categories is named in data.categorical, what stands for nothing in data.missing_values)",
+            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column "
+            "of categories is named in data.categorical, what stands for nothing in data.missing_values)",
             part.row(bad),
         )
     return found

@@ -207,8 +207,8 @@ class _Owners:
         if unknown:
             there = sorted_texts(as_text(tables[0].frame[self._client]).unique())
             raise tables[0].file.refusal(
-                f"column {shown(self._client)} has no value {shown(unknown[0])}, which data.groups names, but "
-                f"{shown(list(there))}"
+                f"column {shown(self._client)} has no value {shown(unknown[0])}, which data.groups names, "
+                f"but {shown(list(there))}"
             )
 
     def of(self, table: TablePart) -> tuple[np.ndarray, np.ndarray | None]:
