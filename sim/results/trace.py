@@ -8,12 +8,11 @@ texts.
 
 from array import array
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-
-from actors.message import Envelope
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
 LIFECYCLE_EVENTS = ("start", "join", "leave", "crash", "rejoin", "failed", "restarted", "stop")
@@ -60,6 +59,16 @@ class _Digests(dict[str | None, int]):
         return number
 
 
+class Addressed(Protocol):
+    """A message on its way, as far as the trace looks at it."""
+
+    @property
+    def sender(self) -> str: ...
+
+    @property
+    def receiver(self) -> str: ...
+
+
 class Trace:
     """Records a run. With `keep_messages=False` messages are hashed but not stored.
 
@@ -87,7 +96,7 @@ class Trace:
         self,
         event: str,
         time_s: float,
-        envelope: Envelope,
+        envelope: Addressed,
         type_name: str,
         size_bytes: int,
         reason: str = "",

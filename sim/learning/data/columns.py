@@ -126,7 +126,7 @@ def _labels(section: TableData, tables: Mapping[str, TablePart]) -> tuple[dict[s
         unknown = pl.Series(places[name] < 0)
         if unknown.any():
             value = table.frame[label][_first(unknown)]
-            problem = f"is {value!r}; must be a class of data.file: {shown(list(classes))}"
+            problem = f"is {shown(value)}; must be a class of data.file: {shown(list(classes))}"
             raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
     return places, len(classes)
 
@@ -165,8 +165,8 @@ def numbers(part: TablePart, name: str) -> pl.Series:
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {value!r}; must be a finite number, as other rows are (a column of "
-            "categories is named in data.categorical, what stands for nothing in data.missing_values)",
+            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column "
+            "of categories is named in data.categorical, what stands for nothing in data.missing_values)",
             part.row(bad),
         )
     return found
