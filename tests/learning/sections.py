@@ -10,7 +10,7 @@ from sim.files.data_folder import DataFolder
 from sim.learning.architecture import Architecture
 from sim.learning.data import DATASETS, Dataset, QuadraticData
 from sim.learning.data.images import ImageArrays, ImageData
-from sim.learning.models import MODELS, Decoupled, ModelSection, require_fit
+from sim.learning.models import MODELS, Decoupled, ModelSection
 from sim.learning.partitions import PARTITIONS, Partition
 from sim.learning.partitions.dealing import Labels
 
@@ -62,7 +62,6 @@ def model(name: str, keys: dict[str, Any]) -> tuple[ModelSection, dict[str, Any]
 
 def architecture(name: str, keys: dict[str, Any], input_shape: tuple[int, ...], classes: int) -> Architecture:
     section, chosen = model(name, keys)
-    require_fit(section, input_shape)
     return section.architecture(input_shape, classes, **chosen)
 
 

@@ -14,7 +14,7 @@ from sim.learning.data import DataSection
 from sim.learning.models.cnn import Cnn
 from sim.learning.models.decoupled import Decoupled
 from sim.learning.models.mlp import LogisticRegression, Mlp
-from sim.learning.models.model import ModelSection, require_images
+from sim.learning.models.model import ModelSection
 from sim.learning.models.point import Point
 from sim.learning.models.resnet9 import ResNet9
 
@@ -34,14 +34,4 @@ def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingErr
     yield SettingError("model.name", model.name, f"is not for {meant}; must be one of {fitting}")
 
 
-def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
-    """UserError for a model of images where the samples are none, or too small."""
-    if model.smallest_image is not None:
-        others = [
-            name for name, kind in MODELS.items() if kind.tasks == model.tasks and not kind.smallest_image
-        ]
-        instead = f"model.name = {' or '.join(others)}"
-        require_images(f'model.name = "{model.name}"', input_shape, model.smallest_image, instead)
-
-
-__all__ = ["MODELS", "Decoupled", "Model", "ModelSection", "model_misfits", "require_fit"]
+__all__ = ["MODELS", "Decoupled", "Model", "ModelSection", "model_misfits"]

@@ -195,7 +195,7 @@ class RunDirectory:
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
             content = json.loads(self._read_text(name))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{self.path / name} is damaged: {error}") from error
         if not isinstance(content, dict):
             raise UserError(f"{self.path / name} is damaged: must be a table of keys and values")

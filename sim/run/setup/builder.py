@@ -32,11 +32,7 @@ from sim.run.setup.memory import require_room_on_device
 from sim.scenario.protocol_errors import made
 from sim.scenario.refusals import show
 from sim.scenario.scenario import Scenario
-from sim.scenario.sections.change import (
-    changed_networks,
-    changed_settings,
-    departures_that_do_not_happen,
-)
+from sim.scenario.sections.change import changed_networks, changed_settings
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
 from sim.world.churn.schedule import rejoins
@@ -95,7 +91,9 @@ class _Builder:
         self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
         clients = Participants(self.seed, self.names, (), learning.clusters, folder)
-        self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
+        self.churn = churn_schedule(
+            scenario.churn, scenario.churn_process, scenario.change, clients, scenario.run.duration
+        )
         self.rejoins = rejoins(self.churn.events)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = learning.servers
@@ -108,15 +106,13 @@ class _Builder:
         self._refuse_what_is_said_of_servers()
         self.network = SimulatedNetwork(self.loop, self.seed, scenario.network.build(everybody))
         self.networks = changed_networks(scenario.network, scenario.change, everybody)
-        self.staying = departures_that_do_not_happen(scenario.change, self.churn.events)
         self.network.expect(everybody.names)
-        self._set_server_links()
 
     def simulation(self) -> Simulation:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
-            simulation.networks, simulation.staying = self.networks, self.staying
+            simulation.networks, simulation.staying = self.networks, self.churn.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
             simulation.churn.turned_away = self.churn.turned_away
@@ -159,12 +155,6 @@ class _Builder:
         return self.scenario.network.membership.views(
             MembershipContext(self.loop, self.seed, up, self.absent)
         )
-
-    def _set_server_links(self) -> None:
-        links = self.scenario.network.server
-        if links is not None:
-            for plan in self.plans:
-                self.network.set_bandwidths(plan.name, links.uplink, links.downlink)
 
     def _initial_parameters(self) -> list[Vector]:
         """Each client's x_0: the same vector for all that have the same model, or each its own, or both."""

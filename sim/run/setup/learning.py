@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.data import Dataset
 from sim.learning.engine import ClientData, Optimizer
-from sim.learning.models import Decoupled, require_fit
+from sim.learning.models import Decoupled
 from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
@@ -82,33 +83,27 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
     """How each client trains; those with the same model share one object."""
     model, shape = scenario.model, dataset.input_shape
     parts = scenario.protocol.learner.parts
-    require_fit(model, shape)
+    each, options = ["common"] * scenario.clients.count, {"common": dict[str, Any]()}
     if isinstance(model, Decoupled):
         each = _backbones(scenario, model, folder)
-        if len(set(each)) > 1:
+        options = {backbone: {"backbone": backbone, "parts": parts or ()} for backbone in each}
+        if len(options) > 1:
             _require_heterogeneous(scenario, model)
-        kinds = {
-            backbone: _trained(
-                scenario,
-                dataset,
-                model.architecture(shape, dataset.outputs, backbone=backbone, parts=parts or ()),
-            )
-            for backbone in dict.fromkeys(each)
-        }
-        return tuple([kinds[backbone] for backbone in each])
-    if parts is not None:
+    elif parts is not None:
         raise UserError(
             f'model.name = "{model.name}": protocol.name = "{scenario.protocol.name}" exchanges parts of '
             'models, for which it must be "decoupled"'
         )
+    elif isinstance(model, OwnModel) and dataset.inputs is not None:
+        options["common"]["inputs"] = dataset.inputs
+    kinds = {
+        kind: _trained(scenario, dataset, model.architecture(shape, dataset.outputs, **given))
+        for kind, given in options.items()
+    }
     if isinstance(model, OwnModel):
-        inputs = {} if dataset.inputs is None else {"inputs": dataset.inputs}
-        own = model.architecture(shape, dataset.outputs, **inputs)
-        common = _trained(scenario, dataset, own)
-        model.require_pure(own, common.objective, common.views, dataset)
-    else:
-        common = _trained(scenario, dataset, model.architecture(shape, dataset.outputs))
-    return (common,) * scenario.clients.count
+        own = kinds["common"]
+        model.require_pure(own.architecture, own.objective, own.views, dataset)
+    return tuple([kinds[kind] for kind in each])
 
 
 def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -> LearningSettings:

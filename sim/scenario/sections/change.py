@@ -1,6 +1,6 @@
 """Settings that become others while a run goes on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import WithJsonSchema, model_validator
@@ -8,10 +8,8 @@ from pydantic import WithJsonSchema, model_validator
 from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import ClientList, Duration, PositiveDuration, PositiveWeight
 from protocols.framework.requirements import ProtocolSettings
-from sim.errors import UserError
 from sim.scenario.sections.network import Network
 from sim.world.bandwidths import ClientBandwidth
-from sim.world.churn.schedule import ChurnEvent, kept_up
 from sim.world.latency import Latency
 from sim.world.loss import Loss
 from sim.world.network_model import NetworkModel
@@ -83,27 +81,6 @@ def changed_networks(
             network = network.model_copy(update=stated)
             models.append((change.at, network.build(participants)))
     return models
-
-
-def departures_that_do_not_happen(
-    changes: Iterable[Change], events: Sequence[ChurnEvent]
-) -> frozenset[tuple[int, float]]:
-    """(client, seconds) of departures that a change prevents, and of the returns that then do not happen.
-
-    UserError for a change that prevents none.
-    """
-    kept: set[tuple[int, float]] = set()
-    for number, change in enumerate(changes):
-        if change.churn is not None:
-            found = kept_up(events, change.at, change.churn.stay, change.churn.clients)
-            if not found:
-                until_s = change.at + change.churn.stay
-                raise UserError(
-                    f"change.{number}.churn: none of its clients leaves or crashes after {change.at:g} s and "
-                    f"until {until_s:g} s"
-                )
-            kept |= found
-    return frozenset(kept)
 
 
 def changed_settings(

@@ -12,8 +12,16 @@ from actors.settings.base import SettingError, Settings, default, exactly_one
 from actors.settings.quantities import ClientList, CountOrZero, Duration, PositiveDuration
 from sim.errors import UserError
 from sim.kernel.random import RandomStream, key
+from sim.scenario.sections.change import Change
 from sim.world.churn.processes import ChurnProcess, Deal
-from sim.world.churn.schedule import ChurnEvent, State, absent_at_start, possible_for, validate_schedule
+from sim.world.churn.schedule import (
+    ChurnEvent,
+    State,
+    absent_at_start,
+    kept_up,
+    possible_for,
+    validate_schedule,
+)
 from sim.world.participants import Participants
 
 
@@ -53,18 +61,21 @@ class ChurnSchedule:
     """All events of a run, who is not there at its start, and how many arrivals found no client.
 
     returns: by client of a process, with what it would come back, and the seconds between its backups: also
-    if that is after the end of the run, which does not change what is before.
+    if that is after the end of the run, which does not change what is before. staying: client and time
+    (seconds) of those events that a change prevents.
     """
 
     events: list[ChurnEvent]
     absent: tuple[int, ...]
     turned_away: int
     returns: Mapping[int, tuple[State, float]]
+    staying: frozenset[tuple[int, float]]
 
 
 def churn_schedule(
     entries: Sequence[Churn],
     processes: Sequence[ChurnProcess],
+    changes: Sequence[Change],
     participants: Participants,
     run_s: float | None,
 ) -> ChurnSchedule:
@@ -93,7 +104,27 @@ def churn_schedule(
         for process, pool in zip(processes, pools, strict=True)
         for client in pool
     }
-    return ChurnSchedule(events, absent, sum(found.turned_away for found in deals), returns)
+    turned_away = sum(found.turned_away for found in deals)
+    return ChurnSchedule(events, absent, turned_away, returns, _prevented(changes, events))
+
+
+def _prevented(changes: Iterable[Change], events: Sequence[ChurnEvent]) -> frozenset[tuple[int, float]]:
+    """(client, seconds) of departures that a change prevents, and of the returns that then do not happen.
+
+    UserError for a change that prevents none.
+    """
+    kept: set[tuple[int, float]] = set()
+    for number, change in enumerate(changes):
+        if change.churn is not None:
+            found = kept_up(events, change.at, change.churn.stay, change.churn.clients)
+            if not found:
+                until_s = change.at + change.churn.stay
+                raise UserError(
+                    f"change.{number}.churn: none of its clients leaves or crashes after {change.at:g} s and "
+                    f"until {until_s:g} s"
+                )
+            kept |= found
+    return frozenset(kept)
 
 
 # --- single events ------------------------------------------------------------------------------------------
@@ -109,10 +140,13 @@ def _scheduled(entries: Sequence[Churn], free: Sequence[int], participants: Part
         if clients is None:
             pool = [client for client in free if not (entry.event == "join" and client in named)]
             clients = _chosen(number, entry, pool, events, participants)
-        for group, time_s in _times(participants.seed, number, entry, clients):
+        times = {clients: entry.at}
+        if entry.spread:  # each at a time of its own
+            own = {each: RandomStream(participants.seed, "churn spread", number, each) for each in clients}
+            times = {(each,): entry.at + entry.spread * stream.uniform() for each, stream in own.items()}
+        for group, time_s in times.items():
             events.append(ChurnEvent(time_s, entry.event, group, entry.state, entry.backup_every))
-    order = {id(event): place for place, event in enumerate(events)}
-    return sorted(events, key=lambda event: (event.time_s, order[id(event)]))
+    return sorted(events, key=lambda event: event.time_s)
 
 
 def _chosen(
@@ -138,16 +172,6 @@ def _chosen(
             f"churn.{number}: nobody can {entry.event} at {entry.at:g} s, or the share is below one"
         )
     return tuple(sorted(chosen))
-
-
-def _times(
-    seed: int, number: int, entry: Churn, clients: tuple[int, ...]
-) -> Iterable[tuple[tuple[int, ...], float]]:
-    """The clients of an entry by the time of their event: all at once, or each at its own."""
-    if not entry.spread:
-        return [(clients, entry.at)]
-    draw = {client: RandomStream(seed, "churn spread", number, client).uniform() for client in clients}
-    return [((client,), entry.at + entry.spread * draw[client]) for client in clients]
 
 
 # --- processes ----------------------------------------------------------------------------------------------

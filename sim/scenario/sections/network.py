@@ -180,10 +180,14 @@ class Network(Settings):
         uplink_bps = bandwidth_of_each("uplink", self.uplink, participants)
         downlink_bps = bandwidth_of_each("downlink", self.downlink, participants)
         drawn = participants.names if self.server is None else participants.clients
+        bandwidths = {name: (uplink_bps(name), downlink_bps(name)) for name in drawn}
+        if self.server is not None:
+            servers = (self.server.uplink, self.server.downlink)
+            bandwidths |= dict.fromkeys(participants.servers, servers)
         return NetworkModel(
             self._link(None, participants),
             classes=tuple([self._class(number, participants) for number in range(len(self.classes))]),
-            bandwidths={name: (uplink_bps(name), downlink_bps(name)) for name in drawn},
+            bandwidths=bandwidths,
             cuts=tuple([cut for cut in cuts if cut is not None]),
             backlog=self.queue_limit,
             uplink_queue_bytes=self.uplink_queue,
