@@ -37,11 +37,8 @@ def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingErr
 def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
     """UserError for a model of images where the samples are none, or too small."""
     if model.smallest_image is not None:
-        others = [
-            name for name, kind in MODELS.items() if kind.tasks == model.tasks and not kind.smallest_image
-        ]
-        instead = f"model.name = {' or '.join(others)}"
-        require_images(f'model.name = "{model.name}"', input_shape, model.smallest_image, instead)
+        key = f'model.name = "{model.name}"'
+        require_images(key, input_shape, model.smallest_image, 'model.name = "mlp"')
 
 
 __all__ = ["MODELS", "Decoupled", "Model", "ModelSection", "model_misfits", "require_fit"]
