@@ -16,14 +16,7 @@ from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
-from tests.learning.engines import (
-    CLASSES,
-    client_data,
-    generator,
-    new_engine,
-    own_samples,
-    torch_optimizer,
-)
+from tests.learning.engines import CLASSES, client_data, generator, new_engine, own_samples, torch_optimizer
 
 SHAPE = (3, 6, 6)
 MANY = 50  # clients from which the backward pass is vmapped as well

@@ -194,29 +194,6 @@ def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, backend: st
     np.testing.assert_allclose(got, torch.stack(expected).detach(), rtol=1e-5)
 
 
-def test_the_full_penalised_objective() -> None:
-    """A step of plain SGD is the gradient of loss + sum_k c_k/2 ||x - a_k||^2, also where c_k is pending."""
-    engine = engine_for("mlp")
-    jobs = Jobs(engine, "mlp", batch_size=BATCH_SIZE)
-    x, a, b = (jobs.initial(seed) for seed in range(3))
-    weight = (engine.dot(a, b) * 0.1 + 0.4).clip(0, 1)
-    merged = 0.5 * x + 0.5 * a
-    trained, _ = jobs.train(0, merged, pulls=[(0.7, a), (weight, b), (weight, x), (0.1 * weight, 2 * b)])
-    got = (merged - trained) / 0.1
-
-    flat = merged.tensor().requires_grad_()
-    module = plain_module("mlp", flat)
-    with torch.enable_grad():
-        named = jobs.architecture.unflatten(flat)
-        loss = plain_loss(
-            "mlp", lambda x: torch.func.functional_call(module, named, x), *batches(engine, 0, 0, 1)[0]
-        )
-        c = float(weight)
-        anchors = [(0.7, a), (c, b), (c, x), (0.1 * c, 2 * b)]
-        (loss + plain_penalty(flat, [(s, v.tensor()) for s, v in anchors])).backward()
-    np.testing.assert_allclose(got.numpy(), flat.grad, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_diverged_client_poisons_only_itself(poison: float) -> None:
     """Pulled and free clients train in one batch, and row 0 of the pool is a model that diverged."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -194,9 +193,3 @@ def test_batches_of_all_that_a_client_has_are_its_samples_in_order(
         expected_x, expected_y = subset.gather(np.array([2, 0]), np.tile(positions[:, 0], views))
         assert x.equal(expected_x)
         assert y.equal(expected_y)
-
-
-def test_no_second_copy_of_samples_that_clients_share() -> None:
-    x, y, rows = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), [np.arange(3), np.arange(3)]
-    assert samples.Subset(x, y, rows, None).stacked is None
-    assert samples.Subset(x, y, rows[:1], None).stacked is not None

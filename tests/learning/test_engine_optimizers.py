@@ -73,11 +73,7 @@ def test_first_adam_step_is_the_learning_rate() -> None:
     optimizer = Optimizer("adam", epsilon=1e-30)
     moved = torch.zeros(1, 2)
     optimizer.apply(
-        moved,
-        torch.tensor([[1.0, -3.0]]),
-        torch.zeros(1, 4),
-        column([0], torch.float64),
-        column([1]),
+        moved, torch.tensor([[1.0, -3.0]]), torch.zeros(1, 4), column([0], torch.float64), column([1])
     )
     torch.testing.assert_close(moved, torch.tensor([[-1.0, 1.0]]), rtol=3e-7, atol=0)
 

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sim.learning.engine import Engine, Optimizer, Vector
@@ -149,29 +147,6 @@ def test_weighted_training_of_all_clients_is_one_call() -> None:
     for client, params in enumerate(made):
         plain = jobs.train(client, jobs.initial(client), 2, learning_rate=RATE)[0]
         np.testing.assert_allclose(params.numpy(), plain.numpy(), rtol=1e-5, atol=1e-7)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    repeats=st.lists(st.integers(0, 3), min_size=5, max_size=5), backend=st.sampled_from(["vmap", "dense"])
-)
-def test_a_weight_is_a_sample_so_many_times(repeats: list[int], backend: str) -> None:
-    engine = new_engine(client_data([5, 7]), backend=backend)
-    jobs = Jobs(engine)
-    at = [jobs.initial(client) for client in range(2)]
-    operation = Gradient(jobs.kernel, BatchSampler(engine.data.train, 5, "all"), "by place")
-    weights = engine.vector(torch.tensor(repeats, dtype=torch.float32))
-    # Client 1 keeps it company, so that both go through one batched call.
-    got, _ = [engine.gradient(operation, at[client], SampleJob(client, 0, 0), weights) for client in range(2)]
-    x, y = own_samples(engine.data, 0)
-    module = plain_module("logistic-regression", at[0].tensor())
-    losses = plain_loss("logistic-regression", module, x[:1], y[:1]) * 0
-    if sum(repeats):
-        rows = torch.arange(5).repeat_interleave(torch.tensor(repeats))
-        losses = plain_loss("logistic-regression", module, x[rows], y[rows]) * sum(repeats) / 5
-    losses.backward()
-    expected = torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
-    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

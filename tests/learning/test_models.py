@@ -188,21 +188,6 @@ def test_counting_does_not_load_torchs_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_flops_of_dense_layers() -> None:
-    model = architecture("mlp", {"hidden": [100]}, (64,), 10)
-    forward = 2 * (64 * 100 + 100 * 10)
-    assert model.forward_flops_per_sample == forward
-    # Backward: one product per layer for its weights, one for the hidden outputs, none for the inputs.
-    assert model.training_flops_per_sample == forward + forward + 2 * 100 * 10
-
-
-def test_flops_of_convolutions() -> None:
-    model = architecture("cnn", {}, (1, 28, 28), 10)
-    forward = 2 * (28 * 28 * 25 * 32 + 14 * 14 * 25 * 32 * 64 + 3136 * 512 + 512 * 10)
-    assert model.forward_flops_per_sample == forward
-    assert model.training_flops_per_sample == 3 * forward - 2 * 28 * 28 * 25 * 32
-
-
 def test_resnet9_pools_like_the_usual_one_on_32_pixels() -> None:
     model = ResidualNetwork(3, 10, width=4, groups=2)
     maps: list[torch.Tensor] = []

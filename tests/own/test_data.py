@@ -105,19 +105,6 @@ def test_a_regression_is_solved(tmp_path: Path) -> None:
     assert "test loss" in (result.directory / "report.html").read_text()
 
 
-def test_the_first_loss_is_the_mean_squared_error(tmp_path: Path) -> None:
-    code = 'def load():\n    return {"train": (x, y), "test": (x[:4], np.array([1.0, 2, 3, 5]))}'
-    options = ('model.name="mine.py:Zero"',)
-    zero = "\nclass Zero(torch.nn.Module):\n    def __init__(self, classes):\n        super().__init__()\n"
-    zero += "        self.a = torch.nn.Parameter(torch.zeros(classes))\n"
-    zero += "    def forward(self, x):\n        return self.a.expand(len(x), -1)\n"
-    with_losses = load(tmp_path, IID + '\ntask = "regression"', *options, code=SAMPLES + code + zero)
-    result = run_scenario(with_losses, out=tmp_path / "runs", device="cpu")
-    assert result.directory is not None
-    table = RunDirectory.load(result.directory).scan("metrics").collect().filter(name="loss", time=0.0)
-    assert table["value"].to_list() == pytest.approx([(1 + 4 + 9 + 25) / 4] * 3)
-
-
 SEVERAL = """
 words = np.stack([y, y + 3, y], axis=1)
 def load():
@@ -174,18 +161,6 @@ def test_its_keys_are_its_arguments_and_it_is_given_what_it_takes(tmp_path: Path
         load(tmp_path, keys.replace("noise", "nois"), code=code)
     with pytest.raises(UserError, match=r"data.noise: is missing"):
         load(tmp_path, IID, code=code)
-
-
-def test_standardised_by_the_training_samples(tmp_path: Path) -> None:
-    parts = '{"train": (np.column_stack([x, 0 * x]), y), "test": (np.ones((3, 4)), y[:3])}'
-    code = f"def load():\n    return {parts}"
-    simulation = built(tmp_path, IID + "\nstandardise = true", code=SAMPLES + code)
-    x = np.concatenate([x for x, _ in owned(simulation, "train")])
-    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(x.std(axis=0), [1, 1, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(
-        owned(simulation, "test")[0][0][0, 0], (1 - 14.5) / np.arange(30).std(), rtol=1e-5
-    )
 
 
 WRONG = {  # what the function returns, and what is said of it

@@ -23,17 +23,6 @@ class Net(nn.Sequential):
     def __init__(self, classes, hidden: int = 12):
         super().__init__(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 ''',
-    "group norm": '''
-class Net(nn.Module):
-    def __init__(self, input_shape, classes, width: int = 8):
-        super().__init__()
-        self.first = nn.Conv2d(1, width, 3, padding=1)
-        self.norm = nn.GroupNorm(2, width)
-        self.last = nn.Linear(width * 64, classes)
-
-    def forward(self, x):
-        return self.last(torch.relu(self.norm(self.first(x.view(-1, 1, 8, 8)))).flatten(1))
-''',
     "batch norm": '''
 class Net(nn.Module):
     def __init__(self, classes):
@@ -161,16 +150,10 @@ def test_results_keep_the_file_and_what_it_imports_and_run_again_from_there(tmp_
 
 
 WRONG = {
-    "a branch": (
-        "return self.a(x) if x.sum() > 0 else -self.a(x)",
-        "net.py:8: Net cannot be computed",
-    ),
+    "a branch": ("return self.a(x) if x.sum() > 0 else -self.a(x)", "net.py:8: Net cannot be computed"),
     "chance": ("return self.a(x) + torch.randn(10)", "net.py:8: Net cannot be computed"),
     "state": ("self.count += 1; return self.a(x)", "Net cannot be computed for two.*"),
-    "a wrong shape": (
-        "return self.a(x)[:, :9]",
-        r"the shape \(2, 9\), not \(2, 10\) \(samples, outputs\)",
-    ),
+    "a wrong shape": ("return self.a(x)[:, :9]", r"the shape \(2, 9\), not \(2, 10\) \(samples, outputs\)"),
     "an exception": ("raise KeyError('mine')", "net.py:8: Net cannot be computed.*KeyError: 'mine'"),
     "layers that do not fit": ("return self.a(self.a(x))", "net.py:8: Net cannot be computed"),
 }
@@ -182,10 +165,7 @@ CLASS = """class Net(nn.Module):
         FORWARD
 """
 ELSE = {
-    "no module": (
-        "def Net(classes):\n    return 3",
-        "cannot be made: .* an nn.Module, not a int",
-    ),
+    "no module": ("def Net(classes):\n    return 3", "cannot be made: .* an nn.Module, not a int"),
     "an error when it is made": (
         "def Net(classes):\n    return nn.Linear(64)",
         "net.py:4: Net cannot be made",

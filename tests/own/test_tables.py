@@ -17,7 +17,7 @@ from sim.files.data_folder import DataFolder
 from sim.learning.data import DATASETS, Dataset
 from sim.scenario.resolved import digest
 from sim.scenario.scenario import load_scenario
-from tests.own.data_worlds import built, load, owned
+from tests.own.data_worlds import built, load
 from tests.simulation.worlds import write
 
 PEOPLE = """\
@@ -140,24 +140,6 @@ def test_parquet_is_as_text(tmp_path: Path) -> None:
     assert np.array_equal(text.train_x, binary.train_x) and np.array_equal(text.test_x, binary.test_x)
     assert np.array_equal(text.train_y, binary.train_y)
     assert text.owners is not None and binary.owners is not None and text.owners.names == binary.owners.names
-
-
-def test_numbers_name_clients_in_their_order(tmp_path: Path) -> None:
-    text = PEOPLE.replace("north", "9").replace("south", "10").replace("east", "100")
-    data = table(tmp_path, text, client="hospital", test_file=None)
-    assert data.owners is not None and data.owners.names == ("9", "10", "100")
-
-
-def test_without_a_test_table_a_share_of_each_clients_rows_is_for_tests(tmp_path: Path) -> None:
-    rows = "".join(f"{i},{i % 2},{'abc'[i % 3]}\n" for i in range(60))
-    write(tmp_path, f"n,y,who\n{rows}", "rows.csv")
-    keys = 'name = "table"\nfile = "rows.csv"\nlabel = "y"\nclient = "who"\npartition = "natural"\n'
-    keys += "test_share = 0.25"
-    simulation = built(tmp_path, keys)
-    assert [len(x) for x, _ in owned(simulation, "test")] == [5, 5, 5]
-    assert [len(x) for x, _ in owned(simulation, "train")] == [15, 15, 15]
-    again = built(tmp_path, keys, "run.seed=2")
-    assert np.array_equal(owned(simulation, "test")[1][0], owned(again, "test")[1][0])
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -34,11 +34,7 @@ WRONG = {
     "a link to oneself": (TOPOLOGY, "return [(0, 1), (2, 2)]", r"gave \(2, 2\); a client has no link to its"),
     "no links": (TOPOLOGY, "return []", "gave no link"),
     "a single number": (TOPOLOGY, "return [3]", r"gave 3 .*must be a link \(sender, receiver\)"),
-    "a negative weight": (
-        TOPOLOGY,
-        "return [(0, 1, -0.5)]",
-        "gave -0.5 in .*; must be a weight",
-    ),
+    "a negative weight": (TOPOLOGY, "return [(0, 1, -0.5)]", "gave -0.5 in .*; must be a weight"),
     "weights here and there": (TOPOLOGY, "return [(0, 1, 0.5), (1, 2)]", "some links with a weight and some"),
     "two weights of a link": (TOPOLOGY, "return [(0, 1, 0.5), (1, 0, 0.2)]", "before with another weight"),
     "more than there is": (TOPOLOGY, "return [(0, 1, .7), (1, 2, .7)]", "client 1 mixes .* add up to 1.4"),

@@ -14,11 +14,7 @@ from sim.learning.engine import Optimizer
 from sim.run.live import training_history as taken_module
 from sim.run.live.compute import DeviceCompute
 from sim.world.devices.device import CostModel
-from tests.learning.engines import (
-    client_data,
-    new_engine,
-    small,
-)
+from tests.learning.engines import client_data, new_engine, small
 from tests.run.computes import (
     BATCH_SIZE,
     gradient,
@@ -187,25 +183,6 @@ def test_learning_rate_and_pulls_are_those_of_the_call() -> None:
     run_virtual(main())
 
 
-def test_an_update_is_exact_whatever_was_merged_meanwhile() -> None:
-    """The parameters that training starts from become one vector, which the update cancels bit for bit."""
-
-    async def main() -> None:
-        compute = new_compute()
-        engine = compute.engine
-        params = 0.5 * initial(compute) + 0.5 * engine.vector(torch.ones(15))
-        received = engine.vector(torch.full((15,), 3.0))
-        start = params
-        job = asyncio.ensure_future(train(compute, start))
-        await asyncio.sleep(0.1)
-        params = params + received  # a merge while the device is busy
-        trained = await job
-        params = params + (trained - start)
-        assert (params - received).numpy().tobytes() == trained.numpy().tobytes()
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize("optimizer", [MOMENTUM, ADAM], ids=["momentum", "adam"])
 def test_the_optimizer_is_kept_between_jobs_and_forgotten_on_demand(optimizer: Optimizer) -> None:
     async def steps(*jobs: tuple[int, bool], forget_before_last: bool = False) -> np.ndarray:
@@ -284,11 +261,7 @@ def test_alone_the_optimizer_begins_anew_where_it_did(
                 compute.forget()
             start, proximal = (0.5 * params, [(0.5, 2 * params)]) if social else (params, ())
             params = await train(
-                compute,
-                start,
-                steps,
-                proximal=proximal,
-                fresh_optimizer=begins and how == "fresh",
+                compute, start, steps, proximal=proximal, fresh_optimizer=begins and how == "fresh"
             )
         return params
 

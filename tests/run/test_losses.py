@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from protocols.framework.compute import Batch, TrainRequest
 from protocols.framework.objectives import Model, Parameters
-from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.run.live.compute import DeviceCompute
 from tests.learning.engines import drawn, generator, own_samples, plain_module, small
@@ -248,22 +247,6 @@ def test_batches_of_its_own_choice_change_no_others() -> None:
         for verb in ("gradient", "loss"):
             values = [await getattr(compute, verb)(initial(compute), "batch") for compute in (plain, choosy)]
             np.testing.assert_array_equal(values[0].numpy(), values[1].numpy())
-
-    run_virtual(main())
-
-
-def test_a_gradient_on_a_batch_augments_as_training_does_and_a_loss_does_not() -> None:
-    """On vectors nothing can be augmented: that the same sampler is taken is what can be seen."""
-
-    async def main() -> None:
-        augmentation = Augmentation()
-        draws = new_compute()._draws
-        draws.augmented = replace(draws.augmented, augmentation=augmentation)
-        batch = draws.batch()
-        for on in ("batch", batch):
-            assert draws.sampler(on, training=True).augmentation is augmentation
-            assert draws.sampler(on, training=False).augmentation is None
-        assert draws.sampler("train", training=True).augmentation is None
 
     run_virtual(main())
 

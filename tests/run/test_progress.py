@@ -101,9 +101,7 @@ def test_no_estimate_where_nothing_happens() -> None:
     assert pace.remaining_s(102.0, 1.0) == 0.0
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=50),
-)
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), min_size=1, max_size=50))
 def test_an_estimate_is_neither_negative_nor_absurd(looks: list[tuple[float, float]]) -> None:
     pace, elapsed_s = Pace(), 0.0
     for later_s, share in looks:

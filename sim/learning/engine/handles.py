@@ -337,10 +337,9 @@ def known(engine: Engine, values: Any) -> Vector:
 
     tensor = torch.as_tensor(values).detach()
     if tensor.dim() > 1 or tensor.dtype.is_complex:
-        shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
         raise ValueError(
-            f"a vector is made of real numbers in one dimension, not of shape {shape} and type {dtype}; "
-            "`flatten()` makes one of several"
+            f"a vector is made of real numbers in one dimension, not of shape {tuple(tensor.shape)} and type "
+            f"{tensor.dtype}; `flatten()` makes one of several"
         )
     if not tensor.is_floating_point() and tensor.numel() and tensor.double().abs().max() > WHOLE_MAX:
         raise ValueError(

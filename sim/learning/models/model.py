@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from sim.learning.architecture import Architecture
 
 
-_OF_ANY_SHAPE = ("logistic-regression", "mlp", "decoupled")
-
-
 class ModelSection(Settings):
     """The section `[model]` for one model: its keys, the data that fit, and its module."""
 
@@ -51,8 +48,8 @@ class ModelSection(Settings):
         from sim.learning.architecture import Architecture
 
         if self.smallest_image is not None:
-            instead = f"model.name = {' or '.join(_OF_ANY_SHAPE)}"
-            require_images(f'model.name = "{self.name}"', input_shape, self.smallest_image, instead)
+            key, instead = f'model.name = "{self.name}"', 'model.name = "mlp"'
+            require_images(key, input_shape, self.smallest_image, instead)
         with torch.device("meta"):
             module = self.module(input_shape, classes, **options)
         return Architecture(module, self.key(input_shape, classes, **options), input_shape)

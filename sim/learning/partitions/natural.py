@@ -35,11 +35,18 @@ class Natural(PartitionSection):
                 "or array that does, or take another kind"
             )
         chosen = self._chosen(owners, clients, seed)
-        return Partition(
-            self._of_each(owners.train, owners, chosen, "training"),
-            self._tests(labels, owners, chosen),
-            validation=self._validation(labels, owners, chosen),
-        )
+        train = _of_each(owners.train, owners, chosen, "training")
+        test: tuple[np.ndarray, ...] = (np.arange(len(labels.test)),) * clients
+        if self.tests == "own":
+            if owners.test is None:
+                problem = 'the data do not say whose each test sample is; must be "all"'
+                raise UserError(f'data.partition.tests = "own": {problem}')
+            test = _of_each(owners.test, owners, chosen, "test")
+        validation = None
+        if len(labels.validation):
+            own = _of_each(owners.validation, owners, chosen, "validation")
+            validation = tuple([len(labels.train) + rows for rows in own])
+        return Partition(train, test, validation=validation)
 
     def _chosen(self, owners: Owners, clients: int, seed: int) -> np.ndarray:
         """The indices of the clients that take part, ascending."""
@@ -58,33 +65,17 @@ class Natural(PartitionSection):
             drawn = np.argsort(-counts, kind="stable")[:clients]
         return np.sort(drawn)
 
-    def _tests(self, labels: Labels, owners: Owners, chosen: np.ndarray) -> tuple[np.ndarray, ...]:
-        if self.tests == "all":
-            return (np.arange(len(labels.test)),) * len(chosen)
-        if owners.test is None:
-            raise UserError(
-                'data.partition.tests = "own": the data do not say whose each test sample is; must be "all"'
+
+def _of_each(samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str) -> tuple[np.ndarray, ...]:
+    """The rows of each chosen client. UserError if one has none."""
+    rows = rows_by_class(samples, len(owners.names))
+    for client, place in enumerate(chosen):
+        if not len(rows[place]):
+            instead = (
+                '; data.partition.tests = "all" tests everybody on everything' if purpose == "test" else ""
             )
-        return self._of_each(owners.test, owners, chosen, "test")
-
-    def _validation(
-        self, labels: Labels, owners: Owners, chosen: np.ndarray
-    ) -> tuple[np.ndarray, ...] | None:
-        if not len(labels.validation):
-            return None
-        rows = self._of_each(owners.validation, owners, chosen, "validation")
-        return tuple([len(labels.train) + own for own in rows])
-
-    def _of_each(
-        self, samples: np.ndarray, owners: Owners, chosen: np.ndarray, purpose: str
-    ) -> tuple[np.ndarray, ...]:
-        """The rows of each chosen client. UserError if one has none."""
-        rows = rows_by_class(samples, len(owners.names))
-        for client, place in enumerate(chosen):
-            if not len(rows[place]):
-                instead = '; data.partition.tests = "all" tests everybody on everything'
-                raise UserError(
-                    f"data.partition: client {client}, {owners.names[place]} in the data, has no {purpose} "
-                    f"sample{instead if purpose == 'test' else ''}"
-                )
-        return tuple([rows[place] for place in chosen])
+            raise UserError(
+                f"data.partition: client {client}, {owners.names[place]} in the data, has no {purpose} "
+                f"sample{instead}"
+            )
+    return tuple([rows[place] for place in chosen])
