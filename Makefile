@@ -42,7 +42,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m sim.cli.api | diff docs/api.md - || (echo "docs/api.md is old: make reference" >&2; exit 1)
+	$(BIN)/python -m docs.build.api | diff docs/api.md - || (echo "docs/api.md is old: make reference" >&2; exit 1)
 
 # ARGS: --minutes, --cases, --seed, --kinds, --jobs; --case runs one case again, as it was printed.
 fuzz: export OMP_NUM_THREADS ?= 1
@@ -60,8 +60,8 @@ bench: $(BENCH_INSTALLED)
 
 # Each page is written whole or not at all.
 reference: $(INSTALLED)
-	$(BIN)/python -m sim.scenario.reference docs/scenarios
-	$(BIN)/python -m sim.cli.api > docs/api.md.new
+	$(BIN)/python -m docs.build.scenarios docs/scenarios
+	$(BIN)/python -m docs.build.api > docs/api.md.new
 	mv docs/api.md.new docs/api.md
 
 # Keeps .venv, which takes minutes to make, and runs/, which are results.

@@ -325,12 +325,15 @@ class Actor:
         except Exception as error:
             self._report_failure("heard", error)
             return
-        if type(request) is RoundMark:
+        if request is None:
+            if envelope.answer_to is None:
+                self._mailbox.put(envelope)
+            else:
+                self._late_answers += not self._questions.answered(envelope)
+        elif type(request) is RoundMark:
             if self._rounds is not None:
                 self._rounds.arrived(envelope)
-        elif envelope.answer_to is not None:
-            self._late_answers += not self._questions.answered(envelope)
-        elif request is not None and type(message) in self.collected:
+        elif type(message) in self.collected:
             kind = type(message).__name__
             self._answer(envelope, None, f"{self.name} collects {kind}, which is told and not asked")
         elif not self._mailbox.put(envelope) and type(request) is Question:

@@ -45,6 +45,12 @@ def of_definition(what: Any) -> str | None:
         return None
 
 
+def line_of(kind: type, error: BaseException, method: str) -> str:
+    """The line of a class's own code that took part last in an error, or else where its `method` begins."""
+    blamed = getattr(kind, method)
+    return own_line(kind, of_error(error)) or of_definition(blamed) or blamed.__qualname__
+
+
 def of_coroutine(coroutine: Any) -> list[Frame]:
     """The frames of a suspended coroutine, from its own to the innermost that it waits for."""
     frames, inner = [], coroutine

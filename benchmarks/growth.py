@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 
 from benchmarks import whole_run
-from benchmarks.measuring import Effort, Say, interleaved, median_ratio, table
-from sim.studies.worker import peak_memory_bytes
+from benchmarks.measuring import Effort, Say, interleaved, median_ratio, peak_memory_bytes, table
 
 MODEL = "mlp"
 STEPS, PERIODS = 5, 4  # after each merge, and of virtual time: 20 steps of each client on average

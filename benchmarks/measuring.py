@@ -4,8 +4,10 @@ import gc
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TypeVar
@@ -133,3 +135,18 @@ def _memory() -> str:
         return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     except (AttributeError, ValueError, OSError):  # not a POSIX system
         return "an unknown amount"
+
+
+def peak_memory_bytes() -> int:
+    """The most memory that this process has held; 0 where the system does not tell.
+
+    From /proc where there is one, since on Linux `ru_maxrss` begins with what the parent process held.
+    """
+    with suppress(OSError, StopIteration), open("/proc/self/status", encoding="utf-8") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return 0
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held if sys.platform == "darwin" else held * 1024

@@ -6,14 +6,13 @@ import time
 from typing import NamedTuple
 
 from actors.supervisor import Supervisor
-from benchmarks.measuring import Effort, Say, table
+from benchmarks.measuring import Effort, Say, peak_memory_bytes, table
 from protocols.framework.context import ClientContext
 from protocols.framework.node import Node
 from protocols.membership.active import SampledView, SamplingSettings
 from protocols.membership.swim import SwimSettings
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import RandomStream, stream
-from sim.studies.worker import peak_memory_bytes
 from sim.world.membership.bootstrap_service import BootstrapService
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import ConnectionModel, NetworkModel

@@ -36,10 +36,6 @@ def errors_about(file: Path | None) -> Iterator[None]:
         raise
 
 
-class Advice(UserWarning):
-    """A warning to the user, as a whole sentence; the run goes on."""
-
-
 class NotVerified(Exception):
     """`run --verify` could not compare the second run; says why."""
 

@@ -3,6 +3,7 @@
 It draws new examples at every run at one's desk, and the same ones in continuous integration.
 """
 
+import gc
 import os
 
 import pytest
@@ -24,3 +25,11 @@ def loop():
     yield loop
     if not loop.is_closed():
         loop.shutdown()
+
+
+@pytest.fixture
+def no_garbage_collector():
+    """As in a run: what is not freed by reference counting alone is not freed."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -2,7 +2,7 @@
 
 `units` reads and writes quantities such as "20 ms". `quantities` has them as types of fields. `base` has the
 class that all settings derive from and its errors. `tables` has tables in several kinds and short forms of
-them. `spans` are stretches of a run, `members` lists and groups of clients and servers.
+them, `members` lists and groups of clients and servers.
 
 After validation every quantity is a plain number in SI units. Client numbers start at 0.
 """

@@ -1,9 +1,10 @@
-"""Types of fields for what users write in scenario files: quantities with units, counts, shares, lists.
+"""Types of fields for what users write in scenario files: quantities with units, counts, shares, spans.
 
 A quantity is written with its unit (``"20 ms"``) and is a plain number in SI units afterwards: seconds, bits
 per second, bytes, floating-point operations per second. Dumped as JSON it is text with its unit again.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,11 @@ from pydantic import (
     GetJsonSchemaHandler,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainSerializer,
+    PlainValidator,
     PositiveFloat,
     PositiveInt,
+    WithJsonSchema,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -133,7 +137,6 @@ class Written:
 
 # A clock that has gone for a century still tells half a microsecond.
 _DURATION = Written(DURATION, "0.001 us", "36500 day", zero=True)
-limited_duration = _DURATION.parse
 
 Duration = Annotated[float, _DURATION]
 """Seconds, 0 or more, written as ``"20 ms"``."""
@@ -154,3 +157,60 @@ Size = Annotated[int, Written(SIZE, "1 B", "1e6 GB", zero=True)]
 
 Compute = Annotated[float, Written(COMPUTE, "1 FLOP/s", "1e9 TFLOP/s")]
 """Floating-point operations per second, more than 0, written as ``"10 GFLOP/s"``."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Either `seconds` of virtual time or `count` of `unit`; the other one is None."""
+
+    unit: str
+    seconds: float | None = None
+    count: int | None = None
+
+    @property
+    def length(self) -> float:
+        """Its seconds, or its count."""
+        length = self.count if self.seconds is None else self.seconds
+        assert length is not None
+        return length
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.unit}s" if self.seconds is None else DURATION.format(self.seconds)
+
+
+def parse_span(value: Any, unit: str) -> Span:
+    """Parses ``"15 s"`` or, for the unit "iteration", ``"100 iterations"``. ValueError else, and for 0."""
+    if isinstance(value, Span):
+        return value
+    example = f'{unit}s, such as "100 {unit}s"'
+    if isinstance(value, str) and (match := re.fullmatch(rf"\s*(\d+)\s*{unit}s?\s*", value)):
+        if len(match[1]) > 9:  # thousands of digits would be more than int() takes
+            raise ValueError(f"must be at most 999,999,999 {unit}s")
+        count = int(match[1])
+        if count == 0:
+            raise ValueError(f"must be at least 1; write a duration, or {example}")
+        return Span(unit, count=count)
+    try:
+        seconds = _DURATION.parse(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {example}") from None
+    if seconds == 0:
+        raise ValueError(f"must be more than 0; write {DURATION.allowed}, or {example}")
+    return Span(unit, seconds=seconds)
+
+
+def span(unit: str) -> Any:
+    """The type of a key that holds a `Span`."""
+    return Annotated[
+        Span,
+        PlainValidator(lambda value: parse_span(value, unit)),
+        PlainSerializer(str, return_type=str, when_used="json"),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "x-allowed": f'{DURATION.allowed}, or {unit}s, such as "100 {unit}s"',
+                "pattern": rf"^([0-9.eE+]+ *({'|'.join(DURATION.units)})|[0-9]+ *{unit}s?)$",
+                "examples": ["15 s", f"100 {unit}s"],
+            }
+        ),
+    ]

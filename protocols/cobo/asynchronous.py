@@ -46,16 +46,17 @@ class CoBoAsynchronous(Client):
     settings: CoBoSettings
 
     def begin(self) -> None:
+        self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
         self.known = {peer: PairState(Ledger(self.name < peer)) for peer in self.peers}
         self.help = HelpBudget(self, self.settings.gradients_when_behind)
         self.silence = Silence(self, self.settings.patience)
 
-    def peer(self, name: str) -> PairState:
-        """What is known of a peer."""
-        if name not in self.known:
-            self.known[name] = PairState(Ledger(self.name < name))
-        return self.known[name]
+    def pair_with(self, peer: str) -> PairState:
+        """What is known of a peer, and of the weight in common."""
+        if peer not in self.known:
+            self.known[peer] = PairState(Ledger(self.name < peer))
+        return self.known[peer]
 
     async def step(self) -> None:
         """Train near the models last received, pass the own one on, start updates of some pairs."""
@@ -70,33 +71,33 @@ class CoBoAsynchronous(Client):
         """Towards the latest model of each peer that is believed to be up."""
         self.forget_strangers()
         proximal = []
-        for name in self.peers:
-            peer = self.peer(name)
-            if peer.latest is not None:
-                self.observe("staleness", self.now - peer.latest.time)
-                peer.pulled += 1
-                share = self.evidence(name) / (peer.pulled if self.settings.fading else 1)
-                proximal.append((self.settings.rho * share * self.pairs.weight(name), peer.latest.params))
+        for peer in self.peers:
+            pair = self.pair_with(peer)
+            if pair.latest is not None:
+                self.observe("staleness", self.now - pair.latest.time)
+                pair.pulled += 1
+                share = self.evidence(peer) / (pair.pulled if self.settings.fading else 1)
+                proximal.append((self.settings.rho * share * self.pairs.weight(peer), pair.latest.params))
         return proximal
 
-    def evidence(self, name: str) -> float:
+    def evidence(self, peer: str) -> float:
         """How much a pair's weight counts, from 0 to 1: the updates made, beside those expected by now.
 
         By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
         """
-        peer = self.peer(name)
-        if not self.settings.evidence or peer.latest is None:
+        pair = self.pair_with(peer)
+        if not self.settings.evidence or pair.latest is None:
             return 1.0
-        iterations = min(self.iterations, peer.latest.iterations)
+        iterations = min(self.iterations, pair.latest.iterations)
         wanted = expected_updates(self.settings, iterations, len(self.peers) + 1) / self.settings.evidence
-        return min(1.0, peer.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
+        return min(1.0, pair.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
         """Whoever is no peer has no proximal term: its model would be too old once it is one again."""
         peers = set(self.peers)
-        for name, peer in self.known.items():
-            if name not in peers:
-                peer.latest = None
+        for peer, pair in self.known.items():
+            if peer not in peers:
+                pair.latest = None
         self.pairs.share_out_strangers()
 
     def peer_changed(self, peer: str, up: bool) -> None:
@@ -111,53 +112,53 @@ class CoBoAsynchronous(Client):
         count = len(self.peers)
         probability = pair_probability(self.settings, self.iterations + 1, count + 1)
         self.help.earn(pair_probability(self.settings, 1, count + 1) * count)
-        known = [(name, self.peer(name)) for name in self.peers]
-        for _, peer in known:
+        known = [(peer, self.pair_with(peer)) for peer in self.peers]
+        for _, pair in known:
             if self.rng.random() < probability / 2:
-                peer.owed = min(peer.owed + 1, OWED_MAX)
-                peer.declined = False
+                pair.owed = min(pair.owed + 1, OWED_MAX)
+                pair.declined = False
         # Those that are owed most first: a client that is behind has not time for all.
-        for name, peer in sorted(known, key=lambda named: -named[1].owed):
-            if peer.owed and not peer.asking and not peer.declined and self.help.suffices:
-                peer.asking = True
+        for peer, pair in sorted(known, key=lambda named: -named[1].owed):
+            if pair.owed and not pair.asking and not pair.declined and self.help.suffices:
+                pair.asking = True
                 self.help.spend()
-                self.spawn(self.update_pair(name, peer))
+                self.spawn(self.update_pair(peer, pair))
 
-    async def update_pair(self, name: str, peer: PairState) -> None:
+    async def update_pair(self, peer: str, pair: PairState) -> None:
         """Ask one peer for its gradient at our midpoint, and move our weight."""
         asked_s, patience = self.now, self.settings.patience
         try:
-            sent, answer = await self.asked(name)
+            sent, answer = await self.asked(peer)
             if isinstance(answer, PairAnswer):
-                peer.owed -= 1
+                pair.owed -= 1
                 gradient = await self.gradient((sent + answer.params) / 2)
                 step = self.settings.gamma * self.dot(gradient, answer.gradient)
-                self.pairs.ascend(name, step)
-                peer.ledger.note(step)
-                self.tell(name, PairResult(self.account(name)))
+                self.pairs.ascend(peer, step)
+                pair.ledger.note(step)
+                self.tell(peer, PairResult(self.account(peer)))
             else:
-                peer.declined = True
-                self.help.spend(-1.0)
+                pair.declined = True
+                self.help.refund()
         except PeerUnavailable:
-            self.help.spend(-1.0)
+            self.help.refund()
             if self.now - asked_s >= patience:  # one update less, instead of asking for ever
-                peer.owed -= 1
-            self.silence.suspect_if_silent(name)
+                pair.owed -= 1
+            self.silence.suspect_if_silent(peer)
         except RemoteError:
-            self.help.spend(-1.0)
-            self.suspect(name)
+            self.help.refund()
+            self.suspect(peer)
         finally:
-            peer.asking = False
+            pair.asking = False
 
-    async def asked(self, name: str) -> tuple[Vector, PairAnswer | PairDeclined]:
+    async def asked(self, peer: str) -> tuple[Vector, PairAnswer | PairDeclined]:
         """Our model, and what a peer answers to it. PeerUnavailable, RemoteError."""
         sent = self.params
-        request = PairRequest(sent, self.now, self.iterations, self.account(name))
-        return sent, await self.ask(name, request, timeout=self.settings.patience, attempts=ATTEMPTS)
+        request = PairRequest(sent, self.now, self.iterations, self.account(peer))
+        return sent, await self.ask(peer, request, timeout=self.settings.patience, attempts=ATTEMPTS)
 
-    def account(self, name: str) -> Account:
+    def account(self, peer: str) -> Account:
         """What this end has of a pair's weight."""
-        return self.peer(name).ledger.account(self.pairs.weight(name))
+        return self.pair_with(peer).ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
@@ -181,30 +182,26 @@ class CoBoAsynchronous(Client):
         done = super().heard(message, sender)
         if not self.is_peer(sender):
             return done
-        peer = self.peer(sender)
+        pair = self.pair_with(sender)
         if isinstance(message, LatestModel):
             self.help.met(sender, message.time, message.iterations)
-            peer.declined = False
-            if peer.latest is None or message.time > peer.latest.time:
+            pair.declined = False
+            if pair.latest is None or message.time > pair.latest.time:
                 # The model alone: a request or an answer would keep its account and gradient alive.
-                peer.latest, peer.pulled = LatestModel(message.params, message.time, message.iterations), 0
+                pair.latest, pair.pulled = LatestModel(message.params, message.time, message.iterations), 0
         if isinstance(message, PairRequest | PairAnswer | PairResult):
             self.settle(sender, message.account)
         return done or type(message) in (LatestModel, PairResult)
 
-    def settle(self, name: str, account: Account) -> None:
+    def settle(self, peer: str, account: Account) -> None:
         """Make up for what this end has missed of the pair's updates."""
-        news = self.peer(name).ledger.settle(account)
+        news = self.pair_with(peer).ledger.settle(account)
         if not self.pairs.simplex and news.value is not None:
-            self.pairs.replace(name, news.value)
+            self.pairs.replace(peer, news.value)
         else:
             for step in news.steps:
-                self.pairs.ascend(name, step)
+                self.pairs.ascend(peer, step)
 
     def weights(self) -> Mapping[str, float | Scalar]:
         known = self.pairs.known()
-        return known if self.pairs.simplex else {name: self.evidence(name) * w for name, w in known.items()}
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return self.settings.domain == "simplex"
+        return known if self.pairs.simplex else {peer: self.evidence(peer) * w for peer, w in known.items()}

@@ -48,9 +48,9 @@ class PairResult:
 class RoundGradient:
     """Synchronous form: the sender's gradient at its midpoint with the receiver.
 
-    `weight`, after `version` updates, is what the sender held before this one.
+    `weight`: what the sender held before this update, after so many `updates`.
     """
 
     gradient: Vector
-    version: int
+    updates: int
     weight: float | Scalar

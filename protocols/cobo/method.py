@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from protocols.cobo.asynchronous import CoBoAsynchronous
 from protocols.cobo.messages import RoundGradient
@@ -10,7 +10,6 @@ from protocols.cobo.pairs import PairWeights
 from protocols.cobo.settings import CoBoSettings, pair_probability
 from protocols.framework.client import Client
 from protocols.framework.mathematics import shared_uniform
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar
 
@@ -21,17 +20,11 @@ class CoBo(Client):
     Settings = CoBoSettings
     settings: CoBoSettings
     collected = (RoundModel, RoundGradient)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, CoBoSettings)
-        return cls if settings.mode == "synchronous" else CoBoAsynchronous
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return two_way_links(settings)
+    two_way = True
+    asynchronous = CoBoAsynchronous
 
     def begin(self) -> None:
+        self.weights_are_shares = self.settings.domain == "simplex"
         self.rounds = Rounds(self, self.settings.patience)
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
 
@@ -41,11 +34,10 @@ class CoBo(Client):
         ours: dict[str, RoundGradient] = {}
         for peer in self.sampled(models):
             gradient = await self.gradient((self.params + models[peer].params) / 2)
-            pair = self.pairs.of(peer)
-            ours[peer] = RoundGradient(gradient, pair.version, pair.value)
+            ours[peer] = RoundGradient(gradient, self.pairs.updates(peer), self.pairs.weight(peer))
             self.rounds.tell(peer, ours[peer])
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
-            self.pairs.replace(peer, theirs.weight, theirs.version)
+            self.pairs.replace(peer, theirs.weight, theirs.updates)
             product = self.dot(ours[peer].gradient, theirs.gradient)
             self.pairs.ascend(peer, self.settings.gamma * product)  # eq. 4
         rho = self.settings.rho
@@ -71,7 +63,3 @@ class CoBo(Client):
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return self.pairs.known()
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return self.settings.domain == "simplex"

@@ -26,8 +26,8 @@ class CoBoSettings(ProtocolSettings):
     domain: Literal["box", "simplex"] = "box"
     """Each weight in [0, 1], or each client's weights on the simplex (remark 1)."""
     sampling: Literal["constant", "time-dependent", "mixed", "none"] = "constant"
-    """A pair updates its weight in an iteration with probability `sampling_scale`/n ("constant"), `decay`
-    ("time-dependent"), the former for `constant_iterations` and then the latter ("mixed"), or 1 ("none")."""
+    """With which probability a pair updates its weight in an iteration. "constant": `sampling_scale`/n.
+    "time-dependent": `decay`. "mixed": the former for `constant_iterations`, then the latter. "none": 1."""
     sampling_scale: PositiveWeight = 1.0
     """Expected number of pair updates of a client in an iteration, while their probability is constant."""
     constant_iterations: Count = 80

@@ -146,6 +146,7 @@ class Dada(Client):
 
     Settings = DadaSettings
     settings: DadaSettings
+    weights_are_shares = True
     asking = False
     """Whether a step of the graph is under way."""
     own_loss: Scalar | None = None
@@ -292,7 +293,3 @@ class Dada(Client):
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return {peer: self.edge(peer).weight for peer in self.peers}
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True

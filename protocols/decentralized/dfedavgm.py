@@ -37,41 +37,6 @@ class DFedAvgMSettings(DPSGDSettings):
     """Training steps in an iteration (K), instead of `local_epochs`."""
 
 
-class DFedAvgM(Client):
-    """DFedAvgM, in rounds."""
-
-    Settings = DFedAvgMSettings
-    settings: DFedAvgMSettings
-    collected = (RoundModel,)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, DFedAvgMSettings)
-        return cls if settings.mode == "synchronous" else DFedAvgMInPairs
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        made_for = "takes local steps of SGD with momentum"
-        return (
-            *two_way_links(settings),
-            common_start("shared"),
-            Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
-            Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
-        )
-
-    def begin(self) -> None:
-        self.round_trips.wait_at_first(self.settings.patience)
-        self.rounds = Rounds(self, self.settings.patience)
-
-    async def step(self) -> None:
-        update = await local_update(self, self.settings)
-        self.params = self.params + update
-        self.rounds.announce()
-        models = await self.rounds.gather()
-        weights = neighbour_weights(self, self.rounds, models)
-        self.params = neighbour_mean(self.params, weights, models)
-
-
 class DFedAvgMInPairs(Client):
     """The asynchronous form: local steps, and beside them averages with one random neighbour at a time."""
 
@@ -95,3 +60,34 @@ async def local_update(client: Client, settings: DFedAvgMSettings) -> Vector:
     """What K local steps change, with a momentum that begins at 0."""
     steps = settings.local_steps or settings.local_epochs * client.compute.steps_per_epoch
     return await client.train(steps, fresh_optimizer=True)
+
+
+class DFedAvgM(Client):
+    """DFedAvgM, in rounds."""
+
+    Settings = DFedAvgMSettings
+    settings: DFedAvgMSettings
+    collected = (RoundModel,)
+    asynchronous = DFedAvgMInPairs
+
+    @classmethod
+    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
+        made_for = "takes local steps of SGD with momentum"
+        return (
+            *two_way_links(settings),
+            common_start("shared"),
+            Requirement("training.optimizer", lambda value: value == "sgd", f'{made_for}; must be "sgd"'),
+            Requirement("training.momentum", lambda value: value > 0, f"{made_for}; must be more than 0"),
+        )
+
+    def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
+        self.rounds = Rounds(self, self.settings.patience)
+
+    async def step(self) -> None:
+        update = await local_update(self, self.settings)
+        self.params = self.params + update
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models)

@@ -23,13 +23,12 @@ together would just swap the models.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.shared.averaging import PairAveraging, neighbour_mean, neighbour_weights
 
@@ -45,34 +44,6 @@ class DPSGDSettings(ProtocolSettings):
     """Training steps in an iteration."""
     patience: PositiveDuration = default("1 min")
     """How long a silent neighbour is waited for at most, and asked again whenever it is overdue."""
-
-
-class DPSGD(Client):
-    """D-PSGD, in rounds."""
-
-    Settings = DPSGDSettings
-    settings: DPSGDSettings
-    collected = (RoundModel,)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, DPSGDSettings)
-        return cls if settings.mode == "synchronous" else ADPSGD
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return two_way_links(settings)
-
-    def begin(self) -> None:
-        self.round_trips.wait_at_first(self.settings.patience)
-        self.rounds = Rounds(self, self.settings.patience)
-
-    async def step(self) -> None:
-        self.rounds.announce()
-        update = await self.train(self.settings.local_steps)
-        models = await self.rounds.gather()
-        weights = neighbour_weights(self, self.rounds, models)
-        self.params = neighbour_mean(self.params, weights, models) + update
 
 
 class ADPSGD(Client):
@@ -92,3 +63,24 @@ class ADPSGD(Client):
 
     async def on_message(self, message: object, sender: str) -> object:
         return self.pairs.on_message(message, sender)
+
+
+class DPSGD(Client):
+    """D-PSGD, in rounds."""
+
+    Settings = DPSGDSettings
+    settings: DPSGDSettings
+    collected = (RoundModel,)
+    two_way = True
+    asynchronous = ADPSGD
+
+    def begin(self) -> None:
+        self.round_trips.wait_at_first(self.settings.patience)
+        self.rounds = Rounds(self, self.settings.patience)
+
+    async def step(self) -> None:
+        self.rounds.announce()
+        update = await self.train(self.settings.local_steps)
+        models = await self.rounds.gather()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models) + update

@@ -16,7 +16,7 @@ is ours. Differences to it: a gradient is what `local_steps` of training change,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 from actors.settings.base import default
 from actors.settings.quantities import Count, PositiveDuration
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Scalar, Vector
 
@@ -74,10 +74,7 @@ class FederatedClustering(Client):
     Settings = FederatedClusteringSettings
     settings: FederatedClusteringSettings
     collected = (RoundModel, ReturnedGradient)
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return two_way_links(settings)
+    two_way = True
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)

@@ -130,6 +130,7 @@ class MetaL2C(Client):
     Settings = MetaL2CSettings
     settings: MetaL2CSettings
     collected = (RoundModel,)
+    weights_are_shares = True
 
     @classmethod
     def form(cls, settings: ProtocolSettings) -> type[Client]:
@@ -247,10 +248,6 @@ class MetaL2C(Client):
 
     def weights(self) -> Mapping[str, float | Scalar]:
         return dict(self.shares)
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
 
 
 class MetaL2CAsynchronous(MetaL2C):

@@ -30,6 +30,7 @@ class FedericoAsynchronous(Client):
 
     Settings = FedericoSettings
     settings: FedericoSettings
+    weights_are_shares = True
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
@@ -185,10 +186,6 @@ class FedericoAsynchronous(Client):
 
     def weights(self) -> Mapping[str, float]:
         return self.collaborators.weights()
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
         return evaluated_models(self, self.collaborators, self.settings)

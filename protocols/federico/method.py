@@ -10,7 +10,6 @@ from protocols.federico.local_work import evaluated_models, loss_of, train_by_we
 from protocols.federico.messages import RoundUpdate
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
 from protocols.framework.rounds import RoundModel, Rounds
 from protocols.framework.vectors import Vector
 
@@ -21,15 +20,9 @@ class FedeRiCo(Client):
     Settings = FedericoSettings
     settings: FedericoSettings
     collected = (RoundModel, RoundUpdate)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, FedericoSettings)
-        return cls if settings.mode == "synchronous" else FedericoAsynchronous
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return two_way_links(settings)
+    two_way = True
+    asynchronous = FedericoAsynchronous
+    weights_are_shares = True
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
@@ -70,10 +63,6 @@ class FedeRiCo(Client):
 
     def weights(self) -> Mapping[str, float]:
         return self.collaborators.weights()
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
 
     def evaluated(self) -> Mapping[str, Vector | Sequence[tuple[float, Vector]]]:
         return evaluated_models(self, self.collaborators, self.settings)

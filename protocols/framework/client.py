@@ -15,7 +15,7 @@ from protocols.framework.compute import Compute
 from protocols.framework.context import ClientContext
 from protocols.framework.node import CurrentModel, ModelWanted, Node
 from protocols.framework.objectives import Objective
-from protocols.framework.requirements import ProtocolSettings, Requirement
+from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
 from protocols.framework.server import ServerPlan
 from protocols.framework.vectors import Scalar, Vector, mix
 
@@ -39,6 +39,14 @@ class Client(Node):
     """What the method needs of a decoupled model besides backbone and head; None if any model does."""
     heterogeneous: ClassVar[bool] = False
     """Whether it copes with clients whose backbones differ, and so never mixes whole models."""
+    two_way: ClassVar[bool] = False
+    """Whether both ends of a link must hear of each other, so that a directed topology does not suit it."""
+    asynchronous: ClassVar[type[Client] | None] = None
+    """The class of its clients with `mode = "asynchronous"`, where it has two forms."""
+    weights_are_shares: bool = False
+    """Whether the weights add up to 1, so that only their proportions tell who collaborates."""
+    edge_threshold: float = 0.5
+    """The weight above which a peer is an edge of the learned graph; of shares, beside the largest."""
 
     def __init__(
         self, name: str, context: ClientContext, compute: Compute, settings: ProtocolSettings
@@ -160,19 +168,11 @@ class Client(Node):
         """
         return None
 
-    @property
-    def weights_are_shares(self) -> bool:
-        """Whether the weights add up to 1, so that only their proportions tell who collaborates."""
-        return False
-
-    @property
-    def edge_threshold(self) -> float:
-        """The weight above which a peer is an edge of the learned graph; of shares, beside the largest."""
-        return 0.5
-
     @classmethod
     def form(cls, settings: ProtocolSettings) -> type[Client]:
-        """The class of the clients; another one for each `mode` where a method has several forms."""
+        """The class of the clients: this one, or its `asynchronous` form where `mode` asks for it."""
+        if cls.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
+            return cls.asynchronous
         return cls
 
     @classmethod
@@ -185,7 +185,7 @@ class Client(Node):
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         """What it needs of the rest of the scenario, which is refused otherwise unless `unusual` names it."""
-        return ()
+        return two_way_links(settings) if cls.two_way else ()
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> Objective | None:

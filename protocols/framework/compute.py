@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from protocols.framework.vectors import Scalar, Vector
 
@@ -28,6 +28,18 @@ Samples = Literal["batch", "train", "validation"] | Batch
 that was drawn before."""
 Reduction = Literal["mean", "sum", "none"]
 """What becomes of the losses of samples."""
+
+
+class TrainRequest(NamedTuple):
+    """A training job: `steps` optimizer steps from `start`; the rest as `Node.train` explains it."""
+
+    start: Vector
+    steps: int = 1
+    proximal: Sequence[tuple[float | Scalar, Vector]] = ()
+    learning_rate: float | None = None
+    fresh_optimizer: bool = False
+    on: Samples = "batch"
+    weights: Any = None
 
 
 class Compute(ABC):
@@ -54,17 +66,8 @@ class Compute(ABC):
         """The parameters that this client starts from."""
 
     @abstractmethod
-    async def train(
-        self,
-        start: Vector,
-        steps: int,
-        proximal: Sequence[tuple[float | Scalar, Vector]],
-        learning_rate: float | None,
-        fresh_optimizer: bool,
-        on: Samples = "batch",
-        weights: Any = None,
-    ) -> Vector:
-        """Parameters after `steps` optimizer steps from `start`."""
+    async def train(self, request: TrainRequest) -> Vector:
+        """The parameters after the steps that are requested."""
 
     @abstractmethod
     async def gradient(self, at: Vector, on: Samples = "batch", weights: Any = None) -> Vector:

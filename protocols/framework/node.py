@@ -13,7 +13,7 @@ import numpy as np
 from actors.actor import Actor
 from actors.message import Envelope, PeerUnavailable, RepeatRequest, RoundMark
 from protocols.framework.component import Component
-from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from protocols.framework.context import ClientContext
 from protocols.framework.vectors import Scalar, Vector
 from protocols.membership.view import MembershipMessage
@@ -41,6 +41,9 @@ class CurrentModel:
     """The sender's model, for a newcomer; None from one that has yet to start itself."""
 
     params: Vector | None
+
+
+_FOR_EVERY_NODE = frozenset({AreYouThere, ModelWanted, RepeatRequest})
 
 
 class Node(Actor):
@@ -158,17 +161,22 @@ class Node(Actor):
     def heard(self, message: object, sender: str) -> bool:
         """A message arrived, of whatever kind; True when it was about membership and needs no handler."""
         self._membership.heard_from(sender)
-        for component in self._components:
-            component.heard(message, sender)
+        if self._components:
+            for component in self._components:
+                component.heard(message, sender)
         if isinstance(message, MembershipMessage):
             return self._membership.on_message(message, sender)
+        return type(message) in _FOR_EVERY_NODE and self._answered(message, sender)
+
+    def _answered(self, message: object, sender: str) -> bool:
+        """Answer what is asked of every node; False if it is for the method after all."""
         if type(message) is ModelWanted:
             self._give_model(sender, None)
-            return True
-        if type(message) is RepeatRequest and message.kind == CurrentModel.__name__:
+        elif isinstance(message, RepeatRequest):
+            if message.kind != CurrentModel.__name__:
+                return False
             self._give_model(sender, message.attempt)
-            return True
-        return type(message) is AreYouThere
+        return True
 
     def _give_model(self, newcomer: str, repeat: int | None) -> None:
         model = CurrentModel(None if self.newcomer else self.params)
@@ -248,9 +256,8 @@ class Node(Actor):
                     self._finish()
                 return start - start
             steps = int(left)
-        trained = await self.compute.train(
-            start, steps, proximal, learning_rate, fresh_optimizer, on, weights
-        )
+        request = TrainRequest(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+        trained = await self.compute.train(request)
         if self.finished:
             self._finish()  # it was the last job that was under way
         return trained - start

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from protocols.framework.client import Client
 from protocols.framework.component import Component, weakly
 from protocols.learn_to_collaborate.equilibrium import (
-    KnownCollaborators,
+    Benefits,
     equilibrium_at_once,
     kept,
     left_by,
@@ -127,10 +127,10 @@ class Coordinator(Component):
         """The next coalitions among those whose optima these are, with what is known of those beside them."""
         known = {client: optimum.collaborators for client, optimum in optima.items()}
         if self.settings.equilibrium == "at-once":
-            return equilibrium_at_once(KnownCollaborators(known), known)
+            return equilibrium_at_once(Benefits(known), known)
         for client in beside:
             known[client] = frozenset([client, *[helper for helper, _ in self.places[client].benefits]])
-        found = stable_coalitions(KnownCollaborators(known), known)
+        found = stable_coalitions(Benefits(known), known)
         return [coalition for coalition in found if coalition[0] in optima]
 
     async def conclude(

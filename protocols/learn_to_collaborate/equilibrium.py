@@ -1,9 +1,9 @@
 """The collaboration equilibrium: from who benefits from whom to coalitions that nobody has a reason to leave.
 
 "Learning to collaborate", sections 3 and 4.1. Clients are any names that can be sorted; a set of
-collaborators of a client always holds the client itself. What is known of their benefits is a `Benefits`:
-either a utility U(client, set), as in the paper's definitions, or no more than the optimal collaborator
-sets, which is all that Specific Pareto Optimization finds out.
+collaborators of a client always holds the client itself. The paper's definitions have a utility U(client,
+set); here are known no more than the optimal collaborator sets, which is all that Specific Pareto
+Optimization finds out.
 
 What the paper leaves open: it takes optimal collaborator sets to be unique. If several are as good, the
 smallest is taken, and of these the first in the clients' order. Strongly connected components of the benefit
@@ -16,64 +16,16 @@ common optimum: nobody of them gains by leaving alone.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import networkx as nx
 
 C = TypeVar("C", bound=Any)
-Utility = Callable[[C, frozenset[C]], float]
-"""U(client, set): what a client's model is worth that is learned with exactly this set, the client in it."""
 
 
-class Benefits(ABC, Generic[C]):
-    """What is known of who benefits from whom."""
-
-    @abstractmethod
-    def collaborators(self, client: C, clients: frozenset[C]) -> frozenset[C]:
-        """The optimal collaborator set of a client among `clients` (definition 2); the client is in it."""
-
-    @abstractmethod
-    def satisfied(self, client: C, coalition: frozenset[C], clients: frozenset[C]) -> bool:
-        """Whether a client is as well off in a coalition as it could be with any of `clients` (eq. 4)."""
-
-
-class KnownUtilities(Benefits[C]):
-    """Benefits by a utility, which is asked for every subset: for up to a dozen clients."""
-
-    def __init__(self, utility: Utility[C]) -> None:
-        self._utility = utility
-        self._best: dict[tuple[C, frozenset[C]], tuple[float, frozenset[C]]] = {}
-
-    def maximum(self, client: C, clients: frozenset[C]) -> float:
-        """U_max(client, clients), the maximum achievable utility (definition 1)."""
-        return self._optimum(client, clients)[0]
-
-    def collaborators(self, client: C, clients: frozenset[C]) -> frozenset[C]:
-        return self._optimum(client, clients)[1]
-
-    def satisfied(self, client: C, coalition: frozenset[C], clients: frozenset[C]) -> bool:
-        return self.maximum(client, coalition) >= self.maximum(client, clients)
-
-    def _optimum(self, client: C, clients: frozenset[C]) -> tuple[float, frozenset[C]]:
-        if client not in clients:
-            raise ValueError(f"{client} is not among those that it may collaborate with")
-        known = self._best.get((client, clients))
-        if known is None:
-            others = sorted(clients - {client})
-            subsets = [
-                {client, *some} for size in range(len(others) + 1) for some in combinations(others, size)
-            ]
-            values = [(self._utility(client, frozenset(subset)), frozenset(subset)) for subset in subsets]
-            known = max(values, key=lambda value: value[0])  # the first of several: the smallest
-            self._best[client, clients] = known
-        return known
-
-
-class KnownCollaborators(Benefits[C]):
-    """Benefits by optimal collaborator sets alone, found among certain clients.
+class Benefits(Generic[C]):
+    """Who benefits from whom, by the optimal collaborator sets that were found among certain clients.
 
     Among fewer of them each set loses those that are gone (assumption 1).
     """
@@ -82,9 +34,11 @@ class KnownCollaborators(Benefits[C]):
         self._collaborators = collaborators
 
     def collaborators(self, client: C, clients: frozenset[C]) -> frozenset[C]:
+        """The optimal collaborator set of a client among `clients` (definition 2); the client is in it."""
         return (self._collaborators[client] & clients) | {client}
 
     def satisfied(self, client: C, coalition: frozenset[C], clients: frozenset[C]) -> bool:
+        """Whether a client is as well off in a coalition as it could be with any of `clients` (eq. 4)."""
         return self.collaborators(client, clients) <= coalition
 
 

@@ -28,6 +28,8 @@ class LearnToCollaborate(Client):
 
     Settings = LearnToCollaborateSettings
     settings: LearnToCollaborateSettings
+    weights_are_shares = True
+    edge_threshold = 0.0  # who is no collaborator has no weight at all
 
     def begin(self) -> None:
         self.round_trips.wait_at_first(self.settings.patience)
@@ -142,14 +144,6 @@ class LearnToCollaborate(Client):
 
     def weights(self) -> Mapping[str, float]:
         return {} if self.place is None else dict(self.place.benefits)
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
-
-    @property
-    def edge_threshold(self) -> float:
-        return 0.0  # who is no collaborator has no weight at all
 
     def coalition(self) -> Coalition | None:
         if self.place is None:

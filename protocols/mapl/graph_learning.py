@@ -133,17 +133,12 @@ def confidences(samples: ArrayLike, kind: str) -> Floats:
     return counts / counts.sum()
 
 
-def graph_loss(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> float:
-    """Eq. 7 for one client: weights, scores s and gamma are [n], and `client` is its place in them."""
-    length = np.linalg.norm(weights) if how.norm == "l2" else np.abs(weights).sum()
-    degree = weights.sum() - weights[client]
-    regulariser = how.beta * length - np.log(degree + how.epsilon)
-    return float(how.mu1 * (gamma * weights * scores).sum() + how.mu2 * regulariser)
-
-
 def graph_gradient(weights: Floats, scores: Floats, gamma: Floats, client: int, how: GraphLearning) -> Floats:
-    """Gradient [n] of `graph_loss` in the weights, for weights of 0 or more; without the degree's part if
-    `how` leaves that out."""
+    """Gradient [n] of eq. 7 in one client's weights w [n], of 0 or more, with scores s and shares gamma [n]:
+
+    mu1 <gamma w, s> + mu2 (beta |w| - log(sum of w without its own, at place `client`)). Without the last
+    part's if `how` leaves that out.
+    """
     if how.norm == "l1":
         direction = np.ones_like(weights)
     else:

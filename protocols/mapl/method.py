@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from typing import TypeVar
 
 import numpy as np
 
 from protocols.framework.client import Client
-from protocols.framework.requirements import ProtocolSettings, Requirement, two_way_links
+from protocols.framework.requirements import ProtocolSettings
 from protocols.framework.rounds import Rounds
 from protocols.framework.vectors import mix
 from protocols.mapl.graph_learning import NEGLIGIBLE, Neighbourhood, admit, learn_weights
@@ -30,12 +30,11 @@ class MAPL(Client):
     collected = (RoundKnowledge,)
     parts = ("projection", "prototypes")
     heterogeneous = True
+    two_way = True
+    weights_are_shares = True
+    edge_threshold = 0.0  # neighbours are those with a weight at all
     mixed: tuple[str, ...] = ("prototypes",)
     """The parts that are shared and mixed."""
-
-    @classmethod
-    def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
-        return two_way_links(settings)
 
     @classmethod
     def objective(cls, settings: ProtocolSettings) -> PersonalizedModelLoss:
@@ -190,11 +189,3 @@ class MAPL(Client):
 
     def weights(self) -> Mapping[str, float]:
         return self.neighbours.shares
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return True
-
-    @property
-    def edge_threshold(self) -> float:
-        return 0.0  # neighbours are those with a weight at all

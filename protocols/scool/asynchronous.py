@@ -19,6 +19,7 @@ class SCooLAsynchronous(Client):
     settings: SCooLSettings
 
     def begin(self) -> None:
+        self.weights_are_shares = self.settings.prior == "attention"
         self.posterior = Posterior(self, self.settings)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
         self.descent = Descent(self, self.settings, self.evaluations)
@@ -56,7 +57,3 @@ class SCooLAsynchronous(Client):
 
     def weights(self) -> Mapping[str, float] | None:
         return None if self.posterior.fixed else self.posterior.row
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return self.settings.prior == "attention"

@@ -39,11 +39,6 @@ def sketch(update: Tensor, signs: Tensor, width: int) -> Tensor:
     return sums / torch.linalg.vector_norm(sums).clamp(min=1e-12)
 
 
-def encoder_size(width: int) -> int:
-    """How many numbers phi has for sketches of `width` numbers."""
-    return (width + 1) * HIDDEN + (HIDDEN + 1) * WIDTH
-
-
 def first_encoder(width: int, rng: np.random.Generator) -> Floats:
     """phi [n] at first: in each layer uniform in +-1/sqrt(inputs)."""
     layers = [((width + 1) * HIDDEN, width), ((HIDDEN + 1) * WIDTH, HIDDEN)]

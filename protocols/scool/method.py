@@ -23,17 +23,14 @@ class SCooL(Client):
     Settings = SCooLSettings
     settings: SCooLSettings
     collected = (PeerEvaluation,)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, SCooLSettings)
-        return cls if settings.mode == "synchronous" else SCooLAsynchronous
+    asynchronous = SCooLAsynchronous
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         return (common_start("shared"),)
 
     def begin(self) -> None:
+        self.weights_are_shares = self.settings.prior == "attention"
         self.rounds = self._rounds = RoundMessages(self)
         self.posterior = Posterior(self, self.settings)
         self.evaluations = PeerEvaluations(self, self.settings, self.posterior)
@@ -106,7 +103,3 @@ class SCooL(Client):
 
     def weights(self) -> Mapping[str, float] | None:
         return None if self.posterior.fixed else self.posterior.row
-
-    @property
-    def weights_are_shares(self) -> bool:
-        return self.settings.prior == "attention"

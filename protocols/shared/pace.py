@@ -109,5 +109,9 @@ class HelpBudget(Component):
         return True
 
     def spend(self, gradients: float = 1.0) -> None:
-        """Take gradients out, or put some back."""
-        self.left = min(self.left - gradients, self.limit)
+        """Take gradients out."""
+        self.left -= gradients
+
+    def refund(self, gradients: float = 1.0) -> None:
+        """Put gradients back that were taken out in vain."""
+        self.left = min(self.left + gradients, self.limit)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from sim.cli import options
 from sim.cli.exit_codes import (
     FAILED,
     code_of,
@@ -24,20 +26,6 @@ from sim.cli.exit_codes import (
     stop,
     stop_if_cut_short,
     stop_if_failed,
-)
-from sim.cli.options import (
-    CheckpointEvery,
-    DataDir,
-    DeviceChoice,
-    NoCode,
-    Overrides,
-    Quiet,
-    ScenarioFile,
-    Seed,
-    TensorBoard,
-    Trace,
-    Unset,
-    duration,
 )
 from sim.cli.resume_commands import explain, fork, resume
 from sim.errors import NotVerified, UserError
@@ -76,7 +64,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def coterie(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Simulate decentralized collaborative learning."""
@@ -84,33 +72,24 @@ def coterie(
 
 @app.command()
 def run(
-    file: ScenarioFile,
-    overrides: Overrides = None,
-    unset: Unset = None,
-    seed: Seed = None,
-    out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", help="Replace earlier results of the same scenario, once this run is finished."
-        ),
-    ] = False,
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    verify: Annotated[bool, typer.Option("--verify", help="Run twice and compare the traces.")] = False,
-    checkpoint_every: CheckpointEvery = None,
+    file: options.ScenarioFile,
+    overrides: options.Overrides = None,
+    unset: options.Unset = None,
+    seed: options.Seed = None,
+    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace earlier results at the end.")] = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    verify: Annotated[bool, Option("--verify", help="Run twice and compare the traces.")] = False,
+    checkpoint_every: options.CheckpointEvery = None,
     checkpoint_at: Annotated[
         list[float] | None,
-        typer.Option(
-            help="Virtual time of a checkpoint that stays, to fork from; may be repeated.",
-            parser=duration,
-            metavar="TIME",
-        ),
+        Option(help="Virtual time of a checkpoint to fork from; may be repeated.", **options.TIME),
     ] = None,
-    quiet: Quiet = False,
-    no_code: NoCode = False,
-    trace: Trace = False,
-    tensorboard: TensorBoard = False,
+    quiet: options.Quiet = False,
+    no_code: options.NoCode = False,
+    trace: options.Trace = False,
+    tensorboard: options.TensorBoard = False,
 ) -> None:
     """Run a scenario: results, tables and a report go to a directory of its own.
 
@@ -148,12 +127,12 @@ def run(
 
 @app.command()
 def check(
-    file: ScenarioFile,
-    overrides: Overrides = None,
-    unset: Unset = None,
-    seed: Seed = None,
-    data_dir: DataDir = None,
-    no_code: NoCode = False,
+    file: options.ScenarioFile,
+    overrides: options.Overrides = None,
+    unset: options.Unset = None,
+    seed: options.Seed = None,
+    data_dir: options.DataDir = None,
+    no_code: options.NoCode = False,
 ) -> None:
     """Check a scenario, its protocol and its data without running it, and say what it comes to.
 
@@ -193,9 +172,9 @@ def check(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
-    trace: Trace = False,
-    tensorboard: TensorBoard = False,
+    directory: options.Run,
+    trace: options.Trace = False,
+    tensorboard: options.TensorBoard = False,
 ) -> None:
     """Write report.html of a result directory anew."""
     with endings():
@@ -216,8 +195,8 @@ def report(
 
 @app.command()
 def watch(
-    directory: Annotated[Path, typer.Argument(help="Folder with results.")] = Path("runs"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
+    directory: Annotated[Path, Argument(help="Folder with results.")] = Path("runs"),
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8642,
 ) -> None:
     """Show runs and sweeps while they run, on a page for this machine alone; Ctrl-C ends it."""
     with endings():
@@ -229,7 +208,7 @@ def watch(
 
 
 @app.command("list")
-def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> None:
+def list_(what: Annotated[Listing, Argument(help="What to list.")]) -> None:
     """List what scenarios can name."""
     with endings():
         listing = _listing(what)
@@ -241,9 +220,9 @@ def list_(what: Annotated[Listing, typer.Argument(help="What to list.")]) -> Non
 @app.command()
 def schema(
     scenario: Annotated[
-        Path | None, typer.Argument(help="With the keys of your own code that this scenario names.")
+        Path | None, Argument(help="With the keys of your own code that this scenario names.")
     ] = None,
-    no_code: NoCode = False,
+    no_code: options.NoCode = False,
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from sim.scenario.editor_schema import for_editors

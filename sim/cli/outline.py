@@ -1,14 +1,12 @@
 """What `coterie check` says of a scenario: how many clients, how much data, which models, how long."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable
 
 from sim.learning.engine.graph.samples import Subset
 from sim.results import text
-from sim.run.live.clients import ClientLife
+from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.run import ClientBudget

@@ -6,19 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from sim.cli import options
 from sim.cli.exit_codes import endings, notice, progress_of, show, stop_if_cut_short, stop_if_failed
-from sim.cli.options import (
-    Anyway,
-    CheckpointEvery,
-    DataDir,
-    DeviceChoice,
-    NoCode,
-    Overrides,
-    Quiet,
-    Unset,
-    duration,
-)
 from sim.results.store.output_dir import forget, sync
 from sim.run.interrupts import answering, raise_interrupted
 
@@ -29,24 +20,23 @@ if TYPE_CHECKING:
 
 def resume(
     directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
+        Path, Argument(metavar="RUN", help="Result directory of a run, or what it would be called.")
     ],
     until: Annotated[
-        str | None,
-        typer.Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME"),
+        str | None, Option(help='Virtual time at which it ends instead: --until "20 min".', metavar="TIME")
     ] = None,
-    anyway: Anyway = False,
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    checkpoint_every: CheckpointEvery = None,
-    quiet: Quiet = False,
-    no_code: NoCode = False,
+    anyway: options.Anyway = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    checkpoint_every: options.CheckpointEvery = None,
+    quiet: options.Quiet = False,
+    no_code: options.NoCode = False,
 ) -> None:
     """Go on with a run that was interrupted or killed, from its last checkpoint, as if it had not been.
 
     A run that has ended is prolonged by --until, and stays. Results of a run that was cut short are replaced.
     """
-    end_s = None if until is None else duration(until)
+    end_s = None if until is None else options.duration(until)
     with endings(), answering(raise_interrupted):
         from sim.run.resume.resuming import Earlier
 
@@ -62,24 +52,21 @@ def resume(
 
 
 def fork(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
-    at: Annotated[
-        float,
-        typer.Option(help="Virtual time after which it is another run.", parser=duration, metavar="TIME"),
-    ],
-    overrides: Overrides = None,
-    unset: Unset = None,
+    directory: options.Run,
+    at: Annotated[float, Option(help="Virtual time after which it differs.", **options.TIME)],
+    overrides: options.Overrides = None,
+    unset: options.Unset = None,
     from_toml: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="TOML file with entries that are added, of churn and the like; all begin later than TIME."
         ),
     ] = None,
-    anyway: Anyway = False,
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    quiet: Quiet = False,
-    no_code: NoCode = False,
+    anyway: options.Anyway = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    quiet: options.Quiet = False,
+    no_code: options.NoCode = False,
 ) -> None:
     """Give a run another future: the same until TIME, and then with what is changed.
 
@@ -98,16 +85,11 @@ def fork(
 
 
 def explain(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Result directory of a run.")],
-    at: Annotated[
-        float,
-        typer.Option(
-            help="Virtual time, after everything that happens then.", parser=duration, metavar="TIME"
-        ),
-    ],
-    client: Annotated[int, typer.Option(min=0, help="Number of the client.")],
-    data_dir: DataDir = None,
-    no_code: NoCode = False,
+    directory: options.Run,
+    at: Annotated[float, Option(help="Virtual time, after all that happens then.", **options.TIME)],
+    client: Annotated[int, Option(min=0, help="Number of the client.")],
+    data_dir: options.DataDir = None,
+    no_code: options.NoCode = False,
 ) -> None:
     """Say what a client holds, waits for and has in its mailbox at a moment of a run.
 

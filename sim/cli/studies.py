@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
+from sim.cli import options
 from sim.cli.commands import app
 from sim.cli.console import StatusLine
 from sim.cli.exit_codes import FAILED, endings, stop
-from sim.cli.options import DataDir, DeviceChoice, NoCode, ScenarioFile, Unset
 from sim.results import text
 from sim.run.interrupts import answering, exit_code, raise_interrupted
 
@@ -57,53 +58,42 @@ def _clients(value: str) -> tuple[int, ...]:
 
 @app.command()
 def sweep(
-    file: ScenarioFile,
+    file: options.ScenarioFile,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run several values of it."),
+        Option("--set", metavar="KEY=VALUE,...", help="Override a key, or run several values of it."),
     ] = None,
-    unset: Unset = None,
+    unset: options.Unset = None,
     seeds: Annotated[
-        Any,
-        typer.Option(
-            help="How many seeds from run.seed on, or a list: 11,12,13.", parser=_seeds, metavar="N"
-        ),
+        Any, Option(help="How many seeds, or a list: 11,12,13.", parser=_seeds, metavar="N")
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AXIS=VALUE", help="Run this value of an axis alone; may be repeated."),
+        list[str] | None, Option(metavar="AXIS=VALUE", help="Only this value of an axis; may be repeated.")
     ] = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="The full form of a study, not the short one.")
-    ] = False,
+    full: Annotated[bool, Option("--full", help="The full form of a study, not the short one.")] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Runs at a time; by default one for each core.")
+        int | None, Option("--jobs", "-j", min=1, help="Runs at a time; by default one a core.")
     ] = None,
-    on: Annotated[Executor, typer.Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
+    on: Annotated[Executor, Option(help="Where runs go: processes here, or Ray.")] = Executor.processes,
     address: Annotated[
         str | None,
-        typer.Option(
-            help="Ray cluster; without, --on ray begins one here.",
-            metavar="ADDRESS",
-            envvar="RAY_ADDRESS",
+        Option(
+            help="Ray cluster; without, --on ray begins one here.", metavar="ADDRESS", envvar="RAY_ADDRESS"
         ),
     ] = None,
     gpus: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="GPUs that a run on Ray takes: 0.25; by default 1 with --device cuda."),
+        float | None, Option(min=0.0, help="GPUs of a run on Ray; by default 1 with --device cuda.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for result directories.")] = Path("runs"),
-    data_dir: DataDir = None,
-    device: Annotated[DeviceChoice, typer.Option(help="Where to compute.")] = DeviceChoice.auto,
-    reports: Annotated[bool, typer.Option("--reports", help="Keep report.html of each run.")] = False,
+    out: Annotated[Path, Option(help="Folder for result directories.")] = Path("runs"),
+    data_dir: options.DataDir = None,
+    device: options.Device = options.DeviceChoice.auto,
+    reports: Annotated[bool, Option("--reports", help="Keep report.html of each run.")] = False,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Keep a checkpoint of each run's end, to prolong it.")
+        bool, Option("--checkpoints", help="Keep a checkpoint of each run's end.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check all runs and list them; run none.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    no_code: NoCode = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check all runs and list them; run none.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress.")] = False,
+    no_code: options.NoCode = False,
 ) -> None:
     """Run the table `sweep` of a scenario, or combinations of --set KEY=A,B and seeds. Done runs are kept.
 
@@ -119,13 +109,13 @@ def sweep(
             typer.echo(f"{file}: {notice}", err=True)
         if dry_run:
             for cell in planned.cells:
-                typer.echo(sweeps.in_words(cell))
+                typer.echo(sweeps.in_words(cell.values, cell.seed))
             return
         execute = sweeps.in_processes(jobs or sweeps.default_jobs(planned))
         if on is Executor.ray:
             from sim.studies.on_ray import on_ray
 
-            share = float(device is DeviceChoice.cuda) if gpus is None else gpus
+            share = float(device is options.DeviceChoice.cuda) if gpus is None else gpus
             execute = on_ray(address, threads=planned.threads, gpus=share, jobs=jobs)
         settings: dict[str, Any] = {"data_dir": data_dir, "device": device.value, "code": not no_code}
         settings |= {"reports": reports, "keep_checkpoints": checkpoints}
@@ -165,24 +155,21 @@ class _SweepLine(StatusLine):
 @app.command()
 def compare(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="SWEEP|RUN...", help="A sweep's directory, or those of single runs."),
+        list[Path], Argument(metavar="SWEEP|RUN...", help="A sweep's directory, or those of single runs.")
     ],
-    by: Annotated[str | None, typer.Option(help="The axis to draw along.")] = None,
+    by: Annotated[str | None, Option(help="The axis to draw along.")] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="AXIS=VALUE", help="What the others are held against.")
+        str | None, Option(metavar="AXIS=VALUE", help="What the others are held against.")
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(
-            "--metric", help="A measured metric, or a path in the summary: graph.l1; may be repeated."
-        ),
+        Option("--metric", help="A metric, or a path in the summary: graph.l1; may be repeated."),
     ] = None,
-    target: Annotated[float | None, typer.Option(help="Tell what it takes to reach it: 0.8.")] = None,
+    target: Annotated[float | None, Option(help="Tell what it takes to reach it: 0.8.")] = None,
     clients: Annotated[
-        Any, typer.Option(help="Only these clients count: 0-3,7.", parser=_clients, metavar="NUMBERS")
+        Any, Option(help="Only these clients count: 0-3,7.", parser=_clients, metavar="NUMBERS")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; by default within the sweep.")] = None,
+    out: Annotated[Path | None, Option(help="Folder to write to; by default within the sweep.")] = None,
 ) -> None:
     """Compare runs: tables and curves with 95 % intervals over seeds, as HTML, CSV, LaTeX, PNG and SVG."""
     with endings():
@@ -223,17 +210,15 @@ def _table(heads: list[str], rows: list[list[str]], words: int) -> None:
 
 @app.command()
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of result directories.")] = Path(
-        "runs"
-    ),
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of result directories.")] = Path("runs"),
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only these: protocol=cobo, overrides~network.loss."),
+        Option(metavar="COLUMN=VALUE", help="Only these: protocol=cobo, overrides~network.loss."),
     ] = None,
     sort: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Order by it; -result: the best first.")
+        str | None, Option(metavar="COLUMN", help="Order by it; -result: the best first.")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """List the runs in a folder."""
     with endings():

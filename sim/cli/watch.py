@@ -1,7 +1,5 @@
 """`coterie watch`: a page about the runs and sweeps below a folder, for this machine alone."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from contextlib import suppress
@@ -55,12 +53,6 @@ class _Handler(SimpleHTTPRequestHandler):
             super().do_GET()
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
-
-    def do_HEAD(self) -> None:
-        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
-
-    def list_directory(self, path: Any) -> None:
-        self.send_error(HTTPStatus.NOT_FOUND)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no news."""

@@ -56,14 +56,14 @@ class DataFolder:
         return InputFile(key, self.path / path)
 
     def trace(self, key: str, folder: str, file: str) -> InputFile:
-        """The measured trace `folder`/`file`, which the scenario's `key` asks for.
+        """The file `folder`/`file` of measurements, which the scenario's `key` asks for.
 
         UserError when it is not there, with what to put where.
         """
         path = self.path / folder / file
         if not os.path.exists(path):
             raise UserError(
-                f"{key}: needs the trace {file}, not found in {path.parent} ({self.chosen_by}); put it "
+                f"{key}: needs {file}, not found in {path.parent} ({self.chosen_by}); put it "
                 f"there, or name another data folder by --data-dir or {FOLDER_VARIABLE}"
             )
         return InputFile(key, path)

@@ -1,7 +1,5 @@
 """A file to which frames are appended. If its writer crashes, all frames but the last are readable."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -41,8 +41,10 @@ _normal_quantile = NormalDist().inv_cdf
 
 def _digest(seed: int, names: tuple[str | int, ...], size_bytes: int) -> int:
     """Stable hash. Parts carry their type and length: ("ab", "c") is not ("a", "bc"), and 1 is not "1"."""
-    parts = b"".join([_encoded(type(part), part) for part in (seed, *names)])  # type: ignore[arg-type]
-    return int.from_bytes(hashlib.blake2b(parts, digest_size=size_bytes).digest(), "little")
+    digest = hashlib.blake2b(digest_size=size_bytes)
+    for part in (seed, *names):
+        digest.update(_encoded(type(part), part))  # type: ignore[arg-type]
+    return int.from_bytes(digest.digest(), "little")
 
 
 @lru_cache(maxsize=1 << 16)  # a client's name is in the streams of all its connections

@@ -1,10 +1,8 @@
 """`Architecture`: a model as a pure function of one flat parameter vector.
 
-The engine keeps a client's parameters as one vector of P float32 numbers and trains many clients in one
-`torch.func.vmap` call. Modules are therefore built on the meta device, where they hold shapes but no
-numbers, and a vector's values are put in their place. That works only for modules without state of their own:
-batch norms are those of `sim.learning.models.modules.batch_norm`, whose running statistics are parameters as
-well.
+The engine keeps a client's parameters as one vector of P float32 numbers. Modules are built on the meta
+device, where they hold shapes but no numbers, and a vector's values are put in their place. That works only
+for modules without state of their own: the running statistics of our batch norms are parameters as well.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -72,12 +71,11 @@ class Architecture:
 
     `key` says what it is ("mlp(hidden=[100]) (64,) -> 10") and is equal for equal architectures, so that the
     engine can group clients by it. `slices` lists the parameters in the vector's order, that of
-    `module.named_parameters()`; `numel` is P, `shapes` the shapes in the same order.
+    `module.named_parameters()`; `numel` is P.
 
-    `untrained` are those of them that no optimizer touches: what modules name in an attribute `untrained`.
-    Among them are the `statistics` of batch norms, and what the engine draws before a training step: `drawn`,
-    which modules name in an attribute `draws`. `module` evaluates and `training_module`, which
-    `TrainingPass` uses, is its copy in training mode; both live on the meta device.
+    `untrained` are those that no optimizer touches, which modules name in an attribute `untrained`: the
+    `statistics` of batch norms, and what the engine draws before a training step, `drawn`, which modules name
+    in an attribute `draws`. `module` evaluates; `training_module` is its copy in training mode.
     """
 
     constants: Mapping[str, Tensor] = {}  # of a model of ours there are none
@@ -91,38 +89,35 @@ class Architecture:
                 f"{key}: a model may have parameters only, but it has the buffers {', '.join(stateful)} "
                 "(batch norms? use GroupNorm, or sim.learning.models.modules.batch_norm.replace_batch_norms)"
             )
-        untrained = set()
         for path, part in module.named_modules():
             if self._is_unknown(part):
                 raise TypeError(
                     f"{key}: no initialisation is known for {type(part).__name__} (at {path or 'the top'}); "
                     f"it has no method reset, and is none of {', '.join(kind.__name__ for kind in _RESETS)}"
                 )
-            untrained |= {f"{path}.{name}".removeprefix(".") for name in getattr(part, "untrained", ())}
         self.module = module.eval()
         self.training_module = copy.deepcopy(module).train()
         self.key = key
         self.input_shape = input_shape
-        slices = []
-        offset = 0
-        for name, parameter in module.named_parameters():
-            slices.append(ParameterSlice(name, tuple(parameter.shape), offset))
-            offset += parameter.numel()
-        self.slices = tuple(slices)
-        self.numel = offset
-        self.shapes = tuple(part.shape for part in slices)
-        self.untrained = tuple(part for part in slices if part.name in untrained)
+        shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+        self._sizes = [math.prod(shape) for shape in shapes.values()]
+        *offsets, self.numel = accumulate(self._sizes, initial=0)
+        self.slices = tuple(map(ParameterSlice, shapes, shapes.values(), offsets))
+        self._by_name = {part.name: part for part in self.slices}
+        self.untrained = self._named_by("untrained")
+        self.drawn = self._named_by("draws")
         running = ("running_mean", "running_var")
-        drawn = [
-            f"{path}.{name}".removeprefix(".")
-            for path, part in module.named_modules()
-            for name in getattr(part, "draws", ())
-        ]
-        self.drawn = tuple(part for part in slices if part.name in drawn)
         self.statistics = tuple(p for p in self.untrained if p.name.rpartition(".")[2] in running)
         self.has_convolution = any(isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d) for m in module.modules())
-        self._sizes = [part.numel for part in slices]
-        self._by_name = {part.name: part for part in slices}
+
+    def _named_by(self, attribute: str) -> tuple[ParameterSlice, ...]:
+        """The parameters that modules name in this attribute."""
+        names = {
+            f"{path}.{name}".removeprefix(".")
+            for path, part in self.module.named_modules()
+            for name in getattr(part, attribute, ())
+        }
+        return tuple(part for part in self.slices if part.name in names)
 
     def _is_unknown(self, part: nn.Module) -> bool:
         """Whether a module has parameters of which nobody knows how they start."""
@@ -162,18 +157,14 @@ class Architecture:
         """
         if row is not None:
             return self._row(name, row)
-        places = [
-            place
-            for place, own in enumerate(self.slices)
-            if own.name == name or own.name.startswith(f"{name}.")
-        ]
-        if not places:
-            parts = dict.fromkeys(own.name.partition(".")[0] for own in self.slices)
+        own = [part for part in self.slices if part.name == name or part.name.startswith(f"{name}.")]
+        if not own:
+            parts = dict.fromkeys(part.name.partition(".")[0] for part in self.slices)
             raise ValueError(f'{self.key} has no part "{name}"; it has {", ".join(parts)}')
-        if places != list(range(places[0], places[-1] + 1)):
+        first, end = own[0].offset, own[-1].offset + own[-1].numel
+        if end - first != sum(part.numel for part in own):
             raise ValueError(f'{self.key}: the part "{name}" does not lie in one piece')
-        last = self.slices[places[-1]]
-        return slice(self.slices[places[0]].offset, last.offset + last.numel)
+        return slice(first, end)
 
     def _row(self, name: str, row: int) -> slice:
         whole = self._slice(name)
@@ -241,10 +232,9 @@ class Architecture:
             raise TypeError(f'{self.key}: has no representations; only model.name = "decoupled" has')
 
     def initial(self, generator: torch.Generator) -> Tensor:
-        """Fresh parameters [P], float32, on the generator's device; PyTorch's default initialisation.
+        """Fresh parameters [P], float32, on the generator's device, drawn in the vector's order.
 
-        Bit for bit what the module's constructor would draw from a global generator in the same state. Norms
-        start as the identity, a point at the origin. Drawn in the vector's order.
+        Bit for bit what the module's constructor would draw from a global generator in the same state.
         """
         flat = torch.empty(self.numel, device=generator.device)
         parameters = self.unflatten(flat)
@@ -317,9 +307,8 @@ class OwnArchitecture(Architecture):
 class TrainingPass:
     """An architecture in training mode, for one evaluation of an objective at one vector of parameters.
 
-    Batch norms normalise by the batch. `untrained`, by name, are the untrained parameters at first, and then
-    what the last forward pass left in them: the moved statistics of batch norms. A second forward pass starts
-    from those, like a second call of a module of torch.
+    `untrained`, by name, are the untrained parameters: at first as they were, then as the last forward pass
+    left them, such as the moved statistics of batch norms.
     """
 
     def __init__(self, architecture: Architecture, untrained: Mapping[str, Tensor]) -> None:

@@ -4,10 +4,8 @@ What torchvision's RandomResizedCrop, RandomApply([ColorJitter]), RandomGrayscal
 and RandomHorizontalFlip do to one image after the other (MAPL, appendix A.3, table 8), done to those of all
 clients at once. Differences:
 
-- The random numbers of an image are a pure function of its 64-bit key (`image_keys`), so of (seed, client,
-  purpose, step, place in the batch, view), and of nothing else.
-- Images keep their size. A crop is therefore only ever enlarged, where bilinear interpolation with and
-  without antialiasing is the same.
+- The random numbers of an image are a pure function of its 64-bit key (`image_keys`).
+- Images keep their size. A crop is only ever enlarged, where antialiasing makes no difference.
 - The blur's kernel has a tenth of the image's side (`kernel_size`), as in SimCLR; torchvision has no default.
 
 Like torchvision, saturation, hue and grayscale do nothing to images of one channel.
@@ -62,12 +60,7 @@ class Augmentation:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, x: Tensor, keys: np.ndarray) -> Tensor:
-        """Images of x [M, C, H, W] float32, changed; a new tensor. keys: uint64 [M], one per image.
-
-        ValueError unless C is 1 or 3 and the sides have two pixels or more.
-        """
-        if x.dim() != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 2:
-            raise ValueError(f"images are [M, 1 or 3, 2 or more, 2 or more], not {list(x.shape)}")
+        """Images of x [M, C, H, W] float32, C = 1 or 3, changed; a new tensor. keys: uint64 [M]."""
         changes = draw_changes(self, keys, (x.shape[2], x.shape[3]))
         at_once = len(x) if x.device.type != "cpu" else max(1, _CHUNK_BYTES // (4 * x[:1].numel()))
         if len(x) <= at_once:
@@ -87,7 +80,7 @@ class Augmentation:
 class ImageChanges:
     """What happens to each of M images; arrays of length M.
 
-    top, left, height, width: the crop, in pixels. jittered: whether colours are jittered. factors [M, 4]: of
+    top, left, height, width: the crop, in pixels. jittered: whether colours are. factors [M, 4]: of
     brightness, contrast and saturation, and the turn of the hue. blends [M, 3]: the order of the first three
     (0, 1, 2). hue_place: how many of them come before the hue (0 to 3). grayscale, flipped: whether. sigma:
     of the blur, 0 for none.
@@ -281,8 +274,7 @@ def _jitter(image: Tensor, changes: ImageChanges, place: np.ndarray) -> None:
 def _blends(changes: ImageChanges, channels: int) -> tuple[np.ndarray, np.ndarray]:
     """The three blends of each image, in order, as `_blend` wants them: [M, 3, C, C] and [M, 3, C].
 
-    Each is factor * pixel + (1 - factor) * something: black (brightness), the image's mean gray (contrast),
-    the pixel's gray (saturation).
+    factor * pixel + (1 - factor) * black (brightness), mean gray (contrast) or the pixel's gray (saturation).
     """
     gray = np.array(_GRAY if channels == 3 else (1.0,))
     factor = np.take_along_axis(changes.factors, changes.blends, axis=1)

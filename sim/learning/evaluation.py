@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from sim.learning.metrics import METRICS, ParameterMetric, SampleMetric
 _CLIENTS, _CHUNK_BYTES = 128, 8 * 2**20
 _SAMPLES_IN_LOOP = 64  # of one client after the other
 _CUDA_CHUNK_BYTES = 128 * 2**20  # of samples: enough work to hide what it costs to launch it
-
-EnsembleMean = Callable[[Kernel, Tensor, Tensor, Tensor], Tensor]
-"""Of models [N, K, P], inputs and shares [N, K]: what each ensemble predicts."""
 
 
 @torch.no_grad()
@@ -35,58 +32,40 @@ def measure_models(
     With `shares` [N, K] each client has an ensemble of K models, `rows` [N, K, P]: their probabilities of the
     classes, or their outputs in a regression, are averaged in these shares. ValueError for ensembles in a
     task that predicts nothing.
-    """
-    metrics = METRICS[task]
-    if shares is not None and shares.shape[1] == 1:
-        rows, shares = rows[:, 0], None
-    samples = [metric for metric in metrics if isinstance(metric, SampleMetric)]
-    if shares is not None and len(samples) < len(metrics):
-        raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
-    mean = _mean if task == "regression" else _log_mean
-    found = _means(samples, kernel, rows, subset, clients, shares, mean)
-    for metric in metrics:
-        if isinstance(metric, ParameterMetric):
-            found[metric.name] = metric.of_models(rows, subset, clients)
-    return found
-
-
-def _means(
-    metrics: Sequence[SampleMetric],
-    kernel: Kernel,
-    rows: Tensor,
-    subset: Subset,
-    clients: Sequence[int],
-    shares: Tensor | None,
-    mean: EnsembleMean,
-) -> dict[str, np.ndarray]:
-    """Means over each client's samples.
 
     A client without samples gets nan. So does one whose loss is not finite, of all else: which class is the
     largest of numbers that are none says nothing of what was learned.
     """
-    found = {metric.name: np.full(len(clients), np.nan) for metric in metrics}
-    if not metrics:
-        return found
+    if shares is not None and shares.shape[1] == 1:
+        rows, shares = rows[:, 0], None
+    samples = [metric for metric in METRICS[task] if isinstance(metric, SampleMetric)]
+    others = [metric for metric in METRICS[task] if isinstance(metric, ParameterMetric)]
+    if shares is not None and others:
+        raise ValueError(f"an ensemble averages probabilities of classes, which the task {task} has not")
+    found = {metric.name: np.full(len(clients), np.nan) for metric in samples}
     numbers = np.asarray(clients, dtype=np.int64)
-    counts = subset.counts[numbers]
+    counts = subset.counts[numbers] if samples else np.empty(0, np.int64)
+    mean = _mean if task == "regression" else _log_mean
     for count in np.unique(counts[counts > 0]).tolist():
         same = np.flatnonzero(counts == count)
-        at_once, samples = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
+        at_once, length = _at_once(kernel, rows.device, len(same), subset.sample_bytes)
         for first in range(0, len(same), at_once):
             block = same[first : first + at_once]
             chosen = torch.from_numpy(block).to(rows.device)
             models, weights = rows[chosen], None if shares is None else shares[chosen]
-            spans = [np.arange(start, min(start + samples, count)) for start in range(0, count, samples)]
-            for metric, total in zip(
-                metrics,
-                _sums(metrics, kernel, models, subset, numbers[block], spans, weights, mean),
-                strict=True,
-            ):
+            sums = [np.zeros(len(block)) for _ in samples]
+            for start in range(0, count, length):
+                x, y = subset.of_each(numbers[block], np.arange(start, min(start + length, count)))
+                outputs = kernel.outputs(models, x) if weights is None else mean(kernel, models, x, weights)
+                scores = outputs.transpose(1, 2)  # [N, classes, B]
+                for metric, total in zip(samples, sums, strict=True):
+                    total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
+            for metric, total in zip(samples, sums, strict=True):
                 found[metric.name][block] = total / count
     for name, values in found.items():
         if name != "loss":
             values[~np.isfinite(found["loss"])] = np.nan
-    return found
+    return found | {metric.name: metric.of_models(rows, subset, clients) for metric in others}
 
 
 def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: int) -> tuple[int, int]:
@@ -99,30 +78,8 @@ def _at_once(kernel: Kernel, device: torch.device, clients: int, sample_bytes: i
     return clients, max(1, _CHUNK_BYTES // (sample_bytes * clients))
 
 
-def _sums(
-    metrics: Sequence[SampleMetric],
-    kernel: Kernel,
-    models: Tensor,
-    subset: Subset,
-    clients: np.ndarray,
-    spans: Sequence[np.ndarray],
-    shares: Tensor | None,
-    mean: EnsembleMean,
-) -> list[np.ndarray]:
-    """The sum [N] of each metric, of models [N, P] on the same spans of N clients' samples; of ensembles
-    [N, K, P] with shares [N, K]."""
-    sums = [np.zeros(len(clients)) for _ in metrics]
-    for span in spans:
-        x, y = subset.of_each(clients, span)
-        outputs = kernel.outputs(models, x) if shares is None else mean(kernel, models, x, shares)
-        scores = outputs.transpose(1, 2)  # [N, classes, B]
-        for metric, total in zip(metrics, sums, strict=True):
-            total += metric.values(scores, y).sum(dim=1).double().cpu().numpy()
-    return sums
-
-
 def _log_mean(kernel: Kernel, models: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    """Logarithms [N, B, classes] of the mean probabilities: the scores of one model that predicts these."""
+    """Logarithms [N, B, classes] of the mean probabilities of models [N, K, P] in shares [N, K]."""
     total: Tensor | None = None
     for place in range(models.shape[1]):
         logs = kernel.outputs(models[:, place], x).log_softmax(dim=2) + shares[:, place, None, None].log()

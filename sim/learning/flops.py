@@ -13,8 +13,7 @@ from torch.utils.flop_counter import flop_registry
 class FlopCounter(TorchDispatchMode):
     """Counts in `total` what matrix products, convolutions and attention do while it is entered.
 
-    By torch's formulas. `torch.utils.flop_counter.FlopCounterMode` counts the same, but first loads torch's
-    compiler, which takes longer than a short run.
+    By torch's formulas, as `torch.utils.flop_counter.FlopCounterMode`, which first loads torch's compiler.
     """
 
     def __init__(self) -> None:

@@ -74,9 +74,8 @@ def loss_of_each(objective: Objective) -> Callable[..., Tensor]:
     if each is None:
         name = getattr(objective, "__name__", type(objective).__name__)
         raise ValueError(
-            f"{name} says nothing of the loss of each sample, so there are neither weights of samples nor "
-            'the reduction "none"; an objective that is a mean over samples has a method each(model, '
-            "parameters, x, y), which returns them, [B]"
+            f"{name} has no method each(model, parameters, x, y), which weights of samples and the reduction "
+            '"none" need: it returns the loss of each sample, [B]'
         )
     return each
 
@@ -89,7 +88,7 @@ def mean_loss(
     y: Tensor,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The mean over the samples of a batch, of weight times loss where there are weights [B]."""
+    """The mean of weight times loss over a batch, where there are weights [B]; else that of the loss."""
     if weights is None:
         return objective(model, parameters, x, y)
     return (loss_of_each(objective)(model, parameters, x, y) * weights).mean()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError, Settings
-from actors.settings.quantities import Share, ShareAboveZero
-from actors.settings.spans import Span, span
+from actors.settings.quantities import Share, ShareAboveZero, Span, span
 
 if TYPE_CHECKING:
     Stretch = Span
@@ -29,7 +28,7 @@ class Schedule(Settings):
     def _in_one_unit(self) -> "Schedule":
         spans = {key: value for key, value in self if isinstance(value, Span)}
         if len({value.seconds is None for value in spans.values()}) > 1:
-            written = {key: str(value) for key, value in spans.items()}
+            written = ", ".join([f"{key} = {value}" for key, value in spans.items()])
             raise SettingError(
                 "warm_up", str(self.warm_up), f"must all be steps, or all durations: {written}"
             )
@@ -92,8 +91,6 @@ class CosineDecay(Schedule):
         wave = (1 + math.cos(math.pi * min(1.0, passed / self.length.length))) / 2
         return self.floor + (1 - self.floor) * wave
 
-
-SCHEDULES = (ConstantRate, StepDecay, CosineDecay)
 
 if TYPE_CHECKING:
     RateSchedule = Schedule

@@ -1,17 +1,17 @@
 """All that the project takes from torchvision, behind one import.
 
-With a CPU build of torch the compiled operators of torchvision may fail to load, and then its
-`torchvision._meta_registrations` (shapes for operators such as nms) stops the whole import. Data sets,
-transforms and models need none of those operators, so that one module is replaced by an empty one where, and
-only where, the real import fails.
+With a CPU build of torch the compiled operators of torchvision may fail to load, and then one of its modules,
+`torchvision._meta_registrations`, stops the whole import. Data sets, transforms and models do without: where
+the import fails, that module is replaced by an empty one.
 """
 
 import importlib
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from torch import nn
 
@@ -34,38 +34,23 @@ def download(dataset_class: str, folder: Path) -> None:
     Raises OSError or RuntimeError (torchvision's words) when the network or the folder does not let it.
     """
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(
-        _CONNECT_TIMEOUT_S
-    )  # behind a firewall that swallows packets urllib waits for ever
+    socket.setdefaulttimeout(_CONNECT_TIMEOUT_S)  # else urllib waits for ever behind some firewalls
     try:
         getattr(import_torchvision().datasets, dataset_class)(root=str(folder), download=True)
     finally:
         socket.setdefaulttimeout(before)
 
 
-def _resnet18(outputs: int) -> tuple[nn.Module, nn.Module, str]:
-    module = import_torchvision().models.resnet18(num_classes=outputs)
-    return module, module, "conv1"
-
-
-def _shufflenet(outputs: int) -> tuple[nn.Module, nn.Module, str]:
-    module = import_torchvision().models.shufflenet_v2_x1_0(num_classes=outputs)
-    return module, module.conv1, "0"
-
-
-def _googlenet(outputs: int) -> tuple[nn.Module, nn.Module, str]:
-    module = import_torchvision().models.googlenet(
-        num_classes=outputs, aux_logits=False, transform_input=False, init_weights=False
-    )
-    return module, module.conv1, "conv"
-
-
-NETWORKS: Mapping[str, Callable[[int], tuple[nn.Module, nn.Module, str]]] = {
-    "resnet18": _resnet18,
-    "shufflenet": _shufflenet,
-    "googlenet": _googlenet,
+NETWORKS: Mapping[str, tuple[str, str, Mapping[str, bool]]] = {
+    "resnet18": ("resnet18", "conv1", {}),
+    "shufflenet": ("shufflenet_v2_x1_0", "conv1.0", {}),
+    "googlenet": (
+        "googlenet",
+        "conv1.conv",
+        {"aux_logits": False, "transform_input": False, "init_weights": False},
+    ),
 }
-"""Number of outputs -> the network, and the module and name in it of its first convolution."""
+"""torchvision's name of each network, its first convolution, and further arguments."""
 
 
 def network(name: str, channels: int, outputs: int) -> nn.Module:
@@ -74,8 +59,9 @@ def network(name: str, channels: int, outputs: int) -> nn.Module:
     ResNet18, ShuffleNet v2 x1.0, and GoogLeNet without its auxiliary outputs, which would need a loss of
     their own. Dropout is off: its masks would have to be drawn from random streams of the clients.
     """
-    module, owner, place = NETWORKS[name](outputs)
-    first = getattr(owner, place)
+    theirs, place, options = NETWORKS[name]
+    module: nn.Module = getattr(import_torchvision().models, theirs)(num_classes=outputs, **options)
+    first: Any = module.get_submodule(place)
     if first.in_channels != channels:
         own = nn.Conv2d(
             channels,
@@ -85,7 +71,8 @@ def network(name: str, channels: int, outputs: int) -> nn.Module:
             padding=first.padding,
             bias=first.bias is not None,
         )
-        setattr(owner, place, own)
+        owner, _, name = place.rpartition(".")
+        setattr(module.get_submodule(owner), name, own)
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0

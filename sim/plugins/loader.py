@@ -146,26 +146,18 @@ def _failure(place: str, error: BaseException) -> str:
 class _Folder:
     """A folder's modules, under the names by which files in it import each other.
 
-    Python remembers a module by its name alone. So a folder that has modules of the same names, or was
-    edited, takes the place of the other in Python's memory when something of it is loaded.
+    Python remembers a module by its name alone. So a folder with modules of the same names, or one that was
+    edited, takes the other's place in Python's memory when something of it is loaded.
     """
 
-    def __init__(self, sources: SourceFiles) -> None:
+    def __init__(self, sources: SourceFiles, tops: set[str]) -> None:
         self._paths = {str(sources.root / name) for name in sources.files}
-        self._tops = _tops(sources)
+        self.tops = tops
         self._others = set(sys.modules)  # which are not its own, whatever their files
-        self._modules: dict[str, ModuleType] = {}
-
-    def shares_names(self, sources: SourceFiles) -> bool:
-        """Whether one of its modules, or packages, has the name of one of these files."""
-        return bool(self._tops & _tops(sources))
-
-    def put_in_place(self) -> None:
-        """Have Python know these modules again."""
-        sys.modules.update(self._modules)
+        self.modules: dict[str, ModuleType] = {}
 
     def forget(self) -> None:
-        """Have Python forget these modules until they are put in place again."""
+        """Have Python forget these modules; `modules` are those that it is to know again."""
         found = {
             name: module
             for name, module in sys.modules.items()
@@ -173,11 +165,7 @@ class _Folder:
         }
         for name in found:
             del sys.modules[name]
-        self._modules |= found
-
-
-def _tops(sources: SourceFiles) -> set[str]:
-    return {name.partition("/")[0].removesuffix(".py") for name in sources.files}
+        self.modules |= found
 
 
 _folders: dict[tuple[Path, str], _Folder] = {}
@@ -191,11 +179,12 @@ def _module_of(path: Path, sources: SourceFiles) -> ModuleType:
     Raises whatever executing it raises.
     """
     key = (sources.root, sources.digest)
+    tops = {name.partition("/")[0].removesuffix(".py") for name in sources.files}
     for other, each in _folders.items():
-        if other != key and each.shares_names(sources):
+        if other != key and each.tops & tops:
             each.forget()
-    folder = _folders.setdefault(key, _Folder(sources))
-    folder.put_in_place()
+    folder = _folders.setdefault(key, _Folder(sources, tops))
+    sys.modules.update(folder.modules)
     name, place = path.stem, str(path.parent)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):

@@ -129,39 +129,36 @@ class Metrics:
 
     def series(self, actor: str, name: str) -> Series:
         """What was recorded of one actor under one name, in the order of recording."""
-        if not (actor in self._ids and name in self._ids):
-            return Series(np.empty(0), np.empty(0))
-        chosen = (self._column(self._actors) == self._ids[actor]) & (
-            self._column(self._names) == self._ids[name]
-        )
-        return Series(np.array(self._times)[chosen], np.array(self._values)[chosen])
+        times, actors, values = self._recorded(name)
+        chosen = actors == self._ids.get(actor, -1)
+        return Series(times[chosen], values[chosen])
 
     def mean(self, name: str) -> Series:
         """Mean over the clients that were measured at each time; totals ("all") do not count."""
-        if name not in self._ids:
-            return Series(np.empty(0), np.empty(0))
-        chosen = self._column(self._names) == self._ids[name]
-        chosen &= self._column(self._actors) != self._ids.get(ALL, -1)
-        times, position = np.unique(np.array(self._times)[chosen], return_inverse=True)
-        sums = np.bincount(position, weights=np.array(self._values)[chosen], minlength=len(times))
+        times, actors, values = self._recorded(name)
+        of_clients = actors != self._ids.get(ALL, -1)
+        times, position = np.unique(times[of_clients], return_inverse=True)
+        sums = np.bincount(position, weights=values[of_clients], minlength=len(times))
         return Series(times, sums / np.bincount(position, minlength=len(times)))
 
     def latest(self, name: str) -> dict[str, float]:
         """Actor -> the last value recorded under `name`, in the order of the actors' first appearance."""
-        if name not in self._ids:
-            return {}
         texts = list(self._ids)
-        chosen = self._column(self._names) == self._ids[name]
-        actors = self._column(self._actors)[chosen].tolist()
-        return dict(zip((texts[a] for a in actors), np.array(self._values)[chosen].tolist(), strict=True))
+        _, actors, values = self._recorded(name)
+        return {texts[actor]: value for actor, value in zip(actors.tolist(), values.tolist(), strict=True)}
+
+    def _recorded(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+        """Times, actors' numbers and values under a name; copies, as a view would forbid recording."""
+        chosen = np.array(self._names) == self._ids.get(name, -1)
+        return np.array(self._times)[chosen], np.array(self._actors)[chosen], np.array(self._values)[chosen]
 
     def to_table(self) -> pa.Table:
         """All measurements, in order, with the columns of `METRICS_SCHEMA`."""
         texts = pa.array(list(self._ids), pa.string())
         columns = [
             pa.array(np.array(self._times)),
-            texts.take(pa.array(self._column(self._actors))),
-            texts.take(pa.array(self._column(self._names))),
+            texts.take(pa.array(np.array(self._actors))),
+            texts.take(pa.array(np.array(self._names))),
             pa.array(np.array(self._values)),
         ]
         return pa.Table.from_arrays(columns, schema=METRICS_SCHEMA)
@@ -169,11 +166,6 @@ class Metrics:
     def graph_table(self) -> pa.Table:
         """All snapshots, with the columns of `GRAPH_SCHEMA`."""
         return table_of(self._graph_rows + self._open_rows(), GRAPH_SCHEMA)
-
-    @staticmethod
-    def _column(ids: array) -> NDArray[np.int32]:
-        # A copy: a view of the array would forbid appending to it for as long as it lives.
-        return np.array(ids, dtype=np.int32)
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

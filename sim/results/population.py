@@ -222,7 +222,10 @@ class Population:
             "catch_up_seconds": {"median": half_s, "max": max(catch_ups, default=None)},
             "departures": len(dips),
             "recovered": len(recoveries),
-            "recovery_seconds": _median_and_max(recoveries),
+            "recovery_seconds": {
+                "median": float(np.median(recoveries)) if recoveries else None,
+                "max": max(recoveries, default=None),
+            },
             "deepest_dip": max([dip.depth for dip in dips], default=None),
         }
 
@@ -251,9 +254,3 @@ class Population:
             incumbents[without] = False
         ends_s = self._ends_s(self._panel.times[before])
         return self._panel.mean_of(incumbents, ends_s) if incumbents.any() else None
-
-
-def _median_and_max(seconds: Sequence[float]) -> dict[str, float | None]:
-    if not seconds:
-        return {"median": None, "max": None}
-    return {"median": float(np.median(seconds)), "max": float(max(seconds))}

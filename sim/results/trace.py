@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 MESSAGE_EVENTS = ("sent", "delivered", "lost", "dropped")
@@ -195,32 +196,16 @@ def first_difference(first: pa.Table, second: pa.Table) -> str | None:
     Traces recorded without their messages can have different hashes and yet no difference here.
     """
     common = min(len(first), len(second))
-    differing = [
-        position
-        for name in TABLE_SCHEMA.names
-        if (position := _first_unequal(first[name][:common], second[name][:common])) is not None
-    ]
-    if not differing and len(first) == len(second):
+    one, other = (pl.DataFrame(pl.from_arrow(table.slice(0, common))) for table in (first, second))
+    differs = [(one[name].ne_missing(other[name])).arg_true() for name in one.columns]
+    position = min([rows[0] for rows in differs if len(rows)], default=common)
+    if position == len(first) == len(second):
         return None
-    position = min(differing, default=common)
     return (
         f"entry {position + 1:,} differs:\n"
         f"  first run:  {_describe(first, position)}\n"
         f"  second run: {_describe(second, position)}"
     )
-
-
-def _first_unequal(first: pa.ChunkedArray, second: pa.ChunkedArray) -> int | None:
-    if first.equals(second):
-        return None
-    low, high = 0, len(first)  # the answer is in [low, high); halves are compared without leaving Arrow
-    while high - low > 1:
-        middle = (low + high) // 2
-        if first[low:middle].equals(second[low:middle]):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _describe(table: pa.Table, position: int) -> str:

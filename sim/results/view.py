@@ -175,9 +175,10 @@ class RunView:
         alone = None if self.measure is None else self.last(self.measure[0].name + ALONE)
         if self.measure is None or alone is None:
             return []
-        sign = 1 if self.measure[0].higher_is_better else -1
-        pairs = zip(self.at_the_end.tolist(), alone.tolist(), strict=True)
-        found = [Gain(client, ours, own, sign * (ours - own)) for client, (ours, own) in enumerate(pairs)]
+        differences = (self.at_the_end - alone) * (1 if self.measure[0].higher_is_better else -1)
+        found = list(
+            map(Gain, range(len(alone)), self.at_the_end.tolist(), alone.tolist(), differences.tolist())
+        )
         return sorted([gain for gain in found if not np.isnan(gain.difference)], key=lambda g: g.difference)
 
     @cached_property
@@ -188,10 +189,7 @@ class RunView:
     @cached_property
     def bytes_sent(self) -> Series:
         """Bytes that all clients had sent, over time."""
-        rows = self._directory.scan("metrics").filter(
-            (pl.col("name") == "bytes_sent") & (pl.col("actor") == ALL)
-        )
-        frame = rows.select("time", "value").collect()
+        frame = self._directory.scan("metrics").filter(name="bytes_sent", actor=ALL).collect()
         return Series(frame["time"].to_numpy(), frame["value"].to_numpy())
 
     @cached_property
@@ -200,12 +198,9 @@ class RunView:
         rows = self._directory.scan("events").filter(
             pl.col("event").is_in(LIFECYCLE_EVENTS) & pl.col("actor").is_in(list(self.clients))
         )
-        frame = rows.select("time", "actor", "event", pl.col("detail").fill_null("")).collect()
-        indices = self._indices(frame["actor"]).tolist()
-        return [
-            LifecycleEvent(*happening)
-            for happening in zip(frame["time"], indices, frame["event"], frame["detail"], strict=True)
-        ]
+        numbers = self._numbers_of("actor")
+        frame = rows.select("time", numbers, "event", pl.col("detail").fill_null("")).collect()
+        return [LifecycleEvent(*happening) for happening in frame.iter_rows()]
 
     @property
     def moves(self) -> list[LifecycleEvent]:
@@ -235,15 +230,13 @@ class RunView:
     @cached_property
     def has_intervals(self) -> bool:
         """Whether it is known what any device did."""
-        return self._has("intervals", pl.col("actor").is_in(list(self.clients)))
+        rows = self._directory.scan("intervals").filter(pl.col("actor").is_in(list(self.clients)))
+        return not rows.head(1).collect().is_empty()
 
     @cached_property
     def has_messages(self) -> bool:
         """Whether the trace has the messages that arrived."""
-        return self._has("events", pl.col("event") == "delivered")
-
-    def _has(self, table: str, rows: pl.Expr) -> bool:
-        return not self._directory.scan(table).filter(rows).head(1).collect().is_empty()
+        return not self._directory.scan("events").filter(event="delivered").head(1).collect().is_empty()
 
     @cached_property
     def latencies_s(self) -> dict[str, NDArray[np.float64]]:
@@ -264,40 +257,25 @@ class RunView:
 
     def arrivals(self, clients: Sequence[int]) -> list[pl.DataFrame]:
         """For each of `clients` what it got from others, in order: time, actor (the sender), type."""
-        names = [self.clients[client] for client in clients]
-        rows = self._directory.scan("events").filter(
-            (pl.col("event") == "delivered") & pl.col("peer").is_in(names)
-        )
-        frame = rows.select("time", "actor", "type", "peer").collect()
-        by_receiver = {name: part for (name,), part in frame.partition_by("peer", as_dict=True).items()}
-        return [by_receiver.get(name, frame.clear()) for name in names]
+        return self._of_each("peer", clients, self._directory.scan("events").filter(event="delivered"))
 
     def intervals(self, state: str, clients: Sequence[int]) -> list[NDArray[np.float64]]:
         """For each of `clients` its intervals [K, 2] (start_s, end_s) in a state, ascending."""
+        rows = self._directory.scan("intervals").filter(state=state).sort("start")
+        return [part.select("start", "end").to_numpy() for part in self._of_each("actor", clients, rows)]
+
+    def _of_each(self, column: str, clients: Sequence[int], rows: pl.LazyFrame) -> list[pl.DataFrame]:
+        """Those rows of each client that have its name in a column."""
         names = [self.clients[client] for client in clients]
-        rows = self._directory.scan("intervals").filter(
-            (pl.col("state") == state) & pl.col("actor").is_in(names)
-        )
-        frame = rows.sort("start").collect()
-        by_actor = {name: part for (name,), part in frame.partition_by("actor", as_dict=True).items()}
-        nothing = np.empty((0, 2))
-        return [
-            by_actor[name].select("start", "end").to_numpy() if name in by_actor else nothing
-            for name in names
-        ]
+        frame = rows.filter(pl.col(column).is_in(names)).collect()
+        parts = frame.partition_by(column, as_dict=True)
+        return [parts.get((name,), frame.clear()) for name in names]
 
     @cached_property
     def busy_s(self) -> NDArray[np.float64] | None:
         """Device seconds [N] that each client trained; None without any record."""
-        rows = self._directory.scan("intervals").filter(
-            (pl.col("state") == "busy") & pl.col("actor").is_in(list(self.clients))
-        )
-        frame = rows.group_by("actor").agg((pl.col("end") - pl.col("start")).sum().alias("busy")).collect()
-        if frame.is_empty():
-            return None
-        busy = np.zeros(len(self.clients))
-        busy[self._indices(frame["actor"])] = frame["busy"].to_numpy()
-        return busy
+        spans = self.intervals("busy", range(len(self.clients)))
+        return np.array([np.diff(each).sum() for each in spans]) if any(map(len, spans)) else None
 
     @cached_property
     def device_s_per_step(self) -> NDArray[np.float64] | None:
@@ -312,9 +290,8 @@ class RunView:
     @cached_property
     def coalition_rows(self) -> list[tuple[Any, ...]]:
         """The rows of the table of coalitions; none in a run of a method that forms none."""
-        return (
-            self._directory.scan("coalitions").collect().rows() if self._directory.has("coalitions") else []
-        )
+        has_any = self._directory.has("coalitions")
+        return self._directory.scan("coalitions").collect().rows() if has_any else []
 
     @cached_property
     def graph_times(self) -> NDArray[np.float64]:
@@ -332,9 +309,9 @@ class RunView:
         source, target = (frame[end].to_numpy().astype(np.int64) for end in ("source", "target"))
         return Snapshot(source, target, frame["weight"].to_numpy())
 
-    def _indices(self, names: pl.Series) -> NDArray[np.int64]:
-        index = {name: position for position, name in enumerate(self.clients)}
-        return np.array([index[name] for name in names], dtype=np.int64)
+    def _numbers_of(self, column: str) -> pl.Expr:
+        """A column of clients' names as their numbers."""
+        return pl.col(column).replace_strict(self.clients, range(len(self.clients)), return_dtype=pl.Int64)
 
 
 def _over_all_lives(counts: NDArray[np.float64]) -> float:

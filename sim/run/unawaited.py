@@ -1,4 +1,4 @@
-"""What a run warns of: coroutines that somebody called and did not await, once for each place, and advice."""
+"""What a run warns of: coroutines that somebody called and did not await, once for each place."""
 
 import asyncio
 import re
@@ -10,7 +10,6 @@ from pathlib import Path
 import actors
 import protocols.framework.client
 from actors.source_location import written
-from sim.errors import Advice
 
 _NEVER_AWAITED = re.compile(r"coroutine '(.+)' was never awaited")
 # Where Python notices it only because a call has ended there: no place for anybody to look at.
@@ -23,7 +22,7 @@ _MACHINERY = (
 
 @contextmanager
 def noticed() -> Iterator[list[str]]:
-    """While entered, coroutines that were never awaited, and advice, become lines of the list."""
+    """While entered, coroutines that were never awaited become lines of the list."""
     known: set[tuple[str, str, int]] = set()
     found: list[str] = []
 
@@ -36,9 +35,7 @@ def noticed() -> Iterator[list[str]]:
         line: object = None,
     ) -> None:
         match = _NEVER_AWAITED.match(str(message))
-        if issubclass(category, Advice):
-            found.append(str(message))
-        elif match is None:
+        if match is None:
             shown(message, category, filename, lineno)
         elif (key := (match[1], filename, lineno)) not in known:
             known.add(key)
@@ -47,7 +44,6 @@ def noticed() -> Iterator[list[str]]:
     with warnings.catch_warnings():
         shown = warnings.showwarning
         warnings.filterwarnings("always", _NEVER_AWAITED.pattern, RuntimeWarning)
-        warnings.simplefilter("always", Advice)
         warnings.showwarning = show
         yield found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from actors.message import describe
-from actors.source_location import of_definition, of_error, own_line
+from actors.source_location import line_of, of_definition
 from protocols.framework.requirements import ProtocolSettings
 from sim.errors import UserError
 from sim.plugins.source_files import OURS
@@ -46,9 +46,8 @@ def blaming(kind: type, name: str, hint: str = "") -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        where = own_line(kind, of_error(error)) or defined(getattr(kind, name))
         failed = f"{kind.__name__}.{name}() failed: {describe(error)}{hint}"
-        raise UserError(f"{where}: {failed}") from error
+        raise UserError(f"{line_of(kind, error, name)}: {failed}") from error
 
 
 def _wrong(kind: type, name: str, problem: str) -> UserError:
@@ -103,10 +102,18 @@ def requirements_of(kind: "type[Client]", settings: ProtocolSettings) -> "list[R
     return _list_of(Requirement, kind, "requirements", called(kind, "requirements", settings))
 
 
-def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "list[ServerPlan]":
-    """The servers that a protocol named for these clients. Raises UserError for what are none."""
+def servers_of(
+    kind: "type[Client]", settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
+) -> "tuple[ServerPlan, ...]":
+    """The servers that a protocol names for these clients. Raises UserError for what are none."""
     from protocols.framework.server import ServerPlan
 
+    try:
+        plans = called(kind, "servers", settings, clients, clusters)
+    except UserError as error:
+        if type(error.__cause__) is ValueError:  # how a method says what does not fit it
+            raise UserError(str(error.__cause__)) from None
+        raise
     found = _list_of(ServerPlan, kind, "servers", plans)
     servers = [plan.name for plan in found]
     problems = [f"two actors are called {name}" for name in servers if [*servers, *clients].count(name) > 1]
@@ -118,7 +125,7 @@ def server_plans(kind: "type[Client]", plans: Any, clients: Sequence[str]) -> "l
         problems += [f"{plan.name} names {name}, no other server" for name in {*plan.servers} - others]
     if problems:
         raise UserError(f"{defined(kind.servers)}: {kind.__name__}.servers(): {min(problems)}")
-    return found
+    return tuple(found)
 
 
 def _list_of(item: "type[_Item]", kind: type, name: str, found: Any) -> "list[_Item]":

@@ -1,9 +1,8 @@
 """Which runs a sweep consists of: the combinations of all values of all axes, with every seed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,10 +101,7 @@ def plan(
         _require_axes(study.sweep.compare, _values(_dimensions(axes, lists, ())))
     dimensions = _narrowed(_dimensions(axes, lists, list(map(_key, study.fixed))), only)
     chosen = _seeds(seeds or axes.seeds, study.base.run.seed)
-    count = len(chosen)
-    for dimension in dimensions:
-        count *= len(dimension)
-    if count > CELLS_MAX:
+    if (count := len(chosen) * math.prod(map(len, dimensions))) > CELLS_MAX:
         raise UserError(f"a sweep of {count:,} runs; must have {CELLS_MAX:,} at most", path)
     cells, scenarios = [], []
     for choices in product(*dimensions):

@@ -12,24 +12,15 @@ from numpy.typing import NDArray
 
 from sim.errors import UserError
 from sim.results.kaplan_meier import Reached, known_until, median_time, restricted_mean
-from sim.results.metrics import Series
+from sim.results.metrics import Series, time_to_target
 from sim.studies.cells import axis_value
-from sim.studies.statistics import (
-    LEVEL,
-    Contrast,
-    Estimate,
-    contrast,
-    curve,
-    estimate,
-    holm,
-    horizon,
-)
+from sim.studies.statistics import LEVEL, Contrast, Estimate, contrast, curve, estimate, holm, horizon
 from sim.studies.study import COSTS, WAITS, WORST, StudiedRun, Study, Value, at_times, higher_is_better
 
 TIMES = 101
 """Points of the common grid of times."""
 _UNEQUAL = 0.05  # share by which budgets may differ before it is said
-_BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
+BUDGETS = {"steps": "training steps", "samples": "samples", "bytes": "bytes sent", "time": "seconds up"}
 _BUDGET_METRICS = {"steps": "training_steps", "samples": "samples_seen"}  # recorded of each client
 
 
@@ -151,7 +142,7 @@ class Comparison:
 
     def _usual_by(self) -> str | None:
         """The last axis of numbers, else the last one, if there is another."""
-        numeric = [axis for axis in self.varied if all(_is_number(each) for each in self.study.axes[axis])]
+        numeric = [axis for axis in self.varied if all(map(is_a_number, self.study.axes[axis]))]
         return numeric[-1] if numeric else self.varied[-1] if len(self.varied) > 1 else None
 
     def _stated_by(self) -> str | None:
@@ -185,11 +176,9 @@ class Comparison:
         """The group that a group is compared with: with the baseline's value, and else the same values."""
         if self._baseline is None:
             return None
-        axis, value = self._baseline
+        wanted = {name: str(each) for name, each in group.values.items()} | dict([self._baseline])
         for other in self.groups:
-            rest = {name: each for name, each in other.values.items() if name != axis}
-            ours = {name: each for name, each in group.values.items() if name != axis}
-            if rest == ours and str(other.values.get(axis)) == value:
+            if {name: str(each) for name, each in other.values.items()} == wanted:
                 return None if other is group else other
         return None
 
@@ -242,6 +231,10 @@ class Comparison:
             for line, p in zip(found, corrected, strict=True)
         ]
 
+    def line(self, group: SeedGroup, metric: str) -> Line:
+        """The one of `lines` about a metric of a group."""
+        return self.lines[self.metrics.index(metric) * len(self.groups) + self.groups.index(group)]
+
     @cached_property
     def targets(self) -> list[Target]:
         """What the target takes, as far as it was recorded; none without a target."""
@@ -257,15 +250,23 @@ class Comparison:
                     found.append(Target(group, kind, each, until, spent))
         return found
 
+    def targets_of(self, group: SeedGroup) -> list[Target]:
+        """Those of `targets` of a group, in the order of `kinds`."""
+        return [target for target in self.targets if target.group is group]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of cost that `targets` has."""
+        return list(dict.fromkeys(target.kind for target in self.targets))
+
     def _reached(self, group: SeedGroup) -> Reached:
         """When each run of a group reached the target. A run that has converged below it never will."""
         assert self.target is not None
         sign, at = 1 if higher_is_better(self.study.measure) else -1, []
         for run in group.runs:
-            series = run.curve(self.study.measure)
-            assert series is not None
-            there = np.flatnonzero(sign * series.values >= sign * self.target)
-            at.append(float(series.times[there[0]]) if there.size else math.inf)
+            times, values = run.curve(self.study.measure) or Series(np.empty(0), np.empty(0))
+            reached_s = time_to_target(Series(times, sign * values), sign * self.target)
+            at.append(math.inf if reached_s is None else reached_s)
         watched = [math.inf if run.ended_itself else run.end_s for run in group.runs]
         return Reached(np.array(at), np.array(watched))
 
@@ -295,47 +296,21 @@ class Comparison:
         """What must be known before the numbers are read: missing runs, different seeds, unequal budgets."""
         found = [f"no results: {cell}: {reason}" for cell, reason in self.study.missing.items()]
         found += self._notices
-        found += [self._short_watch(metric) for metric in self.metrics if metric in WAITS]
-        found = list(filter(None, found))
         seeds = {frozenset(run.seed for run in group.runs) for group in self.groups}
         if len(seeds) > 1:
             found.append("not all groups have the same seeds; differences are paired by those that both have")
         if max(len(group.runs) for group in self.groups) == 1:
             found.append("one seed for each group: no intervals, and no difference can be told from chance")
-        for kind, name in _BUDGETS.items():
-            if kind in ("bytes", "time"):  # what a method sends, and how long it takes, are its results
-                continue
+        for kind in _BUDGET_METRICS:  # what a method sends, and how long it takes, are its results
             spent = {group.label: group.budget(kind) for group in self.groups}
             known = {label: each for label, each in spent.items() if not math.isnan(each)}
             if known and max(known.values()) > (1 + _UNEQUAL) * min(known.values()):
                 least, most = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
                 found.append(
-                    f"unequal budgets: {name} per client from {known[least]:,.0f} ({least}) to "
+                    f"unequal budgets: {BUDGETS[kind]} per client from {known[least]:,.0f} ({least}) to "
                     f"{known[most]:,.0f} ({most}); --set run.budget.{kind}=N gives each the same"
                 )
         return found
-
-    def _short_watch(self, metric: str) -> str:
-        """A warning where restricted means are cut off early, as newcomers left soon; else empty."""
-        longest = max(
-            [
-                float(run.waits[metric].watched[np.isfinite(run.waits[metric].watched)].max(initial=0.0))
-                for run in self.study.runs
-                if run.waits[metric].at.size
-            ],
-            default=0.0,
-        )
-        short = {
-            str(group.values.get(self.by or "", "all")): self.until_s(metric, group)
-            for group in self.groups
-            if self.until_s(metric, group) < longest / 2
-        }
-        told = ", ".join(f"{value}: {until_s:.3g} s" for value, until_s in short.items())
-        return (
-            f"{metric} is known for a short time only, as somebody was there for no longer ({told})"
-            if told
-            else ""
-        )
 
 
 def _groups(study: Study) -> list[SeedGroup]:
@@ -374,5 +349,6 @@ def _is_there(metric: str, runs: Iterable[StudiedRun]) -> bool:
     return any(not math.isnan(run.number(metric)) or run.curve(metric) for run in runs)
 
 
-def _is_number(value: Value) -> bool:
+def is_a_number(value: Value) -> bool:
+    """Whether a value of an axis is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)

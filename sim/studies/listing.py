@@ -1,7 +1,5 @@
 """A list of the runs in a folder, for `coterie runs`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -76,16 +74,14 @@ def chosen(rows: Sequence[Row], where: Sequence[str], sort: str | None) -> list[
             allowed = f"column=value, or column~part of it; columns: {', '.join(COLUMNS)}"
             raise UserError(f"--where {condition}: must be {allowed}")
         column, sign, wanted = match.groups()
-        found = [str(row[column]) for row in kept]
-        holds = [text == wanted if sign == "=" else wanted in text for text in found]
-        kept = [row for row, is_kept in zip(kept, holds, strict=True) if is_kept]
-    if sort is not None:
-        column = sort.removeprefix("-")
-        if column not in COLUMNS:
-            raise UserError(
-                f"--sort {sort}: must be one of {', '.join(COLUMNS)}, with - before it the other way"
-            )
-        known = [row for row in kept if row[column] is not None]
-        known.sort(key=lambda row: row[column], reverse=sort.startswith("-"))
-        kept = known + [row for row in kept if row[column] is None]
-    return kept
+        kept = [
+            row for row in kept if (wanted == str(row[column]) if sign == "=" else wanted in str(row[column]))
+        ]
+    if sort is None:
+        return kept
+    column = sort.removeprefix("-")
+    if column not in COLUMNS:
+        raise UserError(f"--sort {sort}: must be one of {', '.join(COLUMNS)}, with - before it the other way")
+    known = [row for row in kept if row[column] is not None]
+    known.sort(key=lambda row: row[column], reverse=sort.startswith("-"))
+    return known + [row for row in kept if row[column] is None]

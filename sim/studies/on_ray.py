@@ -1,7 +1,5 @@
 """The cells of a sweep on a Ray cluster: https://docs.ray.io."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

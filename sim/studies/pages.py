@@ -1,7 +1,5 @@
 """A comparison written to a folder: page, tables and pictures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined

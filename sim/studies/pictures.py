@@ -15,8 +15,8 @@ from sim.results import text
 from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
-from sim.studies.comparison import Comparison, Line, SeedGroup
-from sim.studies.statistics import curve
+from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
+from sim.studies.statistics import Estimate, curve
 from sim.studies.study import CATCH_UP, Value, at_times
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
@@ -200,18 +200,34 @@ def _curves(comparison: Comparison, metric: str) -> Figure | None:
     return figure
 
 
-def _places(comparison: Comparison) -> tuple[dict[Value, float], bool]:
-    """The x of each value of the axis, and whether the values are numbers."""
-    assert comparison.by is not None
-    values = comparison.study.axes[comparison.by]
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        return {value: float(value) for value in values}, True
-    return {value: float(number) for number, value in enumerate(values)}, False
+def _draw_along(
+    comparison: Comparison,
+    ax: Axes,
+    found: Sequence[tuple[SeedGroup, Estimate]],
+    scale: float = 1.0,
+    hollow: Sequence[bool] = (),
+) -> None:
+    """Estimates by the values of the axis, a line for what differs beside it.
 
-
-def _name_places(comparison: Comparison, ax: Axes) -> None:
+    hollow: for each estimate whether its mark is not filled.
+    """
     assert comparison.by is not None
-    places, is_number = _places(comparison)
+    values, look = comparison.study.axes[comparison.by], _look(comparison)
+    is_number = all(map(is_a_number, values))
+    places = {value: float(value) if is_number else float(n) for n, value in enumerate(values)}
+    span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / len(look)
+    for number, (name, (colour, marker, _)) in enumerate(look.items()):
+        own = [n for n, (group, _) in enumerate(found) if _rest(comparison, group) == name]
+        shift = (number - (len(look) - 1) / 2) * span  # so that intervals do not hide each other
+        x = [places[found[n][0].values[comparison.by]] + shift for n in own]
+        y = [scale * found[n][1].mean for n in own]
+        half = np.nan_to_num([scale * (found[n][1].high - found[n][1].mean) for n in own])
+        marks: Any = {"marker": marker, "markersize": 4} if not hollow else {}
+        between = "-" if is_number else "none"
+        ax.errorbar(x, y, yerr=half, label=name, color=colour, capsize=3, linestyle=between, **marks)
+        for n, place, mean in zip(own, x, y, strict=True) if hollow else ():
+            face = "white" if hollow[n] else colour
+            ax.plot(place, mean, marker, color=colour, markerfacecolor=face, markersize=5)
     if not is_number:
         rotation = 20 if sum(len(str(value)) for value in places) > 40 else 0
         ax.set_xticks(list(places.values()), [str(value) for value in places], rotation=rotation)
@@ -225,30 +241,10 @@ def _by_axis(comparison: Comparison, metric: str) -> Figure | None:
     lines = [line for line in comparison.lines if line.metric == metric and line.estimate.runs]
     if not lines:
         return None
-    look = _look(comparison)
-    if len(look) > _LINES_MAX:
+    if len(_look(comparison)) > _LINES_MAX:
         return _map(comparison, lines)
     figure, [ax] = _grid(1)
-    places, is_number = _places(comparison)
-    between = "-" if is_number else "none"
-    for number, (name, (colour, marker, _)) in enumerate(look.items()):
-        own = [line for line in lines if _rest(comparison, line.group) == name]
-        shift = _shift(places, is_number, number, len(look))
-        x = [places[line.group.values[comparison.by]] + shift for line in own]  # type: ignore[index]
-        y = [scale_of(metric) * line.estimate.mean for line in own]
-        half = [scale_of(metric) * (line.estimate.high - line.estimate.mean) for line in own]
-        ax.errorbar(
-            x,
-            y,
-            yerr=np.nan_to_num(half),
-            label=name,
-            color=colour,
-            marker=marker,
-            capsize=3,
-            markersize=4,
-            linestyle=between,
-        )
-    _name_places(comparison, ax)
+    _draw_along(comparison, ax, [(line.group, line.estimate) for line in lines], scale_of(metric))
     ax.set_ylabel(titled(metric))
     ax.set_title(
         f"{name_of(metric)} at the end, {_seeds(comparison.groups)}", fontsize=8, color=LIGHT["faint"]
@@ -293,33 +289,16 @@ def _map(comparison: Comparison, lines: Sequence[Line]) -> Figure:
     return figure
 
 
-def _shift(places: Mapping[Value, float], is_number: bool, number: int, count: int) -> float:
-    """How far a line is shifted in x, so that the intervals of several lines do not hide each other."""
-    span = 0.008 * (max(places.values()) - min(places.values())) if is_number else 0.6 / count
-    return (number - (count - 1) / 2) * span
-
-
 def _to_target(comparison: Comparison) -> Figure | None:
     """What the target takes, in each of its costs; hollow where some runs never reach it."""
-    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
+    kinds = comparison.kinds
     if comparison.by is None or not kinds:
         return None
     figure, axes = _grid(len(kinds), alike=False)
-    places, is_number = _places(comparison)
-    look, between = _look(comparison), "-" if is_number else "none"
     for ax, kind in zip(axes, kinds, strict=True):
-        for number, (name, (colour, marker, _)) in enumerate(look.items()):
-            own = [t for t in comparison.targets if t.kind == kind and _rest(comparison, t.group) == name]
-            shift = _shift(places, is_number, number, len(look))
-            x = [places[target.group.values[comparison.by]] + shift for target in own]
-            means = [target.spent for target in own]
-            half = np.nan_to_num([each.high - each.mean for each in means])
-            y = [each.mean for each in means]
-            ax.errorbar(x, y, yerr=half, label=name, color=colour, capsize=3, linestyle=between)
-            for place, target in zip(x, own, strict=True):
-                face = "white" if target.is_least else colour
-                ax.plot(place, target.spent.mean, marker, color=colour, markerfacecolor=face, markersize=5)
-        _name_places(comparison, ax)
+        own = [target for target in comparison.targets if target.kind == kind]
+        spent = [(target.group, target.spent) for target in own]
+        _draw_along(comparison, ax, spent, hollow=[target.is_least for target in own])
         ax.set_ylabel({"seconds": "virtual time [s]", "bytes": "bytes sent"}.get(kind, kind))
     measure = comparison.study.measure
     goal = f"{scale_of(measure) * (comparison.target or 0):g} {unit_of(measure)}".strip()

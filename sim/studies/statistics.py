@@ -1,7 +1,5 @@
 """Means and differences over seeds with their intervals, by Student's distribution, since seeds are few."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,13 +35,8 @@ class Contrast(NamedTuple):
 def estimate(values: ArrayLike, level: float = LEVEL) -> Estimate:
     """Mean and Student's interval of what independent runs gave; values that are NaN are left out."""
     found = np.asarray(values, dtype=float)
-    found = found[~np.isnan(found)]
-    if not found.size:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    mean, half = float(found.mean()), math.nan
-    if found.size > 1:
-        half = _quantile(found.size, level) * float(found.std(ddof=1)) / math.sqrt(found.size)
-    return Estimate(mean, mean - half, mean + half, int(found.size))
+    (mean,), (half,) = curve(found[:, None], level)
+    return Estimate(float(mean), float(mean - half), float(mean + half), int((~np.isnan(found)).sum()))
 
 
 def curve(

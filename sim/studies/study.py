@@ -191,7 +191,7 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         is_named = clients is not None  # who names the clients means them, excluded or not
         done = [cell for cell in index["cells"] if cell["state"] == "done"]
         missing = {
-            _in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
+            in_words(cell["values"], cell["seed"]): cell["error"] or "not run yet"
             for cell in index["cells"]
             if cell["state"] != "done"
         }
@@ -214,7 +214,8 @@ def _of_sweep(path: Path, clients: Sequence[int] | None) -> Study:
         raise UserError(f"{file} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _in_words(values: Mapping[str, Value], seed: int) -> str:
+def in_words(values: Mapping[str, Value], seed: int) -> str:
+    """A run of a sweep in words: its values and its seed."""
     return ", ".join([*(f"{axis} = {value}" for axis, value in values.items()), f"seed {seed}"])
 
 

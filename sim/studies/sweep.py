@@ -1,7 +1,5 @@
 """Runs a sweep: every cell that has no results yet, in several processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -20,7 +18,7 @@ from sim.results.store.output_dir import CELL, REPORT, checkpoints
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
-from sim.studies.study import INDEX
+from sim.studies.study import INDEX, in_words
 from sim.studies.worker import Ran, Task, serve
 
 LOOK_EVERY_S = 0.5
@@ -122,9 +120,8 @@ def run_sweep(
             execute(todo, ran, look)
     if not (keep_checkpoints or index.errors):
         _forget_checkpoints(out, [index.found[cell.parent] for cell in plan.cells if cell.parent is not None])
-    errors = {
-        in_words(cell): error for cell in plan.cells if (error := index.errors.get(cell.key)) is not None
-    }
+    failed = [cell for cell in plan.cells if cell.key in index.errors]
+    errors = {in_words(cell.values, cell.seed): index.errors[cell.key] for cell in failed}
     return SweepResult(index.directory, len(plan.cells), there, errors)
 
 
@@ -143,11 +140,6 @@ def _forget_checkpoints(out: Path, runs: Iterable[str]) -> None:
         for file in checkpoints(out / run):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
-
-
-def in_words(cell: SweepCell) -> str:
-    """A cell in words: its values and its seed."""
-    return ", ".join([*(f"{axis} = {value}" for axis, value in cell.values.items()), f"seed {cell.seed}"])
 
 
 def default_jobs(plan: Plan) -> int:
@@ -251,7 +243,7 @@ def in_processes(jobs: int) -> Execute:
 
 
 class _Worker:
-    """A process that runs tasks; started again when it has died, or has held too much memory."""
+    """A process that runs tasks; started again when it has died."""
 
     def __init__(self, shares: Any, slot: int) -> None:
         self.task: Task | None = None
@@ -259,7 +251,6 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        self._is_spent = False
         context = multiprocessing.get_context("spawn")
         self.ours, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
@@ -271,8 +262,6 @@ class _Worker:
         return float(self._shares[self._slot])
 
     def begin(self, task: Task) -> None:
-        if self._is_spent:
-            self.end()
         if not self._process.is_alive():
             self._start()
         self.task, self._shares[self._slot] = task, 0.0
@@ -284,8 +273,7 @@ class _Worker:
         task, self.task = self.task, None
         assert task is not None
         try:
-            ran, self._is_spent = self.ours.recv()
-            return task, ran
+            return task, self.ours.recv()
         except (EOFError, OSError):
             self._process.join()
             return task, Ran(None, f"its process was ended, with exit code {self._process.exitcode}")

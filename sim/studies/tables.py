@@ -1,7 +1,5 @@
 """A comparison as tables: as CSV, as LaTeX, for the terminal and for the page."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ import polars as pl
 
 from sim.results import text
 from sim.results.view import MEASURES
-from sim.studies.comparison import Comparison, Line, SeedGroup, Target
-from sim.studies.statistics import Contrast, Estimate
+from sim.studies.comparison import BUDGETS, Comparison, Line, SeedGroup, Target
+from sim.studies.statistics import Estimate
 from sim.studies.study import CATCH_UP, RECOVERY, WAITS, WORST, higher_is_better
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
@@ -105,12 +103,12 @@ def write_csv(comparison: Comparison, folder: Path) -> list[Path]:
         "curves.csv": _curve_rows(comparison),
         "runs.csv": _run_rows(comparison),
     }
-    written = []
-    for name, rows in tables.items():
-        if rows:
-            pl.DataFrame(rows, infer_schema_length=None, strict=False).write_csv(folder / name)
-            written.append(folder / name)
-    return written
+    written = {folder / name: rows for name, rows in tables.items() if rows}
+    for path, rows in written.items():
+        frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+        numbers = [pl.col(name) for name, kind in frame.schema.items() if kind.is_float()]
+        frame.with_columns([pl.when(each.is_finite()).then(each) for each in numbers]).write_csv(path)
+    return list(written)
 
 
 def _number(value: float) -> float | None:
@@ -129,36 +127,36 @@ def _line_row(comparison: Comparison, line: Line) -> dict[str, Any]:
     if line.metric in WAITS:
         until_s = comparison.until_s(line.metric, line.group)
         difference_until_s = until_s if other is None else comparison.until_s(line.metric, line.group, other)
-    nothing = Contrast(Estimate(math.nan, math.nan, math.nan, 0), math.nan, False)
-    found, p, paired = nothing if against is None else against
+    found = Estimate(math.nan, math.nan, math.nan, 0) if against is None else against.difference
     return {
         **_values(line.group),
         "metric": line.metric,
         "seeds": line.estimate.runs,
-        **{name: _number(getattr(line.estimate, name)) for name in ("mean", "low", "high")},
-        "difference": _number(found.mean),
-        "difference_low": _number(found.low),
-        "difference_high": _number(found.high),
-        "paired": None if against is None else paired,
-        "p": _number(p),
-        "p_holm": _number(line.p),
-        "until_seconds": _number(until_s),
-        "difference_until_seconds": None if against is None else _number(difference_until_s),
+        "mean": line.estimate.mean,
+        "low": line.estimate.low,
+        "high": line.estimate.high,
+        "difference": found.mean,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "paired": None if against is None else against.paired,
+        "p": None if against is None else against.p,
+        "p_holm": line.p,
+        "until_seconds": until_s,
+        "difference_until_seconds": None if against is None else difference_until_s,
         "excluded": " ".join(map(str, line.group.excluded)) or None,
     }
 
 
 def _target_row(target: Target) -> dict[str, Any]:
-    found = target.spent
     return {
         **_values(target.group),
         "cost": target.kind,
         "runs": len(target.group.runs),
         "reached": target.count,
-        "mean": _number(found.mean),
-        "low": _number(found.low),
-        "high": _number(found.high),
-        "until_seconds": _number(target.until),
+        "mean": target.spent.mean,
+        "low": target.spent.low,
+        "high": target.spent.high,
+        "until_seconds": target.until,
         "median_seconds": target.median_s,
     }
 
@@ -169,10 +167,8 @@ def _curve_rows(comparison: Comparison) -> list[dict[str, Any]]:
         times, curves = comparison.curves(metric)
         for group, mean, half in curves:
             for time_s, each, width in zip(times.tolist(), mean.tolist(), half.tolist(), strict=True):
-                spread = {"low": _number(each - width), "high": _number(each + width)}
-                rows.append(
-                    _values(group) | {"metric": metric, "seconds": time_s, "mean": _number(each)} | spread
-                )
+                found = {"mean": each, "low": each - width, "high": each + width}
+                rows.append(_values(group) | {"metric": metric, "seconds": time_s} | found)
     return rows
 
 
@@ -180,9 +176,8 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for group in comparison.groups:
         for run in group.runs:
-            metrics = {metric: _number(run.number(metric)) for metric in comparison.metrics}
-            kinds = ("steps", "samples", "bytes", "time")
-            work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in kinds}
+            metrics = {metric: run.number(metric) for metric in comparison.metrics}
+            work = {f"{kind}_per_client": run.view.get("work", kind, "mean") for kind in BUDGETS}
             hashed = {"trace_hash": run.view.get("trace_hash"), "directory": run.directory.name}
             rows.append(_values(group) | {"seed": run.seed} | metrics | work | hashed)
     return rows
@@ -193,19 +188,16 @@ def _run_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def latex(comparison: Comparison) -> str:
     """A table for papers, by booktabs: a row for each group, a column for each metric and cost."""
-    axes, kinds = _axes(comparison), list(dict.fromkeys(target.kind for target in comparison.targets))
+    axes = _axes(comparison)
     heads = [*axes, *map(titled, comparison.metrics)]
-    heads += [f"{kind} to {_target_text(comparison)}" for kind in kinds]
-    lines = {(id(line.group), line.metric): line for line in comparison.lines}
-    targets = {(id(target.group), target.kind): target for target in comparison.targets}
+    heads += [f"{kind} to {_target_text(comparison)}" for kind in comparison.kinds]
     rows = []
     for group in comparison.groups:
         cells = [_escaped(value) for value in _values(group).values()]
         for metric in comparison.metrics:
-            line = lines[id(group), metric]
+            line = comparison.line(group, metric)
             cells.append(_mathematics(interval(line.estimate, metric), "^{*}" if line.is_significant else ""))
-        for kind in kinds:
-            target = targets[id(group), kind]
+        for target in comparison.targets_of(group):
             reached = f" ({target.count}/{len(group.runs)})" if target.count < len(group.runs) else ""
             cells.append(_mathematics(taken(target)) + reached)
         rows.append(" & ".join(cells) + r" \\")
@@ -259,24 +251,21 @@ def _target_text(comparison: Comparison) -> str:
     return f"{sign}{figure(comparison.target, metric)}{' %' if is_share(metric) else ''}"
 
 
-def _mathematics(shown: str, mark: str = "") -> str:
-    plain = (
-        shown.replace("\N{NO-BREAK SPACE}", "~")
-        .replace("\N{GREATER-THAN OR EQUAL TO}", r"$\geq$")
-        .replace(text.NOTHING, "--")
-    )
-    return plain.replace(PLUS_MINUS, r"$\pm$") + (f"${mark}$" if mark else "")
-
-
-_SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
+_MATHEMATICS: dict[str, str | int | None] = {
+    "\N{NO-BREAK SPACE}": "~",
+    "\N{GREATER-THAN OR EQUAL TO}": r"$\geq$",
 }
+_MATHEMATICS |= {text.NOTHING: "--", PLUS_MINUS: r"$\pm$"}
+_SPECIAL: dict[str, str | int | None] = {character: f"\\{character}" for character in "&%$#_{}"}
+_SPECIAL |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _mathematics(shown: str, mark: str = "") -> str:
+    return shown.translate(str.maketrans(_MATHEMATICS)) + (f"${mark}$" if mark else "")
 
 
 def _escaped(words: str) -> str:
-    return "".join(_SPECIAL.get(character, character) for character in words)
+    return words.translate(str.maketrans(_SPECIAL))
 
 
 # --- to be read ---------------------------------------------------------------------------------------------
@@ -288,12 +277,11 @@ def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     heads = [*_axes(comparison), "seeds"]
     for metric in comparison.metrics:
         heads += [titled(metric), *(["difference"] if has_baseline else [])]
-    lines = {(id(line.group), line.metric): line for line in comparison.lines}
     rows = []
     for group in comparison.groups:
         row = [*_values(group).values(), str(len(group.runs))]
         for metric in comparison.metrics:
-            line = lines[id(group), metric]
+            line = comparison.line(group, metric)
             row += [interval(line.estimate, metric), *([difference(line)] if has_baseline else [])]
         rows.append(row)
     return heads, rows
@@ -301,12 +289,10 @@ def rows_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def targets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """The same of what the target takes."""
-    kinds = list(dict.fromkeys(target.kind for target in comparison.targets))
-    heads = [*_axes(comparison), "reached by", *kinds, "median seconds"]
-    targets = {(id(target.group), target.kind): target for target in comparison.targets}
+    heads = [*_axes(comparison), "reached by", *comparison.kinds, "median seconds"]
     rows = []
     for group in comparison.groups:
-        found = [targets[id(group), kind] for kind in kinds]
+        found = comparison.targets_of(group)
         reached = f"{found[0].count} of {len(group.runs)}"
         row = [*_values(group).values(), reached, *map(taken, found), text.duration(found[0].median_s)]
         rows.append(row)
@@ -318,7 +304,7 @@ def budgets_to_show(comparison: Comparison) -> tuple[list[str], list[list[str]]]
     heads = [*_axes(comparison), "training steps", "samples", "bytes sent", "time up"]
     rows = []
     for group in comparison.groups:
-        steps, samples, sent, up_s = map(group.budget, ("steps", "samples", "bytes", "time"))
+        steps, samples, sent, up_s = map(group.budget, BUDGETS)
         shown = [f"{steps:,.0f}", f"{samples:,.0f}", text.size(_number(sent)), text.duration(_number(up_s))]
         rows.append([*_values(group).values(), *shown])
     return heads, rows

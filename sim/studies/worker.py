@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import MutableSequence
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from sim.run.running import RunResult
     from sim.scenario.scenario import Scenario
 
-SPENT_BYTES = 2**31
 _ERROR_LENGTH = 2_000
 
 
@@ -119,8 +116,7 @@ def _went_on(task: Task, scenario: Scenario, settings: dict[str, Any]) -> RunRes
 def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: int) -> None:
     """Run the tasks that come through a connection, and send back their results, until it is closed.
 
-    With each result goes whether this process should be replaced: it has held more than `SPENT_BYTES`, most
-    of which the system would not get back. The parent process handles the terminal's signals.
+    The parent process handles the terminal's signals.
     """
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
@@ -131,22 +127,7 @@ def serve(tasks: connection.Connection, shares: MutableSequence[float], slot: in
             task = tasks.recv()
         except EOFError:
             return
-        tasks.send((run_cell(task, shares, slot), peak_memory_bytes() > SPENT_BYTES))
-
-
-def peak_memory_bytes() -> int:
-    """The most memory that this process has held; 0 where the system does not tell.
-
-    From /proc where there is one, since on Linux `ru_maxrss` begins with what the parent process held.
-    """
-    with suppress(OSError, StopIteration), open("/proc/self/status", encoding="utf-8") as lines:
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-    try:
-        import resource
-    except ImportError:  # on Windows
-        return 0
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return held if sys.platform == "darwin" else held * 1024
+        tasks.send(run_cell(task, shares, slot))
 
 
 def _end_with_parent() -> None:

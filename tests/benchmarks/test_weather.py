@@ -1,20 +1,13 @@
 """The tables of bad weather: what the sweeps say happens, and what is made of their runs."""
 
-from __future__ import annotations
-
 import re
 import tomllib
-from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree
 
-import polars as pl
 import pytest
 
 from benchmarks import weather
 from benchmarks.weather_picture import picture
 from benchmarks.weather_table import KEYS, as_table, control_of, load, means
-from sim.errors import UserError
 from sim.results.store.run_directory import RunDirectory
 from sim.scenario.protocol_lookup import list_protocols
 from sim.studies.cells import plan
@@ -22,7 +15,6 @@ from sim.studies.study import load_study
 from sim.studies.sweep import SweepResult, run_sweep
 from tests.studies.conftest import here
 
-STUDIES = weather.STUDIES
 PAGE = weather.DOCS.with_suffix(".md")
 RUN = {
     "data": "digits",
@@ -98,47 +90,25 @@ def test_means_are_over_seeds_and_beside_the_control_of_the_same_weather() -> No
     assert (cobo["finished"], gossip["finished"]) == (True, False)
 
 
-def test_time_is_told_only_where_every_seed_came_there() -> None:
-    both, one = runs("cobo", "calm", 0.8, 0.8), runs("dada", "calm", 0.8, 0.8)
-    one[1]["seconds"] = None
-    assert means(as_table(both + one))["seconds"].to_list() == [8.0, None]
-
-
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with sweeps like ours, but of short runs."""
+def swept(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    """Two methods in two weathers, for a short time."""
     folder = tmp_path_factory.mktemp("studies")
+    shorter = {"100 s": "2500 ms", '"5 s"': '"500 ms"', "test_samples = 500": "test_samples = 20"}
+    shorter['name = "mlp"\nhidden = [50]'] = 'name = "logistic-regression"'
     for name in ("weather", "weather_one_model"):
         text = (weather.STUDIES / f"{name}.toml").read_text(encoding="utf-8")
-        for old, new in (
-            ("100 s", "2500 ms"),
-            ('"5 s"', '"500 ms"'),
-            ("test_samples = 500", "test_samples = 20"),
-        ):
+        for old, new in shorter.items():
             text = text.replace(old, new)
-        text = text.replace('name = "mlp"\nhidden = [50]', 'name = "logistic-regression"')
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def swept(short: Path) -> SweepResult:
-    """Two methods in two weathers, for a short time."""
     only = ["method=local", "method=gossip, average", "weather=calm", "weather=one slow"]
-    return run_sweep(plan(short / "weather_one_model.toml", only=only), out=short / "runs", execute=here)
+    return run_sweep(plan(folder / "weather_one_model.toml", only=only), out=folder / "runs", execute=here)
 
 
-@pytest.fixture(autouse=True)
-def is_shipped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What uses the short sweeps takes them for ours."""
-    if "swept" in request.fixturenames:
-        short = request.getfixturevalue("short")
-        planned = weather.planned_runs()
-        monkeypatch.setattr(weather, "STUDIES", short)
-        monkeypatch.setattr(weather, "planned_runs", lambda: planned)
-
-
-def test_a_row_is_of_the_clients_that_are_not_excluded(swept: SweepResult) -> None:
+def test_a_row_is_of_the_clients_that_are_not_excluded(
+    swept: SweepResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weather, "STUDIES", swept.directory.parents[1])
     study = load_study([swept.directory])
     found = {(row["method"], row["weather"]): row for row in weather.measured(study)}
     assert len(found) == 4
@@ -156,33 +126,6 @@ def test_a_row_is_of_the_clients_that_are_not_excluded(swept: SweepResult) -> No
         run = next(run for run in study.runs if run.view is slow)
         commit = RunDirectory.load(run.directory).provenance()["commit"]
         assert row["commit"] == (commit or "")[:10]
-
-
-def test_another_sweep_is_refused(swept: SweepResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = load_study([swept.directory])
-    with pytest.raises(UserError, match=r"^loss, by method, weather, data: is no sweep of the weather"):
-        list(weather.measured(replace(study, name="loss")))
-    monkeypatch.setattr(weather, "STUDIES", STUDIES)  # whose runs last for longer
-    with pytest.raises(UserError, match=r"is another run than weather_one_model\.toml has by now"):
-        list(weather.measured(study))
-
-
-def test_picture_shows_every_cell_once() -> None:
-    table = means(
-        as_table(
-            runs("cobo", "calm", 0.8)
-            + runs("cobo", "5 % lost", 0.71)
-            + runs("cobo", "slow", 0.83)
-            + runs("dada", "slow", 0.8)
-        )
-    )
-    root = ElementTree.fromstring(picture(table))
-    space = "{http://www.w3.org/2000/svg}"
-    rects = [(r.get("class"), r.get("fill-opacity")) for r in root.iter(f"{space}rect")]
-    assert rects == [("ground", None), ("lost", "0.36"), ("won", "0.12"), ("won", "0.00")]
-    texts = [text.text for text in root.iter(f"{space}text")]
-    head, cells = ["Personal models, digits", "calm", "5 % lost", "slow"], ["cobo", "80.0", "-9.0", "+3.0"]
-    assert texts[:-1] == [*head, *cells, "dada", "+0.0"]
 
 
 def test_every_method_there_is_stands_in_a_table() -> None:
@@ -233,25 +176,3 @@ def test_the_page_says_what_the_table_says() -> None:
                     accuracy, points = known[data, family, method, sky]
                     shown = accuracy if sky == "calm" else points
                     assert float(figure) == pytest.approx(shown, abs=0.0501), (data, method, sky)
-
-
-def test_some_of_the_runs_leave_the_means_as_they_are(
-    swept: SweepResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(weather, "DOCS", tmp_path)
-    monkeypatch.setattr("sys.argv", ["weather", str(swept.directory), "--write"])
-    weather.main()
-    assert not (tmp_path / weather.MEANS).exists() and not (tmp_path / weather.PICTURE).exists()
-    assert "means.csv stays as it is: 3176 runs are not in runs.csv yet" in capsys.readouterr().out
-    first = load(tmp_path / weather.RUNS)
-    assert first.height == 4
-
-    # The rest; what is there already is not measured again.
-    monkeypatch.setattr(weather, "planned_runs", lambda: first.select(KEYS).rows())
-    monkeypatch.setattr("sys.argv", ["weather", "--write"])
-    weather.main()
-    assert load(tmp_path / weather.RUNS).equals(first)
-    assert (
-        pl.read_csv(tmp_path / weather.MEANS)["method"].to_list() == ["local"] * 2 + ["gossip, average"] * 2
-    )
-    assert (tmp_path / weather.PICTURE).exists()

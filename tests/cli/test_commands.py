@@ -87,7 +87,11 @@ SUMMARY: dict[str, Any] = {
     "device_time": {"busy": 1.0, "waiting": 1.0, "down": 0.0},
     "failures": [],
 }
-
+POPULATION = SUMMARY["population"]
+WORK = {name: {"min": 1000, "max": 1767} for name in ("steps", "samples")} | {
+    "gradients": {"min": 5, "max": 5}
+}
+END = {"client": "client-0", "gain": 0.0}
 
 AT_HALF_TIME = Progress(
     phase=RUNNING,
@@ -275,30 +279,6 @@ def test_the_table_of_results() -> None:
         assert part.replace("\N{NO-BREAK SPACE}", " ") in table
 
 
-@pytest.mark.parametrize(
-    ("dip", "said"),
-    [(0.0, None), (0.0001, "less than 0.1 points"), (0.003, "0.3 points"), (0.25, "25.0 points")],
-)
-def test_departures_are_told_of_where_they_cost_something(dip: float, said: str | None) -> None:
-    table = rendered(SUMMARY | {"population": SUMMARY["population"] | {"deepest_dip": dip}})
-    assert ("departures" in table) == (said is not None)
-    assert said is None or f"accuracy fell by {said} at most; back after 2 of 3" in table
-
-
-def test_where_all_gained_as_much_nobody_is_named() -> None:
-    end = {"client": "client-0", "gain": 0.0}
-    gained = {"better": 0, "worse": 0, "mean_alone": 0.8, "mean_gain": 0.0, "least": end, "most": end}
-    table = rendered(SUMMARY | {"help": gained})
-    assert "+0.0 points on average, the same for all" in table
-    assert "client-0" not in table
-
-
-def test_the_table_of_an_interrupted_run_says_so_first() -> None:
-    table = rendered(SUMMARY | {"interrupted": True, "virtual_seconds": 30.0, "planned_seconds": 240.0})
-    assert table.index("interrupted │ after 30 s of 4 min") < table.index("protocol")
-    assert "interrupted" not in rendered(SUMMARY | {"interrupted": False, "planned_seconds": 240.0})
-
-
 def test_the_table_leaves_out_what_a_run_has_not() -> None:
     nothing = {
         "accuracy": {"clients": 0, "mean": None, "std": None, "worst_decile": None},
@@ -313,73 +293,73 @@ def test_the_table_leaves_out_what_a_run_has_not() -> None:
         assert part not in table
 
 
-def test_newcomers_of_whom_not_half_caught_up() -> None:
-    population = SUMMARY["population"] | {"catch_up_seconds": {"median": None, "max": 5.0}}
-    table = rendered(SUMMARY | {"population": population})
-    assert "accuracy, 1 went before; not reached by half (Kaplan-Meier)" in table
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"alone": True}, "gossip, alone"),
+        ({"work": WORK}, "1,000 to 1,767 steps, 5 gradients, 1,000 to 1,767 samples"),
+        ({"interrupted": True, "virtual_seconds": 30.0}, "interrupted │ after 30 s"),
+        (
+            {"help": SUMMARY["help"] | {"least": END, "most": END}},
+            "+10.0 points on average, the same",
+        ),
+        ({"population": POPULATION | {"catch_up_seconds": {"median": None}}}, "not reached by half (Kaplan"),
+        (
+            {"population": POPULATION | {"deepest_dip": 0.0001}},
+            "accuracy fell by less than 0.1 points",
+        ),
+    ],
+)
+def test_what_the_table_says_of_other_runs(changes: dict[str, Any], said: str) -> None:
+    assert said in rendered(SUMMARY | changes)
+    assert said not in rendered(SUMMARY)
+
+
+def test_departures_that_cost_nothing_are_not_told_of() -> None:
+    assert "departures" not in rendered(SUMMARY | {"population": POPULATION | {"deepest_dip": 0.0}})
+
+
+def told(*steps: Progress, **console: Any) -> str:
+    """What is shown of a run's progress."""
+    output = StringIO()
+    with ProgressLine(Console(file=output, width=console.pop("width", 40), **console)) as progress:
+        for step in steps:
+            progress(step)
+    return output.getvalue().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_progress_elsewhere_than_on_a_terminal_is_a_line_a_minute() -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=40)) as progress:
-        for second in range(1, 200):
-            progress(replace(AT_HALF_TIME, elapsed_s=float(second), accuracy=None, messages=1000 * second))
-    lines = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
-    rest = "about 39 s left, virtual time 30 s of 1 min, 4 clients up"
-    assert lines == [
+    of_seconds = [replace(AT_HALF_TIME, elapsed_s=float(s), messages=1000 * s) for s in range(1, 200)]
+    rest = "about 39 s left, virtual time 30 s of 1 min, accuracy 50.0%, 4 clients up"
+    assert told(*of_seconds).splitlines() == [
         f"{elapsed} elapsed, {rest}, {messages} messages, 250 updates/s"
         for elapsed, messages in [("1 min", "60,000"), ("2 min", "120,000"), ("3 min", "180,000")]
     ]
 
 
-def test_progress_of_a_run_that_ends_by_iterations() -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=40)) as progress:
-        by_iterations = replace(AT_HALF_TIME, duration_s=None, iterations=1200, last_iteration=5000)
-        progress(replace(by_iterations, elapsed_s=75.0, remaining_s=None, diverged=2))
-    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
-        "1 min 15 s elapsed, virtual time 30 s, 1,200 of 5,000 iterations, accuracy 50.0%, "
-        "2 models not finite, 4 clients up, 600 messages, 250 updates/s\n"
-    )
-
-
-def test_the_table_says_how_much_each_client_trained() -> None:
-    work = {name: {"min": 1000, "max": 1767} for name in ("steps", "samples")} | {"gradients": {"max": 0}}
-    table = rendered(SUMMARY | {"alone": True, "work": work})
-    assert "gossip, alone" in table
-    assert "1,000 to 1,767 steps, 1,000 to 1,767 samples" in table
-    work["gradients"] = {"min": 5, "max": 5}
-    assert " steps, 5 gradients, " in rendered(SUMMARY | {"work": work})
-
-
-def test_progress_of_a_run_that_ends_by_a_budget() -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=40)) as progress:
-        by_budget = replace(AT_HALF_TIME, duration_s=None, budget_spent=0.25, accuracy=None)
-        progress(replace(by_budget, elapsed_s=75.0, remaining_s=None))
-    assert output.getvalue().replace("\N{NO-BREAK SPACE}", " ") == (
-        "1 min 15 s elapsed, virtual time 30 s, 25.0% of the budget spent, 4 clients up, 600 messages, "
-        "250 updates/s\n"
-    )
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"iterations": 1200, "last_iteration": 5000, "diverged": 2}, "1,200 of 5,000 iterations"),
+        ({"diverged": 2}, "accuracy 50.0%, 2 models not finite, 4 clients up"),
+        ({"budget_spent": 0.25}, "25.0% of the budget spent"),
+    ],
+)
+def test_progress_of_runs_that_end_by_something_else_than_time(changes: dict[str, Any], said: str) -> None:
+    line = told(replace(AT_HALF_TIME, duration_s=None, elapsed_s=75.0, remaining_s=None, **changes))
+    assert line.startswith("1 min 15 s elapsed, virtual time 30 s, ") and said in line
 
 
 @pytest.mark.parametrize(("first_s", "lines"), [(10.0, 0), (61.0, 2)])
 def test_what_follows_a_long_run_is_said_when_it_begins(first_s: float, lines: int) -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=40)) as progress:
-        progress(replace(AT_HALF_TIME, elapsed_s=first_s))
-        progress(replace(AT_HALF_TIME, elapsed_s=first_s + 1, phase=ALONE))
-    said = output.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    begun = replace(AT_HALF_TIME, elapsed_s=first_s)
+    said = told(begun, replace(begun, elapsed_s=first_s + 1, phase=ALONE)).splitlines()
     assert len(said) == lines
     assert said[1:] == ["1 min 2 s elapsed, training alone for comparison"] * (lines > 0)
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away() -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=150, force_terminal=True)) as progress:
-        progress(replace(AT_HALF_TIME, duration_s=None, iterations=1, last_iteration=2))
-        progress(AT_HALF_TIME)
-    shown = output.getvalue().replace("\N{NO-BREAK SPACE}", " ")
+    shown = told(AT_HALF_TIME, width=150, force_terminal=True)
     assert "about 39 s left, virtual time 30 s of 1 min, accuracy 50" in shown
     assert "4 clients up, 600 messages, 250 updates/s" in shown
     assert "0:00:00" in shown, "the time that has elapsed, which goes on by itself"
@@ -387,12 +367,10 @@ def test_progress_on_a_terminal_is_a_bar_that_goes_away() -> None:
 
 
 def test_progress_on_a_narrow_terminal_is_one_line() -> None:
-    output = StringIO()
-    with ProgressLine(Console(file=output, width=80, force_terminal=True)) as progress:
-        progress(AT_HALF_TIME)
-    [line] = [line for line in output.getvalue().split("\n") if "about 39" in line]
+    shown = told(AT_HALF_TIME, width=80, force_terminal=True)
+    [line] = [line for line in shown.split("\n") if "about 39" in line]
     assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in line.rpartition("\r")[2], "the bar is still there"
-    assert output.getvalue().count("\n") == 1
+    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -478,13 +456,6 @@ def test_the_version() -> None:
     assert (result.exit_code, result.stdout) == (0, f"coterie {version('coterie')}\n")
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_the_help_says_what_is_executed(command: str) -> None:
-    words = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
-    what = 'such as protocol.name or model.name = "my_file.py:Class"'
-    assert f"What it names of yours, {what}, is executed, unless --no-code refuses it." in words
-
-
 def test_the_schema_is_json() -> None:
     result = CliRunner().invoke(app, ["schema"])
     assert result.exit_code == 0
@@ -512,17 +483,6 @@ def test_a_sweep_alone_is_checked_with_the_scenario_whose_runs_it_has(tmp_path: 
     assert code == 2 and output.startswith(f"{file}: sweep.seeds = 0 (from --set): must be a whole number")
     code, output = said("--set", "clients.count=0")
     assert code == 2 and "small.toml: clients.count = 0" in output
-
-
-def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["report", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "is not a result directory" in result.output
-
-
-@pytest.mark.parametrize("options", [["--device", "tpu"], ["--seed", "x"], ["--nonsense"]])
-def test_wrong_options_are_refused(invoke: Callable[..., Any], options: list[str]) -> None:
-    assert invoke(*options).exit_code == 2
 
 
 def test_lists_and_refusals_do_not_import_torch(tmp_path: Path) -> None:

@@ -1,12 +1,7 @@
 """The command, with real runs behind it: what it does, prints and leaves, and its exit codes."""
 
-from __future__ import annotations
-
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,15 +45,6 @@ FAILS = """
     async def step(self):
         await super().step()
         raise RuntimeError("not today")
-"""
-TELLS_THAT_IT_RUNS = """
-    async def step(self):
-        await super().step()
-        Path(os.environ["COTERIE_TEST_STARTED"]).touch()
-        self.tell(self.pick_peer(), Word("still here"))
-
-    async def on_message(self, message, sender):
-        pass
 """
 INTERRUPTS = """
     async def step(self):
@@ -194,42 +180,6 @@ def test_an_error_half_way_keeps_what_was_measured_until_then(
     assert summary["finished"] is False
     assert summary["virtual_seconds"] == 2.0
     assert "Ended before its time" in (results(tmp_path).path / "report.html").read_text()
-
-
-def test_long_patience_is_no_deadlock(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    options = ("--set", "protocol.name=dpsgd", "--set", "protocol.patience=1 h")
-    crash = ("--set", "churn=[{at='1 s', event='crash', clients=[2]}]")
-    result = invoke(QUADRATIC, "--quiet", *options, *crash)
-    assert result.exit_code == 0, result.output
-    assert check_results(tmp_path)["virtual_seconds"] == 10.0
-
-
-def test_ctrl_c_leaves_valid_results(tmp_path: Path) -> None:
-    """From outside, in the middle of a run that would take years."""
-    _, protocol = own(tmp_path, TELLS_THAT_IT_RUNS)
-    file, started = write(tmp_path, QUADRATIC), tmp_path / "started"
-    command = [sys.executable, "-m", "sim", "run", str(file), "--out", str(tmp_path / "runs"), "--quiet"]
-    process = subprocess.Popen(
-        [*command, "--set", protocol, "--set", "run.duration=100000 h"],
-        env=os.environ | {"COTERIE_TEST_STARTED": str(started)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        while not started.exists():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, errors
-    assert errors == "interrupted; the results up to then are in that directory\n"
-    assert f"report: {results(tmp_path).path / 'report.html'}" in output
-    summary = check_results(tmp_path)
-    assert summary["interrupted"] is True
-    assert 0 < summary["virtual_seconds"] < 1e8
 
 
 def test_ctrl_c_ends_a_run_between_two_events(invoke: Callable[..., Result], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The documents' code blocks: Python is executed, scenarios are read, commands run (shortened)."""
 
-from __future__ import annotations
+from __future__ import annotations  # the blocks that are compiled here inherit it
 
 import inspect
 import os

@@ -5,18 +5,16 @@ traceback, after no more than 30 seconds, and with no more than 2 GB of memory. 
 must not be refused by a run.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -30,42 +28,6 @@ from tests.fuzz.results import RESULTS
 _WORLDS_WITH_RESULTS = ("quickstart", "cobo_quadratics", "world_spot")
 
 
-@dataclass
-class Tally:
-    """What has been found so far."""
-
-    cases: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
-    faults: dict[str, list[Verdict]] = field(default_factory=dict)
-    longest_s: float = 0.0
-    peak_bytes: int = 0
-
-    def add(self, verdict: Verdict) -> None:
-        """Count a case, and show its fault if it is a new one."""
-        self.cases[verdict.case.kind] += 1
-        self.longest_s = max(self.longest_s, verdict.longest_s)
-        self.peak_bytes = max(self.peak_bytes, verdict.peak_bytes)
-        if verdict.fault is None:
-            self.endings["interrupted" if verdict.interrupted else f"exit {verdict.codes[-1]}"] += 1
-        else:
-            self.endings["fault"] += 1
-            known = self.faults.setdefault(verdict.fault.name, [])
-            known.append(verdict)
-            if len(known) == 1:
-                print(f"\n{described(verdict)}\n", flush=True)
-        if self.cases.total() % 100 == 0:
-            print(f"{self.cases.total():,} cases, {len(self.faults)} faults", flush=True)
-
-    def conclude(self) -> None:
-        """The result, for people."""
-        print(f"\n{self.cases.total():,} cases: {_counted(self.cases)}")
-        print(f"ended with: {_counted(self.endings)}")
-        print(f"longest {self.longest_s:.1f} s, most memory {self.peak_bytes / 1e9:.2f} GB")
-        for name, verdicts in sorted(self.faults.items(), key=lambda item: -len(item[1])):
-            print(f"{len(verdicts):5,} x {name}   --case {verdicts[0].case}")
-        print(f"{len(self.faults)} different faults" if self.faults else "no faults")
-
-
 def main() -> int:
     """Run cases until the time is over, or there have been enough; 1 if any fault was found."""
     options = _options()
@@ -74,17 +36,27 @@ def main() -> int:
     _prepare(folder)
     if options.case is not None:
         verdict = attempt(options.case, KINDS[options.case.kind], folder / "data", folder / "case")
-        print(described(verdict))
-        print(f"its files are in {folder / 'case'}")
+        print(f"{described(verdict)}\nits files are in {folder / 'case'}")
         return verdict.fault is not None
-    tally = Tally()
+    endings: Counter[str] = Counter()
+    faults: dict[str, list[Verdict]] = defaultdict(list)
     try:
         for verdict in _verdicts(options, folder):
-            tally.add(verdict)
+            endings[verdict.ending] += 1
+            if verdict.fault is not None:
+                faults[verdict.fault.name].append(verdict)
+                if len(faults[verdict.fault.name]) == 1:
+                    print(f"\n{described(verdict)}\n", flush=True)
+            if endings.total() % 100 == 0:
+                print(f"{endings.total():,} cases, {len(faults)} faults", flush=True)
     except KeyboardInterrupt:
         print("interrupted")
-    tally.conclude()
-    return bool(tally.faults)
+    ended = ", ".join(f"{count:,} {name}" for name, count in endings.most_common())
+    print(f"\n{endings.total():,} cases; ended with: {ended}")
+    for name, verdicts in sorted(faults.items(), key=lambda item: -len(item[1])):
+        print(f"{len(verdicts):5,} x {name}   --case {verdicts[0].case}")
+    print(f"{len(faults)} different faults" if faults else "no faults")
+    return bool(faults)
 
 
 def described(verdict: Verdict) -> str:
@@ -99,10 +71,6 @@ def described(verdict: Verdict) -> str:
     innermost_first = "most recent call first" in verdict.fault.detail
     detail = "\n".join(f"    {line}" for line in (told[:12] if innermost_first else told[-12:]))
     return "\n".join([*lines, f"  fault: {verdict.fault.name}", detail])
-
-
-def _counted(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
 
 
 def _options() -> argparse.Namespace:

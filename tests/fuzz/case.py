@@ -58,10 +58,13 @@ class Verdict:
     words: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     codes: tuple[int, ...] = ()
-    longest_s: float = 0.0
-    peak_bytes: int = 0
     interrupted: bool = False
     errors: str = ""
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        return "fault" if self.fault else "interrupted" if self.interrupted else f"exit {self.codes[-1]}"
 
 
 def attempt(case: Case, kind: Kind, data: Path, keep: Path | None = None) -> Verdict:
@@ -100,8 +103,6 @@ def _meet(case: Case, unspoiled: bool, folder: Path, commands: Commands) -> Verd
             fault=fault,
             commands=(*verdict.commands, tuple(arguments)),
             codes=(*verdict.codes, outcome.code),
-            longest_s=max(verdict.longest_s, outcome.wall_s),
-            peak_bytes=max(verdict.peak_bytes, outcome.peak_bytes),
             interrupted=verdict.interrupted or outcome.interrupted,
             errors=outcome.errors[-3000:],
         )

@@ -1,7 +1,5 @@
 """All keys that a scenario may have, and valid values of them, from the classes that describe scenarios."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random

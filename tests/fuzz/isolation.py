@@ -1,22 +1,19 @@
 """Commands in processes of their own that need not import anything: forks of one that has it all.
 
-What must hold of a command is watched from outside: its time, its memory, and that it ends.
+What must hold of a command is watched: its time, its memory, and that it ends.
 """
-
-from __future__ import annotations
 
 import faulthandler
 import gc
 import importlib
 import json
-import math
 import os
 import resource
-import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -29,25 +26,22 @@ MOST_S = 30.0
 MOST_BYTES = 2_000_000_000
 _MOST_OUTPUT_BYTES = 1_000_000
 _LARGEST_FILE_BYTES = 1_000_000_000
-_LOOK_EVERY_S = 0.02
 _AGAIN_AFTER_S = 8.0  # the first Ctrl-C ends a run after its present event, the next one at once
 _NETWORK_NOTE = "network-was-used"
+_TIME_IS_OVER = "Timeout ("  # how faulthandler begins
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How a command ended.
 
-    code: its exit code, minus the signal's number if one ended it. stopped: what made us end it ("time" or
-    "memory"), None if it ended by itself. interrupted: whether it was sent Ctrl-C. network: whether it tried
-    to connect to anything.
+    code: its exit code, minus the signal's number if one ended it. stopped: "time" or "memory" if it took too
+    much of that. interrupted: whether it was sent Ctrl-C. network: whether it tried to connect to anything.
     """
 
     code: int
     output: str
     errors: str
-    wall_s: float
-    peak_bytes: int
     stopped: str | None = None
     interrupted: bool = False
     network: bool = False
@@ -93,43 +87,18 @@ def watched(body: Callable[[], object], folder: Path, interrupt_after_s: float |
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        _child(body, folder, output, errors)
-    stopped, interrupted = None, False
-    next_interrupt_s = math.inf if interrupt_after_s is None else interrupt_after_s
-    ended = os.pidfd_open(pid)
-    try:
-        while not select.select([ended], [], [], _LOOK_EVERY_S)[0]:
-            passed_s = time.monotonic() - started
-            stopped = "time" if passed_s > MOST_S else "memory" if _resident_bytes(pid) > MOST_BYTES else None
-            if stopped is not None:
-                os.kill(pid, signal.SIGUSR1)  # it says where it is
-                select.select([ended], [], [], 0.5)
-                break
-            if passed_s > next_interrupt_s:
-                interrupted, next_interrupt_s = True, next_interrupt_s + _AGAIN_AFTER_S
-                os.kill(pid, signal.SIGINT)
-    finally:
-        os.close(ended)
-        for kill in (os.killpg, os.kill):  # and whatever it started; it is not yet waited for, so it exists
-            with suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
+        _child(body, folder, output, errors, interrupt_after_s)
     _, status, used = os.wait4(pid, 0)
+    passed_s, said = time.monotonic() - started, _read(errors)
+    stopped = "time" if _TIME_IS_OVER in said else "memory" if used.ru_maxrss * 1024 > MOST_BYTES else None
     return Outcome(
         os.waitstatus_to_exitcode(status),
         _read(output),
-        _read(errors),
-        time.monotonic() - started,
-        used.ru_maxrss * 1024,
+        said,
         stopped,
-        interrupted,
+        interrupt_after_s is not None and passed_s > interrupt_after_s,
         (folder / _NETWORK_NOTE).exists(),
     )
-
-
-def _resident_bytes(pid: int) -> int:
-    with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    return 0
 
 
 def _read(path: Path) -> str:
@@ -139,8 +108,10 @@ def _read(path: Path) -> str:
     return text
 
 
-def _child(body: Callable[[], object], folder: Path, output: Path, errors: Path) -> NoReturn:
-    """The life of a fork: as a process that was started by a shell, without a network."""
+def _child(
+    body: Callable[[], object], folder: Path, output: Path, errors: Path, interrupt_after_s: float | None
+) -> NoReturn:
+    """The life of a fork: as a process that was started by a shell, without a network, and with an end."""
     code = 70
     try:
         os.setsid()
@@ -152,7 +123,12 @@ def _child(body: Callable[[], object], folder: Path, output: Path, errors: Path)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs that a shell put behind
         faulthandler.enable(sys.stderr)
-        faulthandler.register(signal.SIGUSR1, sys.stderr, all_threads=False)
+        faulthandler.dump_traceback_later(MOST_S, exit=True, file=sys.stderr)
+        if interrupt_after_s is not None:
+            for after_s in (interrupt_after_s, interrupt_after_s + _AGAIN_AFTER_S):
+                interrupt = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT))
+                interrupt.daemon = True
+                interrupt.start()
         _forbid_network(folder / _NETWORK_NOTE)
         code = _exit_code(body)
         sys.stdout.flush()

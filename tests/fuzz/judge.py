@@ -1,7 +1,5 @@
 """What is wrong with how a command ended; most of the time nothing is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

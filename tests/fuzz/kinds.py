@@ -1,8 +1,5 @@
 """All kinds of input by name; those of scenario files and command lines."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
@@ -20,7 +17,8 @@ _CHECK_AND_RUN: Commands = [["check", "scenario.toml"], ["run", "scenario.toml",
 
 
 def _any_scenario(rng: Random) -> dict[str, Any]:
-    return worlds.short(rng.choice(list(worlds.SHORT)))
+    made = [name for name in worlds.SHORT if name != "l2c_adult"]  # of whose data none are made
+    return worlds.short(rng.choice(made))
 
 
 def scenarios(rng: Random, changes: int) -> tuple[list[str], Commands]:
@@ -35,34 +33,44 @@ def scenarios(rng: Random, changes: int) -> tuple[list[str], Commands]:
 # --- damaged text -------------------------------------------------------------------------------------------
 
 _VALUES = (
-    *("[" * 600, "[" * 100 + "]" * 100, "{ a = " * 300, ".".join("a" * 3000) + " = 1"),
-    *("9" * 5000, "-" + "9" * 400, "0x" + "f" * 5000, "1e" + "9" * 50, "0." + "1" * 5000, "1_000", "_"),
-    *("nan", "-inf", "true", "", "1979-05-27T07:32:00Z", "07:32:00.999999999"),
-    *('"""\n\n"""', "'''", '"\\uD800"', '"\\U0010FFFF"', "[[]]", "{}", "[1, 'a', 2.5, {}, []]"),
+    *(
+        "[" * 600,
+        ".".join("a" * 3000) + " = 1",
+        "9" * 5000,
+        "1e" + "9" * 50,
+        "1_000",
+        "nan",
+        "-inf",
+        "true",
+        "",
+    ),
+    *("1979-05-27T07:32:00Z", "'''", '"\\uD800"', "[[]]", "{}", "[1, 'a', 2.5, {}, []]"),
 )
 _LINES = (
-    *(".".join("a" * 3000) + " = 1", "[" + ".".join("b" * 3000) + "]", "#" * 100_000, "# \x1b[31mred"),
-    "".join(f"[[churn]]\nx{number} = 1\n" for number in range(3000)),
-    "".join(f"unknown{number} = {number}\n" for number in range(100_000)),
+    "".join(f"unknown{number} = {number}\n" for number in range(1000)),
     *("[run]", "[[run]]", "[network.latency.kind]", "[clients.count]", "[[churn.x]]", "run.seed = 5"),
-    *("\x00", "\x85\u2028", "= 1", "'' = 1", '"\\u0000" = 1', "a = 1 b = 2"),
+    *("\x00", "\u2028", "= 1", "'' = 1", "a = 1 b = 2"),
 )
 _NAMES = (
-    *("my scenario.toml", "日本.toml", "a" * 250 + ".toml", "no-ending"),
-    *(".hidden.toml", "-x.toml", "[b].toml"),
+    "my scenario.toml",
+    "日本.toml",
+    "a" * 250 + ".toml",
+    "no-ending",
+    ".hidden.toml",
+    "-x.toml",
+    "[b].toml",
 )
 
 
 def texts(rng: Random, changes: int) -> tuple[list[str], Commands]:
-    """A shipped scenario with damaged text, an unusual name, or a pipe or a folder in its place."""
+    """A shipped scenario with damaged text, an unusual name, or a folder in its place."""
     content, name, words = tomli_w.dumps(_any_scenario(rng)).encode(), "scenario.toml", []
     for _ in range(changes):
-        if rng.random() < 0.1:
-            name = rng.choice(_NAMES)
-            words.append(f"named {name[:40]}")
-        else:
-            content, how = _damaged_text(content, rng)
-            words.append(how)
+        content, how = _damaged_text(content, rng)
+        words.append(how)
+    if words and rng.random() < 0.1:
+        name = rng.choice(_NAMES)
+        words.append(f"named {name[:40]}")
     Path(name).write_bytes(content)
     if words and rng.random() < 0.1:
         words.append(spoil.replace_file(Path(name), rng))
@@ -73,7 +81,7 @@ def texts(rng: Random, changes: int) -> tuple[list[str], Commands]:
 def _damaged_text(content: bytes, rng: Random) -> tuple[bytes, str]:
     lines = content.split(b"\n")
     stated = [number for number, line in enumerate(lines) if b"=" in line]
-    match rng.choice(("bytes", "value", "value", "value", "line", "line", "lines", "encoding")):
+    match rng.choice(("bytes", "value", "value", "line", "encoding")):
         case "value" if stated:
             number, value = rng.choice(stated), rng.choice(_VALUES)
             lines[number] = lines[number].partition(b"=")[0] + b"= " + value.encode()
@@ -81,29 +89,16 @@ def _damaged_text(content: bytes, rng: Random) -> tuple[bytes, str]:
         case "line":
             line, place = rng.choice(_LINES), rng.randrange(len(lines) + 1)
             return b"\n".join([*lines[:place], line.encode(), *lines[place:]]), f"line {place}: {line[:40]!r}"
-        case "lines":
-            shuffled = rng.sample(lines, len(lines))
-            many = (shuffled, sorted(lines), [*lines, rng.choice(lines)], lines * 2, [b" ".join(lines)])
-            return b"\n".join(rng.choice(many)), "lines moved, joined or written twice"
         case "encoding":
-            how = rng.choice(("utf-16", "utf-8-sig", "utf-32", "latin-1", "\r\n", "\r"))
-            text = content.decode("utf-8", "replace")
-            if how.isspace():
-                return text.replace("\n", how).encode(), f"lines end with {how!r}"
-            return ("# \u00e9\u00e8\n" + text).encode(how, "replace"), f"written as {how}"
+            how = rng.choice(("utf-16", "utf-8-sig", "latin-1"))
+            return ("# \u00e9\u00e8\n" + content.decode("utf-8", "replace")).encode(how, "replace"), how
     return spoil.damaged_bytes(content, rng)
 
 
 # --- command lines ------------------------------------------------------------------------------------------
 
-_RAW = (
-    *("[", "{", '"', "'''", "1 2", "# nothing", "1\n2", "x\n[run]\nseed = 2", "=", "==", "a = 1", "\x00"),
-    "{ a = 1 }",
-)
-_PLACES = (
-    *("", ".", "..", "/", "/dev/null", "nowhere", "nowhere/at/all", "scenario.toml", "pipe", "loop"),
-    *("dangling", "x" * 300, "~", "日本", "a\nb", "-", "--help", "data", "empty"),
-)
+_RAW = ("[", "{", '"', "1 2", "# nothing", "1\n2", "=", "a = 1", "{ a = 1 }")
+_PLACES = ("", ".", "/", "/dev/null", "nowhere/at/all", "scenario.toml", "x" * 300, "~", "日本", "-", "empty")
 _FILES = (*_PLACES, "quickstart", "scenario", "scenarios/gossip", "scenario.tom")
 _SEEDS = ("-1", "0", "1", str(2**63 - 1), str(2**63), "1e3", "nan", "", "x", "9" * 5000, "٣")
 
@@ -111,35 +106,27 @@ _SEEDS = ("-1", "0", "1", str(2**63 - 1), str(2**63), "1e3", "nan", "", "x", "9"
 def overrides(rng: Random, changes: int) -> tuple[list[str], Commands]:
     """A shipped scenario with odd overrides, seeds, folders and devices, or another file's name."""
     Path("empty").mkdir()
-    os.mkfifo("pipe")
-    Path("loop").symlink_to("loop")
-    Path("dangling").symlink_to("nowhere-else")
     table, file, words = _any_scenario(rng), "scenario.toml", []
     shared: list[str] = []
     of_run: list[str] = []  # which a check does not have
     for _ in range(changes):
-        match rng.choice(("set",) * 8 + ("unset", "seed", "data-dir", "out", "device", "file", "no-code")):
+        added: list[str] = []
+        match rng.choice(("set",) * 8 + ("unset", "seed", "data-dir", "out", "device", "file")):
             case "set":
                 added = ["--set", _override(table, rng)]
             case "unset":
                 added = ["--unset", _key(rng.choice(list(spoil.places(table))), rng)]
             case "file":
-                file, added = rng.choice(_FILES), []
-            case "no-code":
-                added = ["--no-code"]
+                file = rng.choice(_FILES)
             case "seed" | "data-dir" as option:
                 added = [f"--{option}", rng.choice(_SEEDS if option == "seed" else _PLACES)]
             case option:
-                of_run += [
-                    f"--{option}",
-                    rng.choice(_PLACES if option == "out" else ("gpu", "cuda", "", "cpu")),
-                ]
-                added = []
+                of_run += [f"--{option}", rng.choice(_PLACES if option == "out" else ("gpu", "cuda", ""))]
         shared += added
         words.append(spoil.shown(added or of_run[-2:] or file))
     Path("scenario.toml").write_text(tomli_w.dumps(table), encoding="utf-8")
     # Nobody can give a command a NUL. What begins with a dash is an option, unless it comes after two.
-    shared, of_run = [[word.replace("\0", "\\0") for word in each] for each in (shared, of_run)]
+    shared = [word.replace("\0", "\\0") for word in shared]
     return words, [["check", *shared, "--", file], ["run", "--quiet", *shared, *of_run, "--", file]]
 
 

@@ -1,7 +1,5 @@
 """Values that a person would hardly write, and a damaged file might hold."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, time
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Short forms of the shipped scenarios, each of which takes about a second."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sim.learning.architecture import Architecture
 from sim.learning.engine import ClientData, Engine, Optimizer, Vector
 from sim.learning.engine.graph.batch_operations import Gradient, Loss
+from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.operations import Train
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from sim.learning.models import MODELS
@@ -46,6 +47,35 @@ MODELS_AND_WAYS = [
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def numbers(seed: int, width: int = 4) -> Tensor:
+    return torch.randn(width, generator=generator(seed))
+
+
+def drawn(engine: Engine, client: int, first: int, steps: int, batch_size: int) -> list[list[int]]:
+    """Which of its samples a client trains on in these steps."""
+    count = int(engine.data.train.counts[client])
+    positions = draw_batches(
+        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
+        np.array([first]),
+        np.array([count]),
+        steps=steps,
+        batch_size=min(batch_size, count),
+        sampling="shuffled",
+    )
+    chosen: list[list[int]] = positions[0].tolist()
+    return chosen
+
+
+def only_tests(
+    x: Tensor, y: Tensor, rows: Sequence[np.ndarray], label_maps: Sequence[np.ndarray] | None = None
+) -> ClientData:
+    """Clients who are tested on these rows, and train on them."""
+    none = [np.empty(0, dtype=np.int64)] * len(rows)
+    return ClientData(
+        (x, y), (x, y), train_rows=rows, validation_rows=none, test_rows=rows, label_maps=label_maps
+    )
 
 
 def small(name: str = "logistic-regression") -> Architecture:

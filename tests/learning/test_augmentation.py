@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from protocols.framework.compute import TrainRequest
 from sim.files.data_folder import DataFolder
 from sim.learning import augmentation as module
 from sim.learning.augmentation import Augmentation, ImageChanges, apply, draw_changes, image_keys, kernel_size
@@ -114,12 +115,6 @@ def test_stored_images_are_scaled_to_pixels_and_back() -> None:
     middle, width = torch.tensor(mean).view(3, 1, 1), torch.tensor(std).view(3, 1, 1)
     stored = replace(STRONG, mean=mean, std=std)((x - middle) / width, keys)
     torch.testing.assert_close(stored * width + middle, STRONG(x, keys), rtol=0, atol=TOLERANCE_OF_ALL)
-
-
-def test_what_is_no_image_is_refused() -> None:
-    for shape in [(4, 64), (4, 2, 8, 8), (4, 3, 1, 8)]:
-        with pytest.raises(ValueError, match=r"images are \[M, 1 or 3"):
-            Augmentation()(torch.zeros(shape), some_keys(4))
 
 
 # --- what is drawn ---
@@ -269,21 +264,6 @@ def test_views_follow_each_other_and_differ_only_by_augmentation() -> None:
     assert (both[:BATCH] - both[BATCH:]).abs().amax(dim=(1, 2, 3)).min() > 0.01
 
 
-def test_the_same_sample_is_changed_differently_in_another_step_and_of_another_client() -> None:
-    engine = new_engine(image_data([BATCH, BATCH]))  # a batch is all that a client has, in order
-    draw = BatchSampler(engine.data.train, BATCH, "all", STRONG)
-    first, later = (samples(draw, engine, 0, step)[0] for step in (0, 1))
-    assert (first - later).abs().amax(dim=(1, 2, 3)).min() > 0.01
-    mine, yours = (image_keys(np.array([engine.draw_key(n, "train")]), np.zeros(1), 4, 1) for n in (0, 1))
-    assert not np.isin(mine, yours).any()
-
-
-def test_a_call_takes_half_as_many_clients_with_two_views() -> None:
-    train = image_data().train
-    one, two = (BatchSampler(train, 64, "shuffled", views=views).rows_at_once(0) for views in (1, 2))
-    assert two == pytest.approx(one / 2, abs=1)
-
-
 def test_gradients_are_augmented_and_losses_are_not() -> None:
     async def check() -> None:
         engine = new_engine(image_data())
@@ -302,7 +282,7 @@ def test_gradients_are_augmented_and_losses_are_not() -> None:
             assert float(augmented) == pytest.approx(float(plain), rel=1e-5)
         augmented, plain = [await compute.gradient(at) for compute in computes]
         assert np.abs(augmented.numpy() - plain.numpy()).max() > 1e-3
-        moved, _ = [await compute.train(at, 2, (), None, False) for compute in computes]
+        moved, _ = [await compute.train(TrainRequest(at, 2)) for compute in computes]
         alone = computes[0].train_alone(engine)
         assert alone is not None
         np.testing.assert_allclose(alone.numpy(), moved.numpy(), rtol=1e-4, atol=1e-6)

@@ -52,12 +52,6 @@ def test_images_become_features(backbone: str, shape: tuple[int, ...]) -> None:
     assert model.has_convolution == (backbone not in ("small-mlp", "deep-mlp"))
 
 
-def test_the_mlp_takes_numbers() -> None:
-    x, _ = batch(DIGITS, 5)
-    model = decoupled("small-mlp", DIGITS)
-    assert model.forward(model.initial(generator()), x).shape == (5, CLASSES)
-
-
 @pytest.mark.parametrize("backbone", [name for name in BACKBONES if name not in ANY_SHAPE])
 def test_the_others_need_images(backbone: str) -> None:
     with pytest.raises(UserError, match=rf'model.backbones: "{backbone}": needs images .*small-mlp'):
@@ -154,10 +148,3 @@ def test_by_speed_the_slow_have_the_first() -> None:
     assert client_backbones("by-speed", ["a", "b"], 4, 1, [3.0, 1.0, 2.0, 4.0]) == ["b", "a", "a", "b"]
     assert client_backbones("by-speed", ["a", "b"], 3, 1, [1.0, 1.0, 1.0]) == ["a", "a", "b"]
     assert client_backbones("by-speed", ["a", "b", "c"], 2, 1, [2.0, 1.0]) == ["b", "a"]
-
-
-def test_other_assignments_are_refused() -> None:
-    with pytest.raises(ValueError, match="by-luck"):
-        client_backbones("by-luck", ["a"], 1, 1, [1.0])
-    with pytest.raises(ValueError, match="1 speeds for 2 clients"):
-        client_backbones("by-speed", ["a"], 2, 1, [1.0])

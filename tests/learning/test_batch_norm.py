@@ -13,8 +13,7 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
-from sim.learning.engine.graph.batch_operations import Gradient
-from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
+from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 from sim.learning.objectives import cross_entropy
 from tests.learning.engines import (
@@ -212,16 +211,6 @@ def test_nobody_feels_who_else_is_in_the_batch(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["vmap", "loop"])
-def test_a_sample_is_evaluated_the_same_alone_and_in_a_batch(backend: str) -> None:
-    architecture = model()
-    kernel = Kernel(architecture, cross_entropy, backend)
-    flat, x = starts(architecture, 2), batches(2)[0]
-    torch.testing.assert_close(kernel.outputs(flat, x)[:, :1], kernel.outputs(flat, x[:, :1]))
-    x[:, 1:] *= 100
-    torch.testing.assert_close(kernel.outputs(flat, x)[:, :1], kernel.outputs(flat, x[:, :1]))
-
-
-@pytest.mark.parametrize("backend", ["vmap", "loop"])
 def test_a_second_forward_pass_moves_the_statistics_on(backend: str) -> None:
     architecture = model()
 
@@ -308,15 +297,3 @@ def test_training_equals_separate_modules_and_torchs_optimizers(optimizer: Optim
             loss.backward()
             steps.step()
         torch.testing.assert_close(job(), flat_state(architecture, module), rtol=2e-3, atol=2e-4)
-
-
-def test_a_gradient_is_zero_in_the_statistics() -> None:
-    data = client_data([6, 6], shape=SHAPE)
-    engine = new_engine(data)
-    trainer = Trainer(engine, Optimizer(), 6)
-    operation = engine.intern(Gradient(trainer.kernel, trainer.sampler))
-    start = starts(trainer.architecture, 1)[0]
-    gradient = engine.gradient(operation, engine.vector(start), SampleJob(1, 5, 0)).tensor()
-    columns = trainer.architecture.untrained_columns
-    assert not gradient[columns].any()
-    assert gradient.count_nonzero() > 0.5 * (gradient.numel() - columns.numel())

@@ -1,12 +1,8 @@
 """Data sets: where files are looked for, how they are read, what comes out."""
 
-import gzip
-import lzma
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,42 +14,10 @@ from sim.learning import vision
 from sim.learning.data import DATASETS, IMAGE_DATASETS, Dataset
 from sim.learning.data.images import ImageData, channel_statistics
 from sim.learning.partitions import Partition
+from tests.learning.image_files import COLOUR, GREY, LABELS, idx, put, put_arrays, put_cifar, put_idx_files
 from tests.learning.sections import digits, load_images, quadratic, read_images
 
-RNG = np.random.default_rng(0)
-GREY = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8)
-COLOUR = RNG.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
-LABELS = np.arange(12) % 10
 REAL_DATA = os.environ.get(FOLDER_VARIABLE)  # taken before the tests hide it
-OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
-
-
-def put(path: Path, content: bytes, suffix: str = "") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with OPENERS[suffix](path.with_name(path.name + suffix), "wb") as file:
-        file.write(content)
-
-
-def idx(values: np.ndarray) -> bytes:
-    shape = b"".join(length.to_bytes(4, "big") for length in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + shape + values.astype(np.uint8).tobytes()
-
-
-def put_idx_files(folder: Path, suffix: str = "") -> None:
-    put(folder / "train-images-idx3-ubyte", idx(GREY), suffix)
-    put(folder / "train-labels-idx1-ubyte", idx(LABELS), suffix)
-    put(folder / "t10k-images-idx3-ubyte", idx(GREY[:5]), suffix)
-    put(folder / "t10k-labels-idx1-ubyte", idx(LABELS[:5]), suffix)
-
-
-def put_cifar(folder: Path, files: dict[str, slice], label_key: bytes, suffix: str = "") -> None:
-    for name, rows in files.items():
-        batch = {
-            b"data": COLOUR[rows].reshape(-1, 3072),
-            label_key: LABELS[rows].tolist(),
-            b"batch_label": b"x",
-        }
-        put(folder / name, pickle.dumps(batch, protocol=2), suffix)
 
 
 @pytest.fixture(autouse=True)
@@ -189,12 +153,7 @@ def test_cifar_100_in_torchvisions_layout(tmp_path: Path) -> None:
 
 
 def test_cifar_100_as_arrays(tmp_path: Path) -> None:
-    folder = tmp_path / "cifar-100-subset"
-    folder.mkdir()
-    for part, rows in (("train", slice(0, 9)), ("test", slice(9, 12))):
-        with lzma.open(folder / f"x_{part}.npy.xz", "wb") as file:
-            np.save(file, COLOUR[rows])
-    np.savez(folder / "labels.npz", y_train=LABELS[:9].astype(np.uint8), y_test=LABELS[9:].astype(np.uint8))
+    put_arrays(tmp_path / "cifar-100-subset")
     arrays = read_images("cifar-100", tmp_path)
     assert np.array_equal(arrays.train_x, COLOUR[:9])
     assert np.array_equal(arrays.test_x, COLOUR[9:])
@@ -211,12 +170,6 @@ def test_images_are_normalised_per_channel_by_the_training_part(tmp_path: Path) 
     torch.testing.assert_close(data.train_x, (pixels[:10] - mean) / std)
     torch.testing.assert_close(data.test_x, (pixels[10:] - mean) / std)
     assert data.input_shape == DATASETS["cifar-10"].input_shape == (3, 32, 32)
-
-
-def test_channel_statistics_are_numpys() -> None:
-    mean, std = channel_statistics(COLOUR)
-    np.testing.assert_allclose(mean, (COLOUR / 255).mean(axis=(0, 2, 3)))
-    np.testing.assert_allclose(std, (COLOUR / 255).std(axis=(0, 2, 3)))
 
 
 def test_the_named_folder_comes_before_the_environment_and_that_before_the_default(

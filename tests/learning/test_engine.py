@@ -14,10 +14,8 @@ from protocols.framework.vectors import mix
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.engine import Engine, Optimizer, Vector, checksums
-from sim.learning.engine.backends.choice import choose_backend
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph import sampler
-from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.sampler import TrainJob
 from sim.learning.models import MODELS
 from sim.learning.objectives import OBJECTIVES, Parameters, cross_entropy, squared_error
@@ -26,6 +24,7 @@ from tests.learning.engines import (
     SHAPES,
     Jobs,
     client_data,
+    drawn,
     new_engine,
     objective_of,
     own_samples,
@@ -35,7 +34,6 @@ from tests.learning.engines import (
     small,
     torch_optimizer,
 )
-from tests.learning.sections import architecture
 
 COUNTS = [9, 6, 3, 11, 1]  # clients 2 and 4 have fewer samples than a batch
 LABEL_MAPS = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [0, 1, 2]]
@@ -64,15 +62,7 @@ def engine_for(model: str, backend: str = "auto", device: str = "cpu") -> Engine
 def batches(engine: Engine, client: int, first: int, steps: int) -> list[tuple[Tensor, Tensor]]:
     """The batches of a client's training, gathered one by one."""
     x, y = own_samples(engine.data, client)
-    positions = draw_batches(
-        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
-        np.array([first]),
-        np.array([len(x)]),
-        steps=steps,
-        batch_size=min(BATCH_SIZE, len(x)),
-        sampling="shuffled",
-    )
-    return [(x[chosen], y[chosen]) for chosen in positions[0].tolist()]
+    return [(x[chosen], y[chosen]) for chosen in drawn(engine, client, first, steps, BATCH_SIZE)]
 
 
 class PlainClient:
@@ -204,13 +194,6 @@ def test_loss_on_a_batch_on_all_and_on_held_back_samples(model: str, backend: st
     np.testing.assert_allclose(got, torch.stack(expected).detach(), rtol=1e-5)
 
 
-def test_training_and_held_back_samples_are_apart() -> None:
-    data = engine_for("logistic-regression").data
-    seen = [own_samples(data, client, role)[0] for client in range(5) for role in ("train", "validation")]
-    rows = torch.cat(seen)
-    assert len(rows) == len(rows.unique(dim=0)) == sum(COUNTS) + 7
-
-
 def test_the_full_penalised_objective() -> None:
     """A step of plain SGD is the gradient of loss + sum_k c_k/2 ||x - a_k||^2, also where c_k is pending."""
     engine = engine_for("mlp")
@@ -277,19 +260,6 @@ def test_anchors_that_all_clients_share(poison: float) -> None:
         if client == 4:
             wanted = 0.1 * (0.125 * (sum(exact) - exact[5]) + 0.5 * poison)
         np.testing.assert_allclose(got[client], wanted, rtol=1e-4, atol=1e-6, err_msg=f"client {client}")
-
-
-def test_learning_rates_of_any_kind_of_number() -> None:
-    engine = new_engine()
-    jobs = Jobs(engine)
-    start = jobs.initial(0)
-    gradient = jobs.gradient(0, start).numpy()
-    rates: list[Any] = [np.float64(0.5), np.float32(0.5), 1, True]
-    for rate in rates:
-        trained, _ = jobs.train(0, start, learning_rate=rate)
-        np.testing.assert_allclose(
-            trained.numpy(), start.numpy() - float(rate) * gradient, rtol=1e-5, atol=1e-6
-        )
 
 
 @pytest.mark.parametrize(("model", "backend"), MODELS_AND_WAYS)
@@ -425,8 +395,6 @@ def test_way_is_chosen_by_model_and_device() -> None:
     assert choose_backend("auto", small("cnn"), cross_entropy, cuda) == "vmap"
     for backend in ("vmap", "loop"):
         assert choose_backend(backend, small("mlp"), cross_entropy, cpu) == backend
-    with pytest.raises(ValueError, match="vamp"):
-        choose_backend("vamp", small("cnn"), cross_entropy, cpu)
     with pytest.raises(UserError, match=r"engine\.way.*linear layers.*cnn"):
         choose_backend("dense", small("cnn"), cross_entropy, cpu)
 
@@ -472,16 +440,3 @@ def test_objectives_fit_their_models() -> None:
     assert set(SHAPES) == set(MODELS)
     own_tests = {squared_error}  # any of these models learns numbers, too: tests/learning/test_objectives.py
     assert {objective_of(model) for model in MODELS} == set(OBJECTIVES.values()) - own_tests
-
-
-def test_many_and_few_clients_get_the_same_gradients() -> None:
-    """Above and below the number of clients from which the backward pass is vmapped, too."""
-    model = architecture("mlp", {"hidden": [5]}, (4,), 3)
-    kernel = Kernel(model, cross_entropy, "vmap")
-    generator = torch.Generator().manual_seed(1)
-    flat = torch.stack([model.initial(generator) for _ in range(60)])
-    x = torch.randn(60, 7, 4, generator=generator)
-    y = torch.randint(3, (60, 7), generator=generator)
-    together = kernel.gradients(flat, x, y)
-    apart = torch.cat([kernel.gradients(flat[n : n + 20], x[n : n + 20], y[n : n + 20]) for n in (0, 20, 40)])
-    assert torch.allclose(together, apart, atol=1e-6)

@@ -71,14 +71,6 @@ def test_permutation_is_uniform(permutations: Permutations, count: int) -> None:
         assert chisquare(pairs.reshape(count, count)[different]).pvalue > 1e-3
 
 
-def test_neighbouring_keys_are_unrelated() -> None:
-    """Clients' and epochs' keys are hashes, but nothing relies on that."""
-    permuted = by_sorting(10, np.arange(1_000_000, 1_024_000, dtype=np.uint64))
-    assert min(chisquare(np.bincount(permuted[:, k], minlength=10)).pvalue for k in range(10)) > 1e-3
-    both = np.bincount(permuted[:-1, 0] * 10 + permuted[1:, 0], minlength=100)
-    assert chisquare(both).pvalue > 1e-3
-
-
 @given(count=st.integers(1, 90), batch_size=st.integers(1, 12), epoch=st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
 def test_shuffled_epochs_visit_every_sample_once(count: int, batch_size: int, epoch: int) -> None:
@@ -135,17 +127,6 @@ def test_replacement_may_draw_more_than_there_is() -> None:
 
 def test_all_takes_samples_in_order() -> None:
     assert draw(KEYS[:2], [0, 9], [3, 3], 1, 3, "all").tolist() == [[[0, 1, 2]], [[0, 1, 2]]]
-
-
-def test_unknown_sampling_is_refused() -> None:
-    with pytest.raises(ValueError, match="shufled"):
-        draw(KEYS[:1], [0], [4], 1, 2, "shufled")
-
-
-def test_purposes_of_a_client_are_unrelated() -> None:
-    keys = np.array([key(1, "batches", purpose, 0) for purpose in ("train", "gradient")], dtype=np.uint64)
-    drawn = draw(keys, [0, 0], [1_000, 1_000], 1, 100, "shuffled")
-    assert len(set(drawn[0, 0].tolist()) & set(drawn[1, 0].tolist())) < 30
 
 
 def test_ragged_clients_get_their_own_samples_and_labels() -> None:

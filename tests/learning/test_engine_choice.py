@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +9,7 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Optimizer
 from sim.learning.engine.backends import autotune as choice
-from sim.learning.engine.backends.autotune import CLIENTS_MAX, fastest_backend, fastest_threads, usable_cores
+from sim.learning.engine.backends.autotune import CLIENTS_MAX, Trial, fastest_threads, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.sampler import BatchSampler
 from tests.learning.engines import MODELS_AND_WAYS, SHAPES, client_data, objective_of, small
@@ -55,7 +53,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Stopwatch:
 def fastest(model: str = "mlp", clients: int = 3, batch_size: int = 4, precision: str = "float32") -> str:
     data = client_data([6] * clients, shape=SHAPES[model])
     sampler = BatchSampler(data.train, batch_size, "shuffled")
-    return fastest_backend(small(model), objective_of(model), Optimizer(), sampler, clients, precision)
+    return Trial(
+        small(model), objective_of(model), Optimizer(), sampler, clients, precision
+    ).fastest_backend()
 
 
 def test_the_way_of_the_least_time_is_taken(watch: Stopwatch) -> None:
@@ -113,7 +113,7 @@ def test_measuring_every_model(model: str, optimizer: Optimizer, monkeypatch: py
     monkeypatch.setattr(choice, "_remembered", {})
     before = torch.random.get_rng_state()
     sampler = BatchSampler(client_data([6, 3], shape=SHAPES[model]).train, 4, "shuffled")
-    backend = fastest_backend(small(model), objective_of(model), optimizer, sampler, 2)
+    backend = Trial(small(model), objective_of(model), optimizer, sampler, 2).fastest_backend()
     assert (model, backend) in MODELS_AND_WAYS
     assert torch.equal(torch.random.get_rng_state(), before)
 
@@ -145,13 +145,3 @@ def test_no_more_threads_than_cores(watch: Stopwatch, monkeypatch: pytest.Monkey
     assert threads_taken(watch, monkeypatch, 1, 8.0) == 1
     assert threads_taken(watch, monkeypatch, 3, 8.0, 4.0) == 2
     assert usable_cores() >= 1
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot forbid cores")
-def test_cores_that_are_forbidden_do_not_count() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)

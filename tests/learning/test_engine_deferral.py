@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,21 +10,10 @@ import torch
 
 from actors import codec
 from sim.learning.engine import Optimizer
-from tests.learning.engines import Jobs, client_data, new_engine
+from tests.learning.engines import Jobs, client_data, new_engine, numbers
 
 WIDTH = 4
-
-
-@pytest.fixture(autouse=True)
-def no_garbage_collector() -> Iterator[None]:
-    """As in a run: what is not freed by reference counting alone is not freed."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-def numbers(seed: int, width: int = WIDTH) -> torch.Tensor:
-    return torch.randn(width, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("no_garbage_collector")
 
 
 # --- when ---
@@ -73,17 +60,6 @@ def test_a_number_that_is_used_twice_is_computed_once() -> None:
     engine.dot(mixed, mixed)
     engine.dot(mixed, x).tensor()
     assert engine.statistics.jobs == 2
-
-
-def test_inner_products_of_different_widths_in_one_flush() -> None:
-    engine = new_engine()
-    pairs = [engine.vector(numbers(0, width)) for width in (3, 4, 3, 1)]
-    products = [engine.dot(x, x) for x in pairs]
-    products.append(engine.dot(engine.scalar(2), engine.scalar(3)))
-    got = [float(product) for product in products]
-    assert got == pytest.approx(
-        [*(float(numbers(0, width) @ numbers(0, width)) for width in (3, 4, 3, 1)), 6]
-    )
 
 
 def test_clips_of_different_limits_are_one_call() -> None:
@@ -221,15 +197,6 @@ def test_pending_limit_computes_what_is_held() -> None:
     before = engine.statistics.batches
     assert [float(product) for product in kept] == [float(kept[0])] * 95
     assert engine.statistics.batches == before + 1
-
-
-def test_nothing_is_pending_without_deferral() -> None:
-    engine = new_engine(deferred=False)
-    jobs = Jobs(engine)
-    trained, _ = jobs.train(0, jobs.initial(0))
-    assert not trained.pending
-    assert not engine.dot(trained, trained).clip(0, 1).pending
-    assert engine.statistics.jobs == 3
 
 
 def test_after_a_failed_batch_no_number_is_made_up() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.learning.engine import Engine, Optimizer
 from sim.learning.engine.backends.kernels import Kernel
-from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.snapshot import collect
 from sim.learning.engine.vector_pool import VectorPool
@@ -114,15 +112,12 @@ def test_every_operation_says_what_it_is() -> None:
     engine = new_engine()
     jobs = Jobs(engine)
     a, b = jobs.initial(0), jobs.initial(1)
-    dot = engine.dot(a, b)
-    scalars = [dot.clip(0, 1), jobs.loss(0, a)]
-    vectors = [dot * a + b, jobs.train(0, a)[0], jobs.gradient(0, a)]
-    slots = [handle.slot() for handle in [dot, *scalars, *vectors]]
+    handles = [engine.dot(a, b), jobs.loss(0, a), a + 2 * b, jobs.train(0, a)[0], jobs.gradient(0, a)]
+    slots = [handle.slot() for handle in handles]
     subjects = [slot.node.group.subject for slot in slots if slot.node is not None]
     model = f"{jobs.architecture.key}, 15 numbers per vector, on 4 samples"
     assert subjects == [
-        "an inner product of vectors of 15 numbers",
-        "a number limited to a range",
+        "a call of Dot",
         f"a loss of {model}",
         "a sum of vectors of 15 numbers",
         f"a training step of {model}",
@@ -177,14 +172,6 @@ def test_on_cuda_the_device_and_what_it_holds_are_named(monkeypatch: pytest.Monk
         "out of memory on cuda: no room for a sum; GPU has 80.0 GB, of which this run's tensors take 79.0 "
         "GB and 0.5 GB are free; use a smaller model"
     )
-
-
-def test_calls_on_cuda_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = BatchSampler(client_data().train, 4, "shuffled")
-    row_bytes = 4 * 16 + 8 * 1_000  # a batch of four samples; parameters and gradient
-    assert draw.rows_at_once(1_000) == 16 * 2**20 // row_bytes
-    monkeypatch.setattr(draw.subset, "x", SimpleNamespace(device=torch.device("cuda")))
-    assert draw.rows_at_once(1_000) == 256 * 2**20 // row_bytes
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

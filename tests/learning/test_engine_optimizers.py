@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -84,31 +82,6 @@ def test_first_adam_step_is_the_learning_rate() -> None:
     torch.testing.assert_close(moved, torch.tensor([[-1.0, 1.0]]), rtol=3e-7, atol=0)
 
 
-def test_slots() -> None:
-    assert [Optimizer("sgd").slots, Optimizer("sgd", momentum=0.1).slots, Optimizer("adamw").slots] == [
-        0,
-        1,
-        2,
-    ]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kind": "adagrad"},
-        {"kind": "SGD"},
-        {"nesterov": True},
-        {"dampening": 0.1},
-        {"momentum": 0.9, "dampening": 0.1, "nesterov": True},
-        {"kind": "adam", "momentum": 0.9},
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_together_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"optimizer|momentum"):
-        Optimizer(**options)
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 def test_the_state_goes_from_job_to_job(optimizer: Optimizer) -> None:
     """Clients at different step numbers share a batch: as if each had trained alone and in one piece."""
@@ -127,15 +100,3 @@ def test_the_state_goes_from_job_to_job(optimizer: Optimizer) -> None:
     second = jobs.train(1, second, 3, done=2, state=other)[0]
     for got, expected in zip((first, second), whole, strict=True):
         torch.testing.assert_close(torch.tensor(got.numpy()), torch.tensor(expected), rtol=1e-5, atol=1e-6)
-
-
-def test_a_forgotten_state_starts_anew() -> None:
-    engine = new_engine()
-    jobs = Jobs(engine, optimizer=Optimizer("sgd", momentum=0.9))
-    start = jobs.initial(0)
-    params, state = jobs.train(0, start, 2)
-    continued = jobs.train(0, params, 1, done=2, state=state)[0].numpy()
-    fresh = jobs.train(0, params, 1, done=2)[0].numpy()
-    plain = Jobs(engine).train(0, params, 1, done=2)[0].numpy()
-    assert abs(continued - fresh).max() > 1e-3
-    torch.testing.assert_close(torch.tensor(fresh), torch.tensor(plain))

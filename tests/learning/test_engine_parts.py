@@ -53,18 +53,6 @@ def test_parts_of_what_is_not_computed_yet() -> None:
     assert lazy.statistics.batches < eager.statistics.batches
 
 
-def test_rows_are_given_back() -> None:
-    engine = new_engine()
-    vector = engine.vector(torch.from_numpy(rows(1)[0]))
-    held = engine.rows_held
-    part = engine.part(vector, 0, 2)
-    whole = engine.with_part(vector, 4, part)
-    whole.numpy()
-    assert engine.rows_held == held + 2
-    del part, whole
-    assert engine.rows_held == held
-
-
 async def decoupled_compute(client: int) -> DeviceCompute:
     engine = new_engine(client_data(COUNTS, shape=(4,)))
     model = architecture("decoupled", OPTIONS, (4,), CLASSES)

@@ -100,11 +100,6 @@ def test_sums_and_inner_products_are_not_rounded() -> None:
     assert np.array_equal(compute(new_engine(precision="bfloat16")), compute(new_engine()))
 
 
-def test_an_unknown_precision() -> None:
-    with pytest.raises(ValueError, match="float16"):
-        Kernel(small(), objective_of("mlp"), "vmap", "float16")
-
-
 def flags() -> tuple[bool, bool]:
     return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.learning.engine.graph import batch_operations as operations_module
 from sim.learning.engine.graph.batch_operations import Gradient, Loss, Losses
-from sim.learning.engine.graph.batches import draw_batches
 from sim.learning.engine.graph.sampler import BatchSampler, SampleJob, TrainJob
 from tests.learning.engines import (
     MODELS_AND_WAYS,
     SHAPES,
     Jobs,
     client_data,
+    drawn,
     generator,
     new_engine,
     own_samples,
@@ -48,19 +48,6 @@ def weights_of(client: int) -> Tensor:
     return weights
 
 
-def positions(engine: Engine, client: int, first: int, steps: int) -> list[list[int]]:
-    drawn = draw_batches(
-        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
-        np.array([first]),
-        np.array([COUNTS[client]]),
-        steps=steps,
-        batch_size=min(BATCH_SIZE, COUNTS[client]),
-        sampling="shuffled",
-    )
-    chosen: list[list[int]] = drawn[0].tolist()
-    return chosen
-
-
 def plain_losses(model: str, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """Of each sample by itself."""
     return torch.stack([plain_loss(model, module, x[n : n + 1], y[n : n + 1]) for n in range(len(y))])
@@ -84,7 +71,7 @@ def test_gradients_with_weights_are_autograds(model: str, backend: str) -> None:
         got.append(engine.gradient(operation, at[client], job, engine.vector(weights_of(client))))
     for client in CLIENTS:
         x, y = own_samples(engine.data, client)
-        (chosen,) = positions(engine, client, client, 1)
+        (chosen,) = drawn(engine, client, client, 1, BATCH_SIZE)
         expected = plain_gradient(model, at[client], x[chosen], y[chosen], weights_of(client)[chosen])
         np.testing.assert_allclose(got[client].numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -134,7 +121,7 @@ def test_training_with_weights_is_torchs(backend: str, optimizer: Optimizer) -> 
         module = plain_module("mlp", starts[client].tensor())
         stepper = torch_optimizer(optimizer, RATE)(list(module.parameters()))
         x, y = own_samples(engine.data, client)
-        for chosen in positions(engine, client, client, steps[client]):
+        for chosen in drawn(engine, client, client, steps[client], BATCH_SIZE):
             stepper.zero_grad()
             losses = plain_losses("mlp", module, x[chosen], y[chosen])
             flat = nn.utils.parameters_to_vector(module.parameters())

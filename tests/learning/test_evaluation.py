@@ -16,7 +16,7 @@ from sim.learning.engine import ClientData
 from sim.learning.engine.backends.kernels import Kernel
 from sim.learning.engine.graph.samples import Subset
 from sim.learning.evaluation import finite_rows, measure_models
-from sim.learning.metrics.distance import DistanceToOptimum
+from sim.learning.metrics import distance_to_optimum
 from sim.learning.objectives import cross_entropy, squared_error
 from tests.learning.engines import (
     CLASSES,
@@ -24,7 +24,7 @@ from tests.learning.engines import (
     SHAPES,
     client_data,
     generator,
-    objective_of,
+    only_tests,
     own_samples,
     plain_module,
     small,
@@ -98,9 +98,7 @@ def test_samples_that_all_share_are_there_once(
     monkeypatch.setattr(evaluation, "_CLIENTS", at_once)
     apart = data_for(model)
     maps = [np.roll(np.arange(CLASSES), shift) for shift in (0, 1, 2)]
-    none, shared = [np.empty(0, dtype=np.int64)] * 3, [np.array([5, 2, 0, 3])] * 3
-    test = (apart.test.x, apart.test.y)
-    data = ClientData(test, test, train_rows=shared, validation_rows=none, test_rows=shared, label_maps=maps)
+    data = only_tests(apart.test.x, apart.test.y, [np.array([5, 2, 0, 3])] * 3, maps)
     shapes = []
 
     class Counting(Kernel):
@@ -125,15 +123,8 @@ def test_equal_models_are_measured_alike_wherever_they_are(
 ) -> None:
     """Also in a block of one, which does not know that others have the same samples."""
     monkeypatch.setattr(evaluation, "_CLIENTS", 3)
-    x, y, owned = (
-        torch.randn(50, *small("mlp").input_shape),
-        torch.randint(CLASSES, (50,)),
-        [np.arange(50)] * 4,
-    )
-    none = [np.empty(0, dtype=np.int64)] * 4
-    data = ClientData(
-        (x, y), (x, y), train_rows=owned, validation_rows=none, test_rows=owned, label_maps=None
-    )
+    x, y = torch.randn(50, *small("mlp").input_shape), torch.randint(CLASSES, (50,))
+    data = only_tests(x, y, [np.arange(50)] * 4)
     kernel = Kernel(small("mlp"), cross_entropy, "dense", precision)
     _, loss = accuracy_and_loss(kernel, models("mlp", 1).repeat(4, 1), data.test, range(4))
     assert len(set(loss.tolist())) == 1
@@ -151,16 +142,7 @@ def test_a_guess_and_a_perfect_model() -> None:
     name = "logistic-regression"
     x = torch.eye(4)[:CLASSES]
     y = torch.arange(CLASSES)
-    own = [np.arange(CLASSES)] * 2
-    none = [np.empty(0, dtype=np.int64)] * 2
-    data = ClientData(
-        (x, y),
-        (x, y),
-        train_rows=own,
-        validation_rows=none,
-        test_rows=own,
-        label_maps=[np.array([0, 1, 2]), np.array([1, 2, 0])],
-    )
+    data = only_tests(x, y, [np.arange(CLASSES)] * 2, [np.array([0, 1, 2]), np.array([1, 2, 0])])
     perfect = torch.cat([20 * torch.eye(CLASSES, 4).flatten(), torch.zeros(CLASSES)])
     kernel = Kernel(small(name), cross_entropy, "vmap")
     accuracy, loss = accuracy_and_loss(kernel, torch.stack([perfect, perfect]), data.test, [0, 1])
@@ -170,29 +152,12 @@ def test_a_guess_and_a_perfect_model() -> None:
     np.testing.assert_allclose(loss, math.log(CLASSES), rtol=1e-6)
 
 
-def test_evaluation_leaves_the_models_alone() -> None:
-    name = "mlp"
-    rows = models(name, 2)
-    before = rows.clone()
-    accuracy_and_loss(Kernel(small(name), objective_of(name), "vmap"), rows, data_for(name).test, [0, 1])
-    assert rows.equal(before)
-    assert not rows.requires_grad
-
-
 def test_distance_to_the_optimum() -> None:
     """The single test row of a quadratic client is (a, mu)."""
     test = torch.tensor([[2.0, 1.0, 1.0], [1.0, 0.0, -3.0]])
-    none = [np.empty(0, dtype=np.int64)] * 2
-    data = ClientData(
-        (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)),
-        (test, torch.zeros(2, dtype=torch.int64)),
-        train_rows=[np.array([0]), np.array([1])],
-        validation_rows=none,
-        test_rows=[np.array([1]), np.array([0])],
-        label_maps=None,
-    )
+    data = only_tests(test, torch.zeros(2, dtype=torch.int64), [np.array([1]), np.array([0])])
     rows = torch.tensor([[4.0, 5.0], [3.0, 1.0], [0.0, -3.0]])
-    assert DistanceToOptimum().of_models(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
+    assert distance_to_optimum(rows, data.test, [1, 0, 0]).tolist() == [5.0, 5.0, 0.0]
 
 
 @pytest.mark.parametrize(("model", "backend"), [pair for pair in MODELS_AND_WAYS if pair[0] != "point"])
@@ -223,9 +188,7 @@ def test_the_squared_error_of_a_regression_is_scikit_learns(backend: str, member
     model, draws = architecture("mlp", {"hidden": [4]}, (3,), 2), generator(0)
     x, y = torch.randn(9, 3, generator=draws), torch.randn(9, 2, generator=draws)
     test_rows = [np.arange(4), np.arange(2, 9)]
-    none = [np.empty(0, dtype=np.int64)] * 2
-    roles = {"train_rows": none, "validation_rows": none, "test_rows": test_rows}
-    data = ClientData((x, y), (x, y), label_maps=None, **roles)
+    data = only_tests(x, y, test_rows)
     rows = torch.stack([torch.stack([model.initial(draws) for _ in range(members)]) for _ in range(2)])
     shares = torch.tensor([[0.25, 0.75], [0.5, 0.5]])[:, :members]
     shares = shares / shares.sum(dim=1, keepdim=True)

@@ -96,9 +96,9 @@ def test_categories_alone_are_without_numbers_and_unknown_values(tmp_path: Path)
 @pytest.mark.parametrize(
     ("spoiled", "problem"),
     [
-        ("a, b", "adult.data, line 2: has 2 columns; must have 15"),
-        (row(income="50K"), "line 2: income is '50K'; must be <=50K or >50K"),
-        (row(gain="much"), "line 2: capital-gain is 'much'; must be a whole number"),
+        ("a, b", "adult.data: is not a table of text"),
+        (row(income="50K"), "row 2: income is '50K'; must be <=50K or >50K"),
+        (row(gain="much"), "row 2: column 'capital-gain' is 'much'; must be a finite number"),
     ],
 )
 def test_a_spoiled_row_is_refused(tmp_path: Path, spoiled: str, problem: str) -> None:
@@ -109,7 +109,7 @@ def test_a_spoiled_row_is_refused(tmp_path: Path, spoiled: str, problem: str) ->
 
 
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"adult\.data and adult\.test not found"):
+    with pytest.raises(UserError, match=r"needs adult\.data, not found in .*adult"):
         section(name="adult", partition="natural").load(2, 1, DataFolder(tmp_path))
 
 

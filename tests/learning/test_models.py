@@ -15,7 +15,6 @@ from sim.errors import UserError
 from sim.learning.architecture import Architecture
 from sim.learning.flops import FlopCounter
 from sim.learning.models import MODELS
-from sim.learning.models.modules.point import PointModule
 from sim.learning.models.modules.residual_network import ResidualNetwork
 from tests.learning.sections import architecture, module
 
@@ -83,7 +82,6 @@ def test_slices_tile_the_vector_in_parameter_order(
     assert [(part.name, part.shape) for part in model.slices] == [
         (path, tuple(parameter.shape)) for path, parameter in reference.named_parameters()
     ]
-    assert model.shapes == tuple(part.shape for part in model.slices)
 
 
 @pytest.mark.parametrize(("name", "options", "input_shape", "classes"), SMALL[:-1], ids=IDS[:-1])
@@ -139,27 +137,6 @@ def test_vmap_of_grad_equals_one_client_at_a_time(
         alone = flat.clone().requires_grad_()
         objective(alone, batch).backward()
         torch.testing.assert_close(together[row], alone.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_stacked_vectors_unflatten_and_flatten_again() -> None:
-    model = architecture("mlp", {"hidden": [3]}, (2,), 2)
-    stacked = torch.randn(4, model.numel, generator=generator())
-    parameters = model.unflatten(stacked)
-    assert [tuple(tensor.shape) for tensor in parameters.values()] == [(4, 3, 2), (4, 3), (4, 2, 3), (4, 2)]
-    assert torch.equal(model.flatten(parameters), stacked)
-
-
-def test_unflattened_parameters_are_views() -> None:
-    model = architecture("mlp", {"hidden": [3]}, (2,), 2)
-    flat = torch.zeros(model.numel)
-    model.unflatten(flat)["1.bias"].fill_(1)
-    part = next(part for part in model.slices if part.name == "1.bias")
-    assert flat.nonzero().flatten().tolist() == list(range(part.offset, part.offset + part.numel))
-
-
-def test_convolutions_are_reported() -> None:
-    models = [architecture(*arguments) for arguments in SMALL]
-    assert [m.has_convolution for m in models] == [False, False, True, True, False, False]
 
 
 def test_equal_architectures_have_equal_keys() -> None:
@@ -226,11 +203,6 @@ def test_flops_of_convolutions() -> None:
     assert model.training_flops_per_sample == 3 * forward - 2 * 28 * 28 * 25 * 32
 
 
-def test_a_point_costs_something() -> None:
-    model = architecture("point", {}, (21,), 0)
-    assert (model.forward_flops_per_sample, model.training_flops_per_sample) == (40, 80)
-
-
 def test_resnet9_pools_like_the_usual_one_on_32_pixels() -> None:
     model = ResidualNetwork(3, 10, width=4, groups=2)
     maps: list[torch.Tensor] = []
@@ -264,18 +236,7 @@ def test_parameters_without_a_known_initialisation_are_refused() -> None:
         Architecture(nn.Bilinear(2, 2, 2), "bilinear", (2,))
 
 
-def test_normalisation_starts_as_the_identity() -> None:
-    model = Architecture(nn.GroupNorm(2, 4).to("meta"), "norm", (4, 3))
-    assert model.initial(generator()).tolist() == [1.0] * 4 + [0.0] * 4
-
-
 def test_models_are_built_without_memory() -> None:
     model = architecture("resnet9", {"width": 1024}, (3, 32, 32), 10)
     assert all(parameter.is_meta for parameter in model.module.parameters())
     assert model.numel > 10**9
-
-
-def test_a_point_is_the_same_for_every_row() -> None:
-    point = PointModule(2)
-    point.position.data.copy_(torch.tensor([1.0, 2.0]))
-    assert point(torch.empty(2, 9)).tolist() == [[1.0, 2.0], [1.0, 2.0]]

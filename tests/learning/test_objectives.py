@@ -1,26 +1,10 @@
 """Objectives: values and gradients against closed forms."""
 
-import math
-
 import torch
-from torch.func import grad, vmap
+from torch.func import grad
 
-from sim.learning.objectives import OBJECTIVES, cross_entropy, quadratic, squared_error
+from sim.learning.objectives import cross_entropy, quadratic, squared_error
 from tests.learning.sections import architecture
-
-
-def test_objectives_are_found_by_task() -> None:
-    assert dict(OBJECTIVES) == {
-        "classification": cross_entropy,
-        "regression": squared_error,
-        "quadratic": quadratic,
-    }
-
-
-def test_cross_entropy_of_a_guess_is_log_k() -> None:
-    model = architecture("logistic-regression", {}, (3,), 5)
-    loss = cross_entropy(model, torch.zeros(model.numel), torch.ones(4, 3), torch.tensor([0, 1, 2, 4]))
-    torch.testing.assert_close(loss, torch.tensor(math.log(5)))
 
 
 def test_cross_entropy_gradient() -> None:
@@ -44,16 +28,6 @@ def test_quadratic_value_and_gradient() -> None:
         (1 * 1 + 3 * -1) / 2,
         (1 * 2 + 3 * -2) / 2,
     ]
-
-
-def test_objectives_are_vmappable() -> None:
-    model = architecture("point", {}, (3,), 0)
-    generator = torch.Generator().manual_seed(0)
-    points, rows = torch.randn(6, 2, generator=generator), torch.rand(6, 4, 3, generator=generator)
-    labels = torch.zeros(6, 4, dtype=torch.int64)
-    together = vmap(lambda p, x, y: quadratic(model, p, x, y))(points, rows, labels)
-    alone = [quadratic(model, points[i], rows[i], labels[i]) for i in range(6)]
-    torch.testing.assert_close(together, torch.stack(alone))
 
 
 def test_squared_error_and_its_gradient() -> None:

@@ -12,10 +12,7 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
-from sim.scenario.resolved import digest
-from sim.scenario.scenario import load_scenario
 from tests.own.data_worlds import all_of, built, load, owned
-from tests.simulation.worlds import write
 
 NAME = 'name = "mine.py:load"\n'
 IID = NAME + 'partition = "iid"'
@@ -191,73 +188,34 @@ def test_standardised_by_the_training_samples(tmp_path: Path) -> None:
     )
 
 
-def test_results_keep_the_file_and_run_again_from_there(tmp_path: Path) -> None:
-    code = SAMPLES + "from beside import count\ndef load():\n    return x[:count], y[:count]"
-    write(tmp_path, "count = 24\n", "beside.py")
-    result = run_scenario(load(tmp_path, IID, code=code), out=tmp_path / "runs", device="cpu")
-    assert result.directory is not None
-    [folder] = result.directory.glob("data-*")
-    assert sorted(path.name for path in folder.iterdir()) == ["beside.py", "mine.py"]
-    copy = load_scenario(result.directory / "scenario.toml")
-    again = run_scenario(copy, out=tmp_path / "again", device="cpu")
-    assert again.summary["trace_hash"] == result.summary["trace_hash"]
-    before = digest(load(tmp_path, IID, code=code))
-    write(tmp_path, "count = 27\n", "beside.py")
-    assert digest(load(tmp_path, IID, code=code)) != before
-
-
-def test_no_code_refuses_it_unread(tmp_path: Path) -> None:
-    load(tmp_path, IID, code="def load():\n    return 1, 2")
-    write(tmp_path, "raise SystemExit(7)", "mine.py")
-    with pytest.raises(UserError, match=r"--no-code refuses; allowed: digits, .*arrays, table"):
-        load_scenario(tmp_path / "world.toml", code=False)
-
-
 WRONG = {  # what the function returns, and what is said of it
     "nothing": ("None", "NoneType; must be .x, y.*a torch Dataset"),
     "a word": ('"x"', "str; must be"),
-    "an array": ("x", "ndarray; must be"),
-    "one of a pair": ("(x,)", r"a tuple of 1; must be"),
     "labels that are too few": ("x, y[1:]", r"y has the shape \(29,\); must be \(30,\), a class for each"),
-    "labels in rows": ("x, np.eye(3)[y]", r"y has the type float64; must be whole numbers.*regression"),
-    "whole labels in rows": ("x, np.eye(3, dtype=int)[y]", r"y\.argmax\(axis=1\) makes classes of one-hot"),
+    "labels in rows": ("x, np.eye(3, dtype=int)[y]", r"y has the shape \(30, 3\); must be \(30,\), a class"),
     "float labels": ("x, y + 0.5", "y has the type float64; must be whole numbers, the classes from 0"),
-    "text labels": ("x, who", "y has the type <U1; must be whole numbers"),
-    "labels below 0": ("x, y - 1", r"y\[0\] is -1; must be a class from 0"),
     "labels that are huge": ("x, y + 10**9", r"y\[0\] is 1000000000; must be a class from 0 to 99,999"),
     "not a number": ("np.where(x == 7, np.nan, x), y", r"x\[7, 0\] is nan; must be a finite number"),
     "too large": ("x * 1e300, y", r"x\[0, 1\] is 5e\+299; must be a finite number, of float32"),
-    "objects": ("x.astype(object), y", "x has the type object; must be real numbers"),
-    "complex numbers": ("x * 1j, y", "x has the type complex128; must be real numbers"),
-    "texts": ("who, y", "x has the type <U1; must be real numbers"),
-    "a sample that is none": ("[(x[0], 0), 3]", r"sample 1 is a 3; must be \(x, y\) or"),
+    "a sample that is none": ("[(x[0], 0), 3]", r"sample 1 is 3; must be \(x, y\) or"),
     "ragged arrays": ("([[1.0], [2.0, 3.0]], y[:2])", "x is no array: ValueError"),
-    "no axis of samples": ("x[:, 0], y", r"x has the shape \(30,\); must be .*x\[:, None\]"),
-    "no sample": ("x[:0], y[:0]", r"x has the shape \(0, 2\); must have samples"),
     "one sample": ("x[:1], y[:1]", "has 1 sample; must have two at least"),
-    "samples without numbers": ("x[:, :0], y", r"x has the shape \(30, 0\); must have samples, and numbers"),
+    "samples without numbers": ("x[:, 0], y", r"x has the shape \(30,\); must be .*x\[:, None\]"),
     "an exhausted generator": ("iter(())", "x: no sample came; must be one at least"),
     "batches": ("[(x, y)] * 3", r"y has the shape \(3, 30\)"),
     "samples of different shapes": (
         "[(x[0], 0), (x[0, :1], 1)]",
-        r"sample 1 has x of the shape \(1,\) and 2 values; must be \(2,\) and 2",
+        r"sample 1 has 2 values and x of the shape \(\(1,\),\); must have 2 and \(\(2,\),\)",
     ),
-    "samples without labels": ("iter(x)", r"sample 0 is a ndarray of 2; must be \(x, y\)"),
+    "samples without labels": ("iter(x)", r"sample 0 is array.*; must be \(x, y\)"),
     "another part": ('{"train": (x, y), "valid": (x, y)}', "the table has 'train', 'valid'; must have train"),
-    "no training part": ('{"test": (x, y)}', "the table has 'test'; must have train"),
     "parts that differ": (
         '{"train": (x, y), "test": (x[:, :1], y)}',
         r"x of test has samples of the shape \(1,\); must be \(2,\), as in x of train",
     ),
-    "inputs that are too few": ("(x, x[1:]), y", r"x\[1\] has the shape \(29, 2\); must be \(30, ...\)"),
+    "inputs that are too few": ("(x, x[1:]), y", r"x\[1\] has the shape \(29, 2\); must be .* as many"),
     "an input that is no number": ("(x, who), y", r"x\[1\] has the type <U1"),
-    "no inputs": ("(), y", "x is an empty tuple"),
-    "inputs that differ": (
-        "[((x[0], x[0]), 0), ((x[0], x[0, :1]), 0)]",
-        r"sample 1 has x of the shape \(\(2,\), \(1,\)\)",
-    ),
     "clients that are too few": ("x, y, who[1:]", r"clients has the shape \(29,\); must be \(30,\)"),
-    "clients that are numbers with a point": ("x, y, y / 2", "clients has the type float64; must be whole"),
     "a part without clients": (
         '{"train": (x, y, who), "validation": (x, y)}',
         "clients of validation is missing",
@@ -282,7 +240,7 @@ def test_what_is_wrong_is_refused_with_file_and_line(tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     ("keys", "returned", "message"),
     [
-        (IID + "\nclasses = 2", "x, y", r"y\[2\] is 2; must be from 0 to 1, as data.classes = 2"),
+        (IID + "\nclasses = 2", "x, y", r"y\[2\] is 2; must be a class from 0 to 1, as data.classes = 2"),
         (IID + '\ntask = "regression"', "x, who", "y has the type <U1; must be real numbers"),
         (IID + '\ntask = "regression"', "x, y[:5]", r"y has the shape \(5,\); must be \(30,\), or \(30, num"),
         (IID + '\ntask = "regression"', "x, y / 0", r"y\[0\] is nan"),

@@ -56,7 +56,7 @@ def test_d_psgd_mixes_with_the_weights_of_the_topology(tmp_path: Path) -> None:
         before = np.stack([client.compute.initial().numpy() for client in simulation.clients])
         simulation.run()
         after = np.stack([client.params.numpy() for client in simulation.clients])
-        rounds = [client.learner.rounds.number for client in simulation.clients if client.learner is not None]
+        rounds = [client.actor.rounds.number for client in simulation.clients if client.actor is not None]
     shift = np.roll(np.eye(6), 1, axis=0)
     w = 0.5 * np.eye(6) + 0.15 * shift + 0.35 * shift.T
     for index, row in enumerate(after):
@@ -92,7 +92,7 @@ def test_a_client_knows_its_senders_its_receivers_and_its_weights(tmp_path: Path
         build(load_scenario(path, ["run.duration=1 s", "run.evaluate_every=1 s"]), device="cpu")
     ) as simulation:
         simulation.run()
-        learners = {client.index: client.learner for client in simulation.clients}
+        learners = {client.index: client.actor for client in simulation.clients}
         one = learners[1]
         assert one is not None
         assert (one.peers, one.senders) == (["client-2"], ["client-0", "client-2"])

@@ -7,7 +7,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from sim.run.live.clients import ClientLife
+from protocols.framework.compute import TrainRequest
+from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
 from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, ran
@@ -67,7 +68,7 @@ def by_hand(world: Simulation, client: ClientLife, at_once: int, fresh: bool) ->
         params, left = client.compute.initial(), STEPS
         while left:
             steps = min(at_once, left)
-            params = await client.compute.train(params, steps, (), None, fresh)
+            params = await client.compute.train(TrainRequest(params, steps, fresh_optimizer=fresh))
             left -= steps
         return params.numpy()
 

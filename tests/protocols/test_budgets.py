@@ -241,7 +241,7 @@ def test_gossip_goes_on_pushing() -> None:
     with ran(BY_BUDGET, "protocol.name=gossip", "run.budget.steps=3", SLOW) as world:
         finished_s = [row[0] for row in messages(world, "AgedModel") if row[1] == "client-0"]
         assert finished_s[-1] > 25.0, "the straggler has had three models, and 10 s for each"
-        assert max(client.learner.age for client in world.clients) <= 3 * 4  # type: ignore[union-attr]
+        assert max(client.actor.age for client in world.clients) <= 3 * 4  # type: ignore[union-attr]
 
 
 # --- methods of one's own -----------------------------------------------------------------------------------

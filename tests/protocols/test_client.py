@@ -55,7 +55,7 @@ class Idle(Client):
 
 
 def logs(simulation: Simulation) -> list[list[Any]]:
-    return [client.learner.log for client in simulation.clients if isinstance(client.learner, Idle)]
+    return [client.actor.log for client in simulation.clients if isinstance(client.actor, Idle)]
 
 
 # --- training -----------------------------------------------------------------------------------------------

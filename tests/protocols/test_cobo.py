@@ -34,7 +34,7 @@ def weight_matrix(simulation: Simulation) -> np.ndarray:
 
 
 def models(simulation: Simulation) -> np.ndarray:
-    return np.stack([client.learner.params.numpy() for client in simulation.clients])  # type: ignore[union-attr]
+    return np.stack([client.actor.params.numpy() for client in simulation.clients])  # type: ignore[union-attr]
 
 
 def optima(simulation: Simulation) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +171,7 @@ def test_asynchronous_ends_agree_and_find_the_clusters() -> None:
                 "run.duration=10 min", "run.evaluate_every=10 min", "network.loss=0.1"]  # fmt: skip
     with ran(text, *settings) as simulation:
         agreed = 0
-        ends = {client.name: client.learner for client in simulation.clients}
+        ends = {client.name: client.actor for client in simulation.clients}
         for one in ends.values():
             assert isinstance(one, CoBoAsynchronous)
             for peer, pair in one.known.items():
@@ -195,7 +195,7 @@ def test_sampled_exchange_costs_a_client_the_same_among_more_peers() -> None:
         minutes = 24 // count  # as many updates, whatever the number of clients
         times = [f"run.duration={minutes} min", f"run.evaluate_every={minutes} min"]
         with ran(text, *settings, *times) as simulation:
-            return simulation.network.counts.bytes / sum(c.learner.iterations for c in simulation.clients)  # type: ignore[union-attr]
+            return simulation.network.counts.bytes / sum(c.actor.iterations for c in simulation.clients)  # type: ignore[union-attr]
 
     # A pair is sampled with probability 1/n: a client takes part in (n - 1)/n updates per iteration.
     counts = [bytes_per_iteration(count, "sampled") / (1 - 1 / count) for count in (6, 12, 24)]
@@ -216,13 +216,13 @@ def updates_of_pairs(mode: str, count: int, iterations: int = 40) -> tuple[int, 
         settings.append("protocol.exchange=sampled")  # of the models nothing hangs here
     times = [f"run.iterations={iterations}", "run.duration=10 min", "run.evaluate_every=10 min"]
     with ran(text, *settings, *times, "run.keep_messages=false") as simulation:
-        learners = [client.learner for client in simulation.clients]
+        learners = [client.actor for client in simulation.clients]
         if mode == "asynchronous":
             pairs_ends = [pair for learner in learners for pair in learner.known.values()]  # type: ignore[union-attr]
             steps = sum(learner.iterations for learner in learners)  # type: ignore[union-attr]
             made = sum(pair.ledger.made + pair.asking for pair in pairs_ends)
             return made, (2 / count) / 2 * steps * (count - 1)
-        versions = sum(one.pairs.of(peer).version for one in learners for peer in one.peers)  # type: ignore[union-attr]
+        versions = sum(one.pairs.updates(peer) for one in learners for peer in one.peers)  # type: ignore[union-attr]
         seed = learners[0].context.shared_seed  # type: ignore[union-attr]
         names = sorted(client.name for client in simulation.clients)
         pairs = [(first, second) for first in names for second in names if first < second]
@@ -253,7 +253,7 @@ def quadratics(mode: str, loss: float, iterations: int) -> tuple[int, float, flo
     overrides.append(f'run.evaluate_every="{iterations} iterations"')
     simulation = build(load_scenario(SCENARIO, overrides), device="cpu")
     simulation.run()
-    learners = [client.learner for client in simulation.clients]
+    learners = [client.actor for client in simulation.clients]
     known = [getattr(learner, "known", {}) for learner in learners]  # without rounds
     updates = sum(pair.ledger.made for peers in known for pair in peers.values())
     outside = float(weight_matrix(simulation)[across(simulation)].mean())
@@ -340,12 +340,12 @@ def test_simplex_weights_are_shares_of_those_that_are_there(membership: str) -> 
              "run.duration=20 s", "run.evaluate_every=20 s",
              f"network.membership={{kind='{membership}'}}") as simulation:  # fmt: skip
         for client in simulation.clients_up:
-            assert isinstance(client.learner, CoBoAsynchronous)
-            shares = client.learner.weights()
-            assert set(shares) <= set(client.learner.peers)
+            assert isinstance(client.actor, CoBoAsynchronous)
+            shares = client.actor.weights()
+            assert set(shares) <= set(client.actor.peers)
             assert sum([float(share) for share in shares.values()]) < 1 + 1e-9
-            client.learner.forget_strangers()  # as before each use of the weights
-            assert sum([float(share) for share in client.learner.weights().values()]) == pytest.approx(1)
+            client.actor.forget_strangers()  # as before each use of the weights
+            assert sum([float(share) for share in client.actor.weights().values()]) == pytest.approx(1)
 
 
 def test_when_both_ends_ask_at_once_both_updates_count() -> None:
@@ -358,7 +358,7 @@ def test_when_both_ends_ask_at_once_both_updates_count() -> None:
         times = [{time for time, sender, _, _ in requests if sender == name} for name in names]
         assert times[0] & times[1]
         assert not messages(simulation, "PairDeclined")
-        first, second = (client.learner for client in simulation.clients)
+        first, second = (client.actor for client in simulation.clients)
         assert isinstance(first, CoBoAsynchronous) and isinstance(second, CoBoAsynchronous)
         ledgers = first.known["client-1"].ledger, second.known["client-0"].ledger
         assert abs(ledgers[0].made - ledgers[1].taken) <= 1
@@ -371,7 +371,7 @@ def test_a_departed_peer_pulls_no_more_and_a_newcomer_enters_the_graph() -> None
     with ran(text, "protocol.name=cobo", "protocol.patience=2 s", "run.duration=5 min",
              "run.evaluate_every=1 min") as simulation:  # fmt: skip
         for client in simulation.clients[1:]:
-            learner = client.learner
+            learner = client.actor
             assert isinstance(learner, CoBoAsynchronous)
             assert "client-0" not in learner.peers
             with_model = {peer for peer in learner.peers if learner.known[peer].latest is not None}
@@ -406,8 +406,8 @@ def test_rounds_go_on_where_clients_have_different_numbers_of_neighbours(
     settings = ["protocol.name=cobo", "protocol.mode=synchronous", f"protocol.sampling={sampling}"]
     # A round lasts 0.75 s, and each sampled pair may add as much; a wait in vain would last 1 min.
     with ran(text, *settings, "run.duration=1 min", "run.evaluate_every=1 min") as simulation:
-        assert {len(client.learner.pairs.known()) for client in simulation.clients} != {6}  # type: ignore[union-attr]
-        assert min(client.learner.iterations for client in simulation.clients) >= 20  # type: ignore[union-attr]
+        assert {len(client.actor.pairs.known()) for client in simulation.clients} != {6}  # type: ignore[union-attr]
+        assert min(client.actor.iterations for client in simulation.clients) >= 20  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("sampling", ["constant", "time-dependent", "mixed"])
@@ -423,7 +423,7 @@ def test_newcomers_hold_up_no_round_and_take_over_the_weights_of_their_pairs(sam
         "protocol.gamma=0.05",
     ]
     with ran(text, *settings, "run.duration=2 min", "run.evaluate_every=2 min") as simulation:
-        rounds = [client.learner.rounds.number for client in simulation.clients]  # type: ignore[union-attr]
+        rounds = [client.actor.rounds.number for client in simulation.clients]  # type: ignore[union-attr]
         assert max(rounds) - min(rounds) <= 1 and min(rounds) >= 40
         weights = weight_matrix(simulation)
         if sampling == "constant":  # every pair has met since
@@ -437,7 +437,7 @@ def test_models_count_from_their_arrival_whatever_the_client_is_doing() -> None:
     with ran(
         text + slow, "protocol.name=cobo", "run.duration=2 min", "run.evaluate_every=2 min"
     ) as simulation:
-        learner = simulation.clients[0].learner
+        learner = simulation.clients[0].actor
         assert isinstance(learner, CoBoAsynchronous)
         # Peers send every 0.5 s or, with gradients for others, a few times that; the wires take 0.25 s.
         ages = [
@@ -457,7 +457,7 @@ def test_a_straggler_among_many_changes_the_pace_of_the_others_by_less_than_one_
         slow = f"\n[[devices.override]]\nclients = [0]\nslowdown = {slowdown}\n"
         settings = ["protocol.name=cobo", "protocol.exchange=sampled", "run.keep_messages=false"]
         with ran(text + slow, *settings, "run.duration=3 min", "run.evaluate_every=3 min") as simulation:
-            return sum(client.learner.iterations for client in simulation.clients[1:])  # type: ignore[union-attr]
+            return sum(client.actor.iterations for client in simulation.clients[1:])  # type: ignore[union-attr]
 
     assert steps_of_the_others(20.0) == pytest.approx(steps_of_the_others(1.0), rel=0.01)
 

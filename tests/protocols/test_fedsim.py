@@ -84,7 +84,7 @@ def test_a_client_that_crashes_is_left_out_and_comes_back(name: str) -> None:
             rounds[time_s] = rounds.get(time_s, 0) + 1
         assert list(rounds.values())[:2] == [6, 6]
         assert 5 in rounds.values() and list(rounds.values())[-1] == 6
-        assert world.clients[3].learner is not None and world.clients[3].learner.iterations > 1
+        assert world.clients[3].actor is not None and world.clients[3].actor.iterations > 1
 
 
 def test_the_objective_follows_the_settings() -> None:

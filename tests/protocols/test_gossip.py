@@ -22,7 +22,7 @@ class Punctual(Gossip):
 
 
 def ages(world: Simulation) -> list[int]:
-    found = [client.learner for client in world.clients]
+    found = [client.actor for client in world.clients]
     return [one.age for one in found if isinstance(one, Gossip)]
 
 

@@ -40,7 +40,7 @@ def ran(*overrides: str, unset: tuple[str, ...] = ()) -> Iterator[Simulation]:
 
 
 def learner(simulation: Simulation, client: int) -> LearnToCollaborate:
-    found = simulation.clients[client].learner
+    found = simulation.clients[client].actor
     assert isinstance(found, LearnToCollaborate)
     return found
 

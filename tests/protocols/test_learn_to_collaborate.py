@@ -85,7 +85,7 @@ def finished(tmp_path: Path, *overrides: str, world: str = WORLD) -> Iterator[Si
 
 
 def learner(simulation: Simulation, client: int) -> LearnToCollaborate:
-    found = simulation.clients[client].learner
+    found = simulation.clients[client].actor
     assert isinstance(found, LearnToCollaborate)
     return found
 

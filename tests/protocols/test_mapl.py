@@ -71,7 +71,7 @@ def mapl(world: Simulation, index: int) -> MAPL:
 def shares(world: Simulation) -> np.ndarray:
     """Everybody's weights, [clients, clients], the own ones included."""
     names = [client.name for client in world.clients]
-    there = [client.learner is not None for client in world.clients]
+    there = [client.actor is not None for client in world.clients]
     of = [mapl(world, i).neighbours.shares if there[i] else {} for i in range(len(names))]
     rows = np.array([[own.get(name, 0.0) for name in names] for own in of])
     return rows + np.diag(1.0 - rows.sum(axis=1))

@@ -23,7 +23,7 @@ STRAGGLER = "\n[[devices.override]]\nclients = [{}]\nslowdown = {}\n"
 
 def rounds(world: Simulation) -> list[int]:
     """The round of each client that is up."""
-    return [client.learner.rounds.number for client in world.clients_up]  # type: ignore[union-attr]
+    return [client.actor.rounds.number for client in world.clients_up]  # type: ignore[union-attr]
 
 
 def announced(world: Simulation, sender: int, receiver: int) -> list[float]:
@@ -33,7 +33,7 @@ def announced(world: Simulation, sender: int, receiver: int) -> list[float]:
 
 
 def peers(world: Simulation) -> list[Sequence[str]]:
-    return [client.learner.peers for client in world.clients_up if client.learner is not None]
+    return [client.actor.peers for client in world.clients_up if client.actor is not None]
 
 
 def all_know_each_other(world: Simulation) -> bool:

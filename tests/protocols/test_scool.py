@@ -58,7 +58,7 @@ def scool(world: Simulation, index: int) -> SCooL | SCooLAsynchronous:
 def graph(world: Simulation) -> np.ndarray:
     """Everybody's weights, [clients, clients]; rows of zeros for who is gone."""
     names = [client.name for client in world.clients]
-    rows = [(client.learner.weights() if client.learner else None) or {} for client in world.clients]
+    rows = [(client.actor.weights() if client.actor else None) or {} for client in world.clients]
     return np.array([[float(row.get(name, 0.0)) for name in names] for row in rows])
 
 
@@ -168,7 +168,7 @@ def test_questions_say_how_many_iterations_have_ended() -> None:
 
         def noted(envelope: Envelope) -> None:
             if isinstance(envelope.message, EvaluationRequest):
-                of = next(each.learner for each in simulation.clients if each.name == envelope.sender)
+                of = next(each.actor for each in simulation.clients if each.name == envelope.sender)
                 assert of is not None
                 found = (envelope.message.iterations, of.iterations)
                 said.setdefault((envelope.sender, envelope.message.time), found)

@@ -87,8 +87,8 @@ def test_every_protocol_survives_churn_and_losses_and_repeats_itself(protocol: t
             if protocol[0] != "protocol.name=local":
                 assert counts.lost > 0 and counts.dropped > 0
             for client in world.clients_up:
-                assert client.learner is not None and client.learner.iterations > 0
-                assert np.isfinite(client.learner.params.tensor().numpy()).all()
+                assert client.actor is not None and client.actor.iterations > 0
+                assert np.isfinite(client.actor.params.tensor().numpy()).all()
             hashes.append(world.trace.hash())
     assert hashes[0] == hashes[1]
 

@@ -122,7 +122,7 @@ def cut(groups: list[list[int]], start: str, end: str) -> str:
 
 def learner(simulation: Simulation, index: int) -> Client:
     """The learner of client number `index`."""
-    found = simulation.clients[index].learner
+    found = simulation.clients[index].actor
     assert found is not None
     return found
 

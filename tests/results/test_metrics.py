@@ -124,17 +124,10 @@ def test_accuracy_summary():
     assert accuracy_summary({"a": 1.0}.values())["mean"] == 1.0
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
-def test_accuracy_summary_bounds(values):
-    summary = accuracy_summary(values)
-    assert min(values) <= summary["worst_decile"] <= summary["mean"] + 1e-12
-    assert 0 <= summary["std"] <= 0.5 + 1e-12
-
-
 CLUSTERS = [0, 0, 1, 1]
 
 
-def test_graph_summary_by_hand():
+def test_graph_summary_by_hand() -> None:
     # Twelve ordered pairs, four of them true: (0,1), (1,0), (2,3), (3,2).
     weights = {(0, 0): 1.0, (0, 1): 1.0, (1, 0): 0.75, (2, 3): 0.5, (0, 2): 0.625, (3, 1): 0.25}
     summary = graph_summary(weights, CLUSTERS)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from protocols.framework.compute import TrainRequest
 from sim.learning.engine import Engine, Optimizer, Vector
 from sim.run.live.compute import DeviceCompute, LearningSettings
 from sim.world.devices.device import CostModel, Device, Slowness
@@ -69,8 +70,7 @@ async def gradient(compute: DeviceCompute, at: Vector) -> Any:
 
 
 async def train(compute: DeviceCompute, start: Any = None, steps: int = 1, **options: Any) -> Any:
-    given: dict[str, Any] = {"proximal": (), "learning_rate": None, "fresh_optimizer": False} | options
-    return await compute.train(initial(compute) if start is None else start, steps, **given)
+    return await compute.train(TrainRequest(initial(compute) if start is None else start, steps, **options))
 
 
 def numbers_of(coroutine: Coroutine[Any, Any, np.ndarray]) -> np.ndarray:

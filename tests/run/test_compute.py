@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from protocols.framework.compute import TrainRequest
 from sim.learning.engine import Optimizer
 from sim.run.live import training_history as taken_module
 from sim.run.live.compute import DeviceCompute
@@ -18,9 +17,6 @@ from sim.world.devices.device import CostModel
 from tests.learning.engines import (
     client_data,
     new_engine,
-    own_samples,
-    plain_loss,
-    plain_module,
     small,
 )
 from tests.run.computes import (
@@ -37,14 +33,7 @@ from tests.virtual_time import run_virtual
 
 MOMENTUM = Optimizer("sgd", momentum=0.9)
 ADAM = Optimizer("adam")
-
-
-@pytest.fixture(autouse=True)
-def no_garbage_collector() -> Iterator[None]:
-    """As in a run: what is not freed by reference counting alone is not freed."""
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("no_garbage_collector")
 
 
 # --- durations ---
@@ -170,19 +159,6 @@ def test_draws_go_on_from_job_to_job() -> None:
         gradients = [(await gradient(compute, at)).numpy() for _ in range(3)]
         losses = [float(await compute.loss(at, "batch")) for _ in range(3)]
         assert len({tuple(gradient) for gradient in gradients}) == len(set(losses)) == 3
-
-    run_virtual(main())
-
-
-def test_losses_on_own_and_held_back_samples() -> None:
-    async def main() -> None:
-        compute = new_compute()
-        of = initial(compute)
-        module = plain_module("logistic-regression", of.tensor())
-        for on in ("train", "validation"):
-            expected = plain_loss("logistic-regression", module, *own_samples(compute.engine.data, 0, on))
-            assert float(await compute.loss(of, on)) == pytest.approx(expected.item(), rel=1e-5)
-            assert await compute.loss(of, on) == await compute.loss(of, on)
 
     run_virtual(main())
 
@@ -376,26 +352,6 @@ def test_a_cancelled_job_leaves_nothing_behind(optimizer: Optimizer, how: str) -
     run_virtual(main())
 
 
-def test_unread_training_is_not_done() -> None:
-    async def main() -> None:
-        compute = new_compute()
-        await train(compute, steps=5)
-        compute.engine.flush()
-        assert compute.engine.statistics.jobs == 0
-
-    run_virtual(main())
-
-
-def test_scalars_and_products() -> None:
-    async def main() -> None:
-        compute = new_compute()
-        start = initial(compute)
-        assert float(compute.dot(start, start)) == pytest.approx(float(start.tensor().square().sum()))
-        assert float(compute.scalar(0.25) + 1) == 1.25
-
-    run_virtual(main())
-
-
 @pytest.mark.parametrize(
     ("client", "on", "message"),
     [(0, "test", "batch.*train.*validation.*'test'"), (1, "validation", "client 1 .*validation_share")],
@@ -443,7 +399,7 @@ def test_weights_that_are_none_are_refused_before_any_time_passes(weights: Any, 
     async def scenario() -> None:
         compute = new_compute()
         with pytest.raises(ValueError, match=message):
-            await compute.train(compute.initial(), 1, (), None, False, "batch", weights)
+            await compute.train(TrainRequest(compute.initial(), weights=weights))
         assert now() == 0.0
 
     run_virtual(scenario())

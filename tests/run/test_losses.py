@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protocols.framework.compute import Batch
+from protocols.framework.compute import Batch, TrainRequest
 from protocols.framework.objectives import Model, Parameters
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine import Engine, Optimizer, Vector
-from sim.learning.engine.graph.batches import draw_batches
 from sim.run.live.compute import DeviceCompute
-from tests.learning.engines import generator, own_samples, plain_module, small
+from tests.learning.engines import drawn, generator, own_samples, plain_module, small
 from tests.run.computes import BATCH_SIZE, COUNTS, HELD_BACK, initial, new_compute, new_data_engine, now
 from tests.virtual_time import run_virtual
 
@@ -41,29 +41,32 @@ def some_weights(count: int) -> Tensor:
     return torch.rand(count, generator=generator(count)) * 2
 
 
+def each_client(
+    engine: Engine, on: str
+) -> Iterator[tuple[DeviceCompute, tuple[Tensor, Tensor], Tensor | None]]:
+    """The clients with samples in this role, these, and weights of them: none, and then some."""
+    for client, count in enumerate(SAMPLES_OF[on]):
+        for weights in (None, some_weights(count)) if count else ():
+            yield new_compute(engine, client), own_samples(engine.data, client, on), weights
+
+
 # --- numbers ---
 
 
 @pytest.mark.parametrize("on", ["train", "validation"])
 def test_reductions_on_all_samples_with_and_without_weights(on: str) -> None:
     async def main() -> None:
-        engine = new_data_engine()
-        for client in CLIENTS:
-            count = SAMPLES_OF[on][client]
-            if not count:
-                continue
-            compute = new_compute(engine, client)
+        for compute, samples, weights in each_client(new_data_engine(), on):
             of = initial(compute)
-            expected = plain_losses(compute, of, *own_samples(engine.data, client, on))
-            for weights in (None, some_weights(count)):
-                each: Any = await compute.loss(of, on, "none", weights)
-                wanted = expected if weights is None else expected * weights
-                assert each.shape == (count,)
-                np.testing.assert_allclose(each.numpy(), wanted, rtol=1e-5)
-                for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum())):
-                    got: Any = await compute.loss(of, on, reduction, weights)
-                    assert got.shape == ()
-                    assert float(got) == pytest.approx(float(value), rel=1e-5)
+            expected = plain_losses(compute, of, *samples)
+            wanted = expected if weights is None else expected * weights
+            each: Any = await compute.loss(of, on, "none", weights)
+            assert each.shape == tuple(wanted.shape)
+            np.testing.assert_allclose(each.numpy(), wanted, rtol=1e-5)
+            for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum())):
+                got: Any = await compute.loss(of, on, reduction, weights)
+                assert got.shape == ()
+                assert float(got) == pytest.approx(float(value), rel=1e-5)
 
     run_virtual(main())
 
@@ -71,18 +74,12 @@ def test_reductions_on_all_samples_with_and_without_weights(on: str) -> None:
 @pytest.mark.parametrize("on", ["train", "validation"])
 def test_gradients_on_all_samples_are_those_of_the_loss(on: str) -> None:
     async def main() -> None:
-        engine = new_data_engine()
-        for client in CLIENTS:
-            count = SAMPLES_OF[on][client]
-            if not count:
-                continue
-            compute, samples = new_compute(engine, client), own_samples(engine.data, client, on)
+        for compute, samples, weights in each_client(new_data_engine(), on):
             at = initial(compute)
-            for weights in (None, some_weights(count)):
-                got: Any = await compute.gradient(at, on, weights)
-                factors = torch.ones(count) if weights is None else weights
-                expected = plain_gradient(at, *samples, factors)
-                np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
+            got: Any = await compute.gradient(at, on, weights)
+            factors = torch.ones(len(samples[1])) if weights is None else weights
+            expected = plain_gradient(at, *samples, factors)
+            np.testing.assert_allclose(got.numpy(), expected, rtol=1e-4, atol=1e-6)
 
     run_virtual(main())
 
@@ -113,7 +110,9 @@ def test_a_batch_is_the_same_for_all_that_is_computed_on_it() -> None:
             expected = plain_gradient(of, x[chosen], y[chosen], weights)
             np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-6)
             start, rate = initial(compute), 0.1
-            trained: Any = await compute.train(start, 3, (), rate, False, batch, weights)
+            trained: Any = await compute.train(
+                TrainRequest(start, 3, learning_rate=rate, on=batch, weights=weights)
+            )
             stepped = start.tensor()
             for _ in range(3):
                 at = compute.engine.vector(stepped)
@@ -141,7 +140,9 @@ def test_weights_of_a_fresh_batch_are_those_of_its_samples() -> None:
                     start, x[sample : sample + 1], y[sample : sample + 1], torch.ones(1)
                 )
                 if verb == "train":
-                    trained: Any = await compute.train(start, 1, (), 1.0, False, "batch", weights)
+                    trained: Any = await compute.train(
+                        TrainRequest(start, learning_rate=1.0, weights=weights)
+                    )
                     got = start.numpy() - trained.numpy()
                 elif verb == "gradient":
                     found: Any = await compute.gradient(start, "batch", weights)
@@ -191,7 +192,7 @@ def test_expectation_and_maximisation_of_all_clients_are_deferred_and_batched() 
             losses = torch.stack([plain_losses(compute, model, x, y) for model in models])
             shares = torch.exp(-losses) / torch.exp(-losses).sum(dim=0)
             for number, (model, share) in enumerate(zip(models, shares, strict=True)):
-                chosen = batch_of_training(engine, client, 3 + number)
+                [chosen] = drawn(engine, client, 3 + number, 1, BATCH_SIZE)
                 step = plain_gradient(model, x[chosen], y[chosen], share[chosen])
                 expected = model.tensor() - 0.1 * step
                 np.testing.assert_allclose(trained[client][number].numpy(), expected, rtol=1e-4, atol=1e-6)
@@ -203,23 +204,9 @@ async def fit(engine: Engine, compute: DeviceCompute, models: list[Vector]) -> l
     losses: list[Any] = [await compute.loss(model, "train", "none") for model in models]
     shares = engine.apply(posterior, losses, {})
     return [
-        await compute.train(model, 1, (), None, False, "batch", share)
+        await compute.train(TrainRequest(model, weights=share))
         for model, share in zip(models, shares, strict=True)
     ]
-
-
-def batch_of_training(engine: Engine, client: int, step: int) -> list[int]:
-    """Which of its samples a client trains on in that step."""
-    drawn = draw_batches(
-        np.array([engine.draw_key(client, "train")], dtype=np.uint64),
-        np.array([step]),
-        np.array([COUNTS[client]]),
-        steps=1,
-        batch_size=min(BATCH_SIZE, COUNTS[client]),
-        sampling="shuffled",
-    )
-    chosen: list[int] = drawn[0, 0].tolist()
-    return chosen
 
 
 # --- durations, and what counts ---
@@ -243,7 +230,7 @@ def test_durations_are_those_of_the_samples() -> None:
         assert await took(compute.gradient(of, "batch", torch.ones(10))) == step
         assert await took(compute.gradient(of, "train")) == pytest.approx(2.5 * step)
         assert await took(compute.gradient(of, "validation")) == pytest.approx(1.25 * step)
-        assert await took(compute.train(of, 3, (), None, False, batch)) == pytest.approx(3 * step)
+        assert await took(compute.train(TrainRequest(of, 3, on=batch))) == pytest.approx(3 * step)
         assert (compute.training_steps, compute.gradients) == (3, 4)
         assert compute.samples_seen == 3 * 4 + 4 + 4 + 10 + 5
 
@@ -320,7 +307,7 @@ def test_training_that_cannot_be(options: dict[str, Any], message: str) -> None:
     async def main() -> None:
         compute = new_compute()
         with pytest.raises(ValueError, match=message):
-            await compute.train(initial(compute), 1, (), None, False, **options)
+            await compute.train(TrainRequest(initial(compute), **options))
         assert (now(), compute.training_steps) == (0, 0)
 
     run_virtual(main())
@@ -345,9 +332,9 @@ def test_an_objective_without_a_loss_of_each_sample_is_refused() -> None:
             compute.loss(of, "train", "none"),
             compute.loss(of, "train", "mean", weights),
             compute.gradient(of, "train", weights),
-            compute.train(of, 1, (), None, False, "batch", weights),
+            compute.train(TrainRequest(of, weights=weights)),
         ):
-            with pytest.raises(ValueError, match="Whole says nothing of the loss of each sample"):
+            with pytest.raises(ValueError, match="Whole has no method each"):
                 await job
         with pytest.raises(ValueError, match='reduction is "mean", "sum" or "none", not \'max\''):
             await compute.loss(of, "train", "max")  # type: ignore[arg-type]

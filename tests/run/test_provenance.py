@@ -72,16 +72,6 @@ def test_results_run_again_by_their_copy(folder: Path, tmp_path_factory: pytest.
     assert RunDirectory.load(again.directory).scenario_text() == (moved / "scenario.toml").read_text()
 
 
-def test_what_is_run_is_what_is_kept(folder: Path) -> None:
-    """The file is edited while the run goes on."""
-    edits = f"from pathlib import Path\nPath({str(folder / 'own.py')!r}).write_text('edited')\n"
-    scenario = load_scenario(folder / "world.toml", [])
-    exec(edits)
-    result = run_scenario(scenario, out=folder / "runs", device="cpu")
-    [copy] = result.directory.glob("protocol-*/own.py")
-    assert copy.read_text() == OWN
-
-
 def copies(result: RunResult) -> dict[str, str]:
     return {path.name: path.read_text() for path in result.directory.glob("protocol-*/*.py")}
 

@@ -114,8 +114,8 @@ BAD = {
     ),
     "model that does not fit the data": (
         edited('name = "mlp"\nhidden = [8]', 'name = "point"'),
-        'model.name = "point": only for data.name = "quadratic", this is "digits"; must be one of '
-        "logistic-regression, mlp, cnn, resnet9, decoupled",
+        'model.name = "point": is not for data.name = "digits"; must be one of logistic-regression, mlp, '
+        "cnn, resnet9, decoupled",
     ),
     "backbones that need images": (
         edited('name = "mlp"\nhidden = [8]', 'name = "decoupled"\nbackbones = ["small-mlp", "small-cnn"]'),
@@ -123,7 +123,7 @@ BAD = {
     ),
     "data that does not fit the model": (
         edited(f'name = "digits"\npartition = {IID}', 'name = "quadratic"\nclusters = 2'),
-        'model.name = "mlp": must be "point" for data.name = "quadratic"',
+        'model.name = "mlp": is not for data.name = "quadratic"; must be one of point',
     ),
     "groups that do not divide": (
         edited('name = "mlp"\nhidden = [8]', 'name = "resnet9"\nwidth = 8\ngroups = 3'),

@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 
 import sim
+from docs.build.scenarios import reference
 from sim.scenario.editor_schema import for_editors
 from sim.scenario.protocol_lookup import list_protocols, load_protocol
-from sim.scenario.reference import reference
 from sim.scenario.schema import scenario_schema
 from sim.scenario.sections import Sections
 from tests.scenario.texts import FULL, SMALL, changed

@@ -13,9 +13,10 @@ from actors.settings.quantities import (
     Duration,
     PositiveDuration,
     Size,
+    Span,
+    parse_span,
 )
-from actors.settings.spans import Span, parse_span
-from sim.learning.partitions.mapl import MaplClusters
+from sim.learning.partitions.clusters import MaplClusters
 from sim.scenario.sections.clients import Clients
 from sim.scenario.sections.network import Network
 from sim.scenario.sections.run import Run

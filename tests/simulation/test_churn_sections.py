@@ -95,7 +95,7 @@ def test_a_stale_client_comes_back_with_its_last_backup(tmp_path: Path) -> None:
         seen = {}
         for time_s in (4.0, 6.5, 7.5):
             built.loop.call_at_observer(
-                time_s, lambda time_s=time_s: seen.update({time_s: built.clients[0].learner.params.numpy()})
+                time_s, lambda time_s=time_s: seen.update({time_s: built.clients[0].actor.params.numpy()})
             )
         built.run()
         assert np.array_equal(seen[4.0], seen[6.5]), "what it had at 4 s, the last multiple of 2 s"
@@ -113,7 +113,7 @@ def test_the_trace_tells_what_a_client_came_back_with(tmp_path: Path) -> None:
         built.run()
         back = [(name, detail) for _, name, event, detail in built.trace.lifecycles if event == "rejoin"]
         assert back == [(f"client-{k}", s) for k, s in enumerate(["keep", "stale", "fresh", "fresh"])]
-        assert [client.learner.newcomer for client in built.clients[:4]] == [False] * 4
+        assert [client.actor.newcomer for client in built.clients[:4]] == [False] * 4
 
 
 POISSON = {"kind": '"poisson"', "every": '"1 s"', "session": '{ kind = "exponential", mean = "2 s" }'}

@@ -23,7 +23,7 @@ def leftovers(built: Simulation, name: str) -> list[str]:
     network = built.network
     found = [f"task {task.get_name()}" for task in built.loop.tasks() if name in task.get_name()]
     found += [f"device {client.device.state}"] if client.device.state != "down" else []
-    found += ["a learner"] if client.learner is not None else []
+    found += ["a learner"] if client.actor is not None else []
     found += ["an optimizer's state"] if client.compute._state is not None else []
     found += ["an address"] if name in network._deliver else []
     found += ["the supervisor's care"] if name in built.supervisor.running else []
@@ -103,7 +103,7 @@ def test_a_crash_in_the_middle_of_a_transfer(tmp_path: Path, victim: str) -> Non
 
 
 def parameters(built: Simulation, client: int) -> np.ndarray:
-    learner = built.clients[client].learner
+    learner = built.clients[client].actor
     assert learner is not None
     return learner.params.tensor().numpy()
 
@@ -113,10 +113,10 @@ def test_who_comes_back_with_its_state_goes_on_where_it_was(tmp_path: Path) -> N
     rejoin = "{at='2 s', event='rejoin', clients=[2], state='keep'}"
     with simulation(tmp_path, QUADRATIC, *THREE, "run.duration=3 s", f"churn=[{CRASH}, {rejoin}]") as built:
         built.run()
-        assert built.clients[2].learner.iterations == 10 + 8
+        assert built.clients[2].actor.iterations == 10 + 8
         with simulation(tmp_path, QUADRATIC, *THREE, "run.duration=2.25 s") as steady:
             steady.run()
-            assert steady.clients[2].learner.iterations == 18
+            assert steady.clients[2].actor.iterations == 18
             np.testing.assert_allclose(parameters(built, 2), parameters(steady, 2), rtol=1e-6)
 
 
@@ -126,7 +126,7 @@ def test_who_comes_back_afresh_starts_anew(tmp_path: Path) -> None:
     exact = (*THREE, "data.noise=0")
     with simulation(tmp_path, QUADRATIC, *exact, "run.duration=3 s", f"churn=[{CRASH}, {rejoin}]") as built:
         built.run()
-        assert built.clients[2].learner.iterations == 8
+        assert built.clients[2].actor.iterations == 8
         assert built.observer.metrics.series("client-2", "iterations").values.tolist() == [0, 8, 0, 8]
         with simulation(tmp_path, QUADRATIC, *exact, "run.duration=1 s") as first_second:
             first_second.run()
@@ -140,6 +140,6 @@ def test_a_device_is_idle_after_its_return(tmp_path: Path) -> None:
         tmp_path, QUADRATIC, *THREE, "run.duration=2.3125 s", f"churn=[{CRASH}, {rejoin}]"
     ) as built:
         built.run()
-        assert built.clients[2].learner.iterations == 10 + 8
+        assert built.clients[2].actor.iterations == 10 + 8
         assert built.clients[2].device.down_s == pytest.approx(0.0125)
         assert built.clients[2].device.waiting_s == 0.0

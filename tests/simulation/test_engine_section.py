@@ -14,7 +14,7 @@ import torch
 
 from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.autotune import usable_cores
+from sim.learning.engine.backends.autotune import Trial, usable_cores
 from sim.learning.engine.backends.kernels import Kernel
 from sim.results.store.run_directory import RunDirectory
 from sim.run.running import run_scenario
@@ -32,10 +32,10 @@ def flags() -> tuple[bool, bool]:
 
 @pytest.mark.parametrize("way", ["vmap", "loop", "dense"])
 def test_the_results_name_the_fastest_way(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_of, "fastest_backend", lambda *arguments: way)
+    monkeypatch.setattr(Trial, "fastest_backend", lambda *arguments: way)
     first = run(tmp_path, DIGITS, FASTEST, "run.compare_alone=true")
     assert first.summary["engine"]["ways"] == [way]
-    monkeypatch.delattr(engine_of, "fastest_backend")  # nothing is measured again
+    monkeypatch.delattr(Trial, "fastest_backend")  # nothing is measured again
     again = load_scenario(first.directory / "scenario.toml")
     assert again.engine.way == way
     second = run_scenario(again, out=tmp_path / "again", device="cpu")
@@ -48,7 +48,7 @@ def test_a_real_measurement(tmp_path: Path) -> None:
 
 
 def test_checking_a_scenario_measures_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(engine_of, "fastest_backend")
+    monkeypatch.delattr(Trial, "fastest_backend")
     check(load(tmp_path, DIGITS, FASTEST, "engine.precision=bfloat16"))
 
 
@@ -97,7 +97,7 @@ def test_the_way_is_measured_with_the_threads_that_are_stated(
         seen.append(torch.get_num_threads())
         return "vmap"
 
-    monkeypatch.setattr(engine_of, "fastest_backend", fastest_way)
+    monkeypatch.setattr(Trial, "fastest_backend", fastest_way)
     run(tmp_path, DIGITS, "engine.threads=2", FASTEST)
     assert seen == [2]
 

@@ -54,7 +54,7 @@ def test_each_model_is_measured_as_scikit_learn_does(tmp_path: Path, evaluated: 
         built.run()
         metrics = built.observer.metrics
         for client in built.clients:
-            learner: Any = client.learner
+            learner: Any = client.actor
             models = {"personal": [(1.0, learner.params)], "shared": [(1.0, learner.shared)]}
             if evaluated == MIXED:
                 del models["shared"]

@@ -69,7 +69,7 @@ def lives(built: Simulation, name: str = "client-2") -> list[tuple[float, str]]:
 
 
 def iterations(built: Simulation) -> list[int | None]:
-    return [client.learner and client.learner.iterations for client in built.clients]
+    return [client.actor and client.actor.iterations for client in built.clients]
 
 
 def churn(*changes: tuple[str, str, str]) -> str:
@@ -200,7 +200,7 @@ def test_who_leaves_may_finish(tmp_path: Path) -> None:
             (3.5, "delivered", "Goodbye"),
         ]
         assert built.clients[2].device.down_s == 7.0
-        assert built.clients[0].learner.peers == [f"client-{k}" for k in (1, 3, 4, 5)]
+        assert built.clients[0].actor.peers == [f"client-{k}" for k in (1, 3, 4, 5)]
 
 
 @pytest.mark.parametrize("state", ["keep", "fresh"])
@@ -218,7 +218,7 @@ def test_who_comes_back_before_it_has_left_is_cut_short(tmp_path: Path, state: s
         assert built.supervisor.failures == []
         # While it was leaving, it went on; the job that the return cut short is gone.
         assert iterations(built)[2] == (24 if state == "keep" else 8)
-        assert "client-2" in built.clients[0].learner.peers
+        assert "client-2" in built.clients[0].actor.peers
         assert [event for _, event, kind in words(built) if kind == "Word"] == ["sent", "delivered"]
 
 
@@ -262,5 +262,5 @@ def test_nothing_undoes_the_compact_form_of_a_clients_attributes(tmp_path: Path)
     with simulation(tmp_path, QUADRATIC, *many) as built:
         built.run()
         for client in built.clients:
-            held = [each for each in gc.get_referents(client.learner) if type(each) is dict]
+            held = [each for each in gc.get_referents(client.actor) if type(each) is dict]
             assert not any("iterations" in each for each in held)

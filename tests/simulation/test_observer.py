@@ -42,7 +42,7 @@ def messages(built: Simulation) -> list[dict[str, object]]:
 
 
 def parameters(built: Simulation) -> np.ndarray:
-    return np.stack([client.learner.params.tensor().numpy() for client in built.clients if client.learner])
+    return np.stack([client.actor.params.tensor().numpy() for client in built.clients if client.actor])
 
 
 @pytest.mark.parametrize(

@@ -254,9 +254,7 @@ def run_short(name: str, *overrides: str) -> ShortRun:
     ) as simulation:
         simulation.run()
         assert simulation.supervisor.failures == []
-        iterations = {
-            client.name: client.learner.iterations for client in simulation.clients if client.learner
-        }
+        iterations = {client.name: client.actor.iterations for client in simulation.clients if client.actor}
         return ShortRun(deepcopy(simulation.network.counts), simulation.trace.hash(), iterations)
 
 

@@ -19,8 +19,8 @@ from protocols.shared.server_rounds import RoundServer
 from sim.errors import UserError
 from sim.learning.partitions.partition import Partition
 from sim.results.trace import Trace
-from sim.run.live.servers import owned
 from sim.run.live.simulation import Simulation
+from sim.run.setup.owners import owned
 from tests.protocols.worlds import DIGITS, QUADRATIC, at, make, messages, ran
 
 HERE = __file__
@@ -226,7 +226,7 @@ class Listener(Client):
 
 def test_a_client_may_have_several_servers_and_servers_may_know_each_other() -> None:
     with ran(DIGITS, f"protocol.name={HERE}:Listener", "run.duration=1 s", "run.evaluate_every=1 s") as world:
-        learners: list[Any] = [client.learner for client in world.clients]
+        learners: list[Any] = [client.actor for client in world.clients]
         assert [learner.peers for learner in learners] == [["a"]] * 2 + [["a", "b"]] * 2 + [["b"]] * 2
         assert [sorted(learner.heard_of) for learner in learners] == [learner.peers for learner in learners]
         assert server(world, 0).heard_of == [("b", "from b")]

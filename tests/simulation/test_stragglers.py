@@ -17,9 +17,9 @@ MINUTE = ("run.duration=60 s", "run.evaluate_every=20 s", "clients.count=4")
 def steps_per_s(built: Simulation) -> list[float]:
     """Iterations per virtual second of every client but the straggler."""
     return [
-        client.learner.iterations / built.loop.time()
+        client.actor.iterations / built.loop.time()
         for client in built.clients
-        if client.index != STRAGGLER and client.learner is not None
+        if client.index != STRAGGLER and client.actor is not None
     ]
 
 
@@ -70,7 +70,7 @@ def test_with_barriers_everybody_falls_to_its_pace(tmp_path: Path, protocol: str
     even = pace(tmp_path, *overrides)
     with simulation(tmp_path, QUADRATIC, *MINUTE, *overrides, SLOW) as built:
         built.run()
-        slowed, learner = steps_per_s(built), built.clients[STRAGGLER].learner
+        slowed, learner = steps_per_s(built), built.clients[STRAGGLER].actor
         assert learner is not None
         slowest = learner.iterations / built.loop.time()
     # A round behind or ahead, at the end.

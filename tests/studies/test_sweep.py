@@ -133,27 +133,33 @@ def test_results_of_another_version_or_of_a_failed_run_are_none(tmp_path: Path) 
 
 
 FAILING = '''
+import os
+
 from protocols import Client
 
 
 class Failing(Client):
-    """Fails with one seed."""
+    """Fails where it is told to."""
+
+    class Settings(Client.Settings):
+        fails: bool = False
 
     async def step(self):
         await self.sleep(0.5)
         if self.name == "client-1" and self.settings.fails:
             raise RuntimeError("no more")
-
-    class Settings(Client.Settings):
-        fails: bool = False
 '''
 
 
-def test_a_cell_that_fails_fails_alone_and_is_tried_again(tmp_path: Path) -> None:
-    (tmp_path / "failing.py").write_text(FAILING)
+def failing(folder: Path, code: str = FAILING, fails: str = "[false, true]") -> Path:
+    """A study of two runs, of which one fails."""
+    (folder / "failing.py").write_text(code)
     text = STUDY[: STUDY.index("[sweep]")].replace('"local"', '"failing.py:Failing"')
-    file = study(tmp_path, text + "\n[sweep.grid]\nprotocol.fails = [false, true]\n")
-    planned = plan(file)
+    return study(folder, f"{text}\n[sweep.grid]\nprotocol.fails = {fails}\n")
+
+
+def test_a_cell_that_fails_fails_alone_and_is_tried_again(tmp_path: Path) -> None:
+    planned = plan(failing(tmp_path))
     result = run_sweep(planned, out=tmp_path / "runs", execute=here)
     [(cell, error)] = result.errors.items()
     assert cell == "protocol.fails = True, seed 3" and "RuntimeError: no more" in error
@@ -162,8 +168,7 @@ def test_a_cell_that_fails_fails_alone_and_is_tried_again(tmp_path: Path) -> Non
     run_sweep(planned, out=tmp_path / "runs", execute=counting(again))
     assert again == [planned.cells[1].key]
     # Code that was mended is other code.
-    (tmp_path / "failing.py").write_text(FAILING.replace("client-1", "nobody"))
-    mended = plan(file)
+    mended = plan(failing(tmp_path, FAILING.replace("client-1", "nobody")))
     assert {cell.key for cell in mended.cells}.isdisjoint(cell.key for cell in planned.cells)
 
 
@@ -196,68 +201,12 @@ def test_processes_beside_each_other_give_the_same_traces(
     assert other.errors == {} and hashes(other.directory) == hashes(result.directory)
 
 
-DYING = '''
-import os
-
-from protocols import Client
-
-
-class Dying(Client):
-    """Takes its process with it."""
-
-    class Settings(Client.Settings):
-        dies: bool = False
-
-    async def step(self):
-        await self.sleep(0.5)
-        if self.settings.dies:
-            os._exit(9)
-'''
-
-
 @pytest.mark.slow
 def test_a_process_that_dies_costs_its_cell_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "dying.py").write_text(DYING)
-    text = STUDY[: STUDY.index("[sweep]")].replace('"local"', '"dying.py:Dying"')
-    file = study(tmp_path, text + "\n[sweep.grid]\nprotocol.dies = [true, false]\n")
+    file = failing(tmp_path, FAILING.replace('raise RuntimeError("no more")', "os._exit(9)"), "[true, false]")
     result = run_sweep(plan(file), out=tmp_path / "runs", execute=in_processes(1))
-    assert result.errors == {"protocol.dies = True, seed 3": "its process was ended, with exit code 9"}
+    assert result.errors == {"protocol.fails = True, seed 3": "its process was ended, with exit code 9"}
     assert [cell["state"] for cell in cells_of(result.directory)] == ["failed", "done"]
-
-
-HEAVY = '''
-import os
-from pathlib import Path
-
-from protocols import Client
-from sim.studies import worker
-
-
-class Heavy(Client):
-    """Tells in which process it is, and that this one has held much."""
-
-    class Settings(Client.Settings):
-        folder: str
-        is_heavy: bool = True
-
-    async def step(self):
-        (Path(self.settings.folder) / str(os.getpid())).touch()
-        worker.SPENT_BYTES = 0 if self.settings.is_heavy else 2**60
-        await self.sleep(1.0)
-'''
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("is_heavy", "processes"), [("true", 3), ("false", 1)])
-def test_a_process_that_has_held_much_is_replaced(tmp_path: Path, is_heavy: str, processes: int) -> None:
-    (tmp_path / "heavy.py").write_text(HEAVY)
-    (tmp_path / "pids").mkdir()
-    text = STUDY[: STUDY.index("[sweep]")].replace(
-        'name = "local"', f'name = "heavy.py:Heavy"\nfolder = "{tmp_path}/pids"\nis_heavy = {is_heavy}'
-    )
-    result = run_sweep(plan(study(tmp_path, text), seeds=3), out=tmp_path / "runs", execute=in_processes(1))
-    assert result.errors == {} and result.cells == 3
-    assert len(list((tmp_path / "pids").iterdir())) == processes
 
 
 def command(file: Path, out: Path) -> list[str]:

@@ -17,8 +17,7 @@ from sim.learning.data.dataset import DataSection, Dataset, LabelledData
 from sim.learning.data.digits import Digits
 from sim.learning.data.images import ImageData
 from sim.learning.data.mnist import FashionMnist, Mnist
-from sim.learning.data.quadratic import QuadraticData
-from sim.learning.data.synthetic_regression import SyntheticRegression
+from sim.learning.data.synthetic import QuadraticData, SyntheticRegression
 from sim.learning.data.table import TableData
 
 Data = Annotated[

@@ -6,26 +6,18 @@ from typing import Literal
 
 import numpy as np
 
-from sim.errors import UserError
-from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
-from sim.files.input_file import InputFile
+from sim.files.data_folder import DataFolder
 from sim.learning.data.dataset import Dataset, LabelledData
 from sim.learning.partitions.dealing import Owners
 
-_FOLDER, _TRAIN, _TEST = "adult", "adult.data", "adult.test"
-_NUMBERS = {0: "age", 4: "education-num", 10: "capital-gain", 11: "capital-loss", 12: "hours-per-week"}
+_COLUMNS = (
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
+    "income",
+)
+_NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 _SKEWED = {"capital-gain", "capital-loss"}  # 0 for nine of ten, and up to 99,999
-_CATEGORIES = {
-    1: "workclass",
-    3: "education",
-    5: "marital-status",
-    6: "occupation",
-    7: "relationship",
-    8: "race",
-    9: "sex",
-    13: "native-country",
-}
-_EDUCATION, _INCOME, _COLUMNS = 3, 14, 15
+_CATEGORIES = [name for name in _COLUMNS if name not in (*_NUMBERS, "fnlwgt", "income")]
 _UNKNOWN = "?"
 _INCOMES = ("<=50K", ">50K")
 OWNERS = ("non-PhD", "PhD")
@@ -57,71 +49,33 @@ class Adult(LabelledData):
         """
         import torch
 
-        train, test = [_rows(file) for file in _files(folder)]
-        found = _features(train, test, categories_only=self.features == "categories")
-        labels = [np.array([_INCOMES.index(row[_INCOME]) for row in rows]) for rows in (train, test)]
-        owners = [
-            np.array([row[_EDUCATION] == "Doctorate" for row in rows], np.int64) for rows in (train, test)
-        ]
-        return Dataset(
-            torch.from_numpy(found[0]).float(),
-            torch.from_numpy(labels[0]),
-            torch.from_numpy(found[1]).float(),
-            torch.from_numpy(labels[1]),
-            self.classes,
-            owners=Owners(OWNERS, owners[0], owners[1], np.empty(0, np.int64)),
-        )
+        from sim.files.table_file import TextFormat, read_table
+        from sim.learning.data.columns import TablePart, numbers, places_of
 
-
-def _files(folder: DataFolder) -> list[InputFile]:
-    root = folder.path / _FOLDER
-    files = [InputFile('data.name = "adult"', root / name) for name in (_TRAIN, _TEST)]
-    missing = [file.path.name for file in files if not file.path.is_file()]
-    if missing:
-        raise UserError(
-            f'data.name = "adult": {" and ".join(missing)} not found in {root} ({folder.chosen_by}); put '
-            f"the files of the UCI repository there, or name another folder: --data-dir, {FOLDER_VARIABLE}"
-        )
-    return files
-
-
-def _rows(file: InputFile) -> list[list[str]]:
-    """The words of each row, checked: 15, the income one of two, numbers where numbers belong."""
-    rows = []
-    for number, line in enumerate(file.text().splitlines(), start=1):
-        if not line.strip() or line.startswith("|"):  # the test file has a remark on top, and both end empty
-            continue
-        words = [word.strip() for word in line.split(",")]
-        if len(words) != _COLUMNS:
-            raise file.refusal(f"has {len(words)} columns; must have {_COLUMNS}", f"line {number}")
-        words[_INCOME] = words[_INCOME].removesuffix(".")  # as the test file writes it
-        if words[_INCOME] not in _INCOMES:
-            raise file.refusal(f"income is {words[_INCOME]!r:.40}; must be <=50K or >50K", f"line {number}")
-        for column, name in _NUMBERS.items():
-            if not (words[column].isascii() and words[column].isdigit() and len(words[column]) <= 9):
-                raise file.refusal(
-                    f"{name} is {words[column]!r:.40}; must be a whole number of at most 9 digits",
-                    f"line {number}",
-                )
-        rows.append(words)
-    if not rows:
-        raise file.refusal("has no row; must have one at least")
-    return rows
-
-
-def _features(*parts: list[list[str]], categories_only: bool) -> list[np.ndarray]:
-    """Features [n, d] of each part, by what is in the first."""
-    columns: list[list[np.ndarray]] = [[] for _ in parts]
-    for column, name in () if categories_only else _NUMBERS.items():
-        numbers = [np.array([float(row[column]) for row in rows]) for rows in parts]
-        if name in _SKEWED:
-            numbers = [np.log1p(values) for values in numbers]
-        mean, deviation = numbers[0].mean(), numbers[0].std() or 1.0
-        for part, values in zip(columns, numbers, strict=True):
-            part.append(((values - mean) / deviation)[:, None])
-    for column in _CATEGORIES:
-        found = {row[column] for row in parts[0]} - ({_UNKNOWN} if categories_only else set())
-        known = np.array(sorted(found))
-        for part, rows in zip(columns, parts, strict=True):
-            part.append((np.array([row[column] for row in rows])[:, None] == known).astype(float))
-    return [np.concatenate(part, axis=1) for part in columns]
+        tables = []
+        for name in ("adult.data", "adult.test"):  # which has a remark on top, and full stops behind incomes
+            file = folder.trace('data.name = "adult"', "adult", name)
+            frame = read_table(file, TextFormat(",", "|", _COLUMNS, ".")).with_row_index("row", offset=1)
+            tables.append(TablePart(file, frame))
+        columns: list[list[np.ndarray]] = [[], []]
+        only_categories = self.features == "categories"
+        for name in () if only_categories else _NUMBERS:
+            values = [numbers(table, name).to_numpy() for table in tables]
+            if name in _SKEWED:
+                values = [np.log1p(each) for each in values]
+            mean, deviation = values[0].mean(), values[0].std() or 1.0
+            for part, each in zip(columns, values, strict=True):
+                part.append(((each - mean) / deviation)[:, None])
+        for name in _CATEGORIES:
+            known = sorted(set(tables[0].frame[name]) - ({_UNKNOWN} if only_categories else set()))
+            for part, table in zip(columns, tables, strict=True):
+                part.append(places_of(table, name, known)[:, None] == np.arange(len(known)))
+        x = [torch.from_numpy(np.concatenate(part, axis=1)).float() for part in columns]
+        y = [places_of(table, "income", _INCOMES) for table in tables]
+        for table, labels in zip(tables, y, strict=True):
+            if len(bad := np.flatnonzero(labels < 0)):
+                problem = f"income is {table.frame['income'][int(bad[0])]!r}; must be <=50K or >50K"
+                raise table.file.refusal(problem, f"row {bad[0] + 1}")
+        train, test = [(table.frame["education"] == "Doctorate").cast(int).to_numpy() for table in tables]
+        owners = Owners(OWNERS, train, test, np.empty(0, np.int64))
+        return Dataset(x[0], torch.tensor(y[0]), x[1], torch.tensor(y[1]), self.classes, owners=owners)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays, dataset_of
+from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 
 
 class ArrayData(UserArrays):
@@ -25,28 +24,19 @@ class ArrayData(UserArrays):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         file = folder.file("data.file", self.file)
-        return dataset_of(_parts(file), self.wanted, file.refusal)
+        return self.made(_parts(file), file.refusal)
 
 
 def _parts(file: InputFile) -> dict[str, ArraysPart]:
     """The arrays of each part that the file has."""
     there = file.names()
-    single = "x" in there
-    if single and (both := [name for name in there if name.startswith("x_")]):
-        raise file.refusal(f"has x and {both[0]}; must have x, y (and client), or x_train, y_train, ...")
-    names = {"train": ("x", "y", "client")} if single else dict(_named(there))
-    if "train" not in names:
-        raise file.refusal(
-            f"has no array x or x_train, but {shown(there)}; must have x and y, or x_train, ..."
-        )
+    names = {part: (f"x_{part}", f"y_{part}", f"client_{part}") for part in PARTS if f"x_{part}" in there}
+    if "x" in there and not names:
+        names = {"train": ("x", "y", "client")}
+    elif "x" in there or "train" not in names:
+        raise file.refusal(f"has {shown(there)}; must have x, y (and client), or x_train, y_train, ...")
     parts = {}
     for part, (x, y, client) in names.items():
-        wanted = [x, y, *([client] if client in there else [])]
-        parts[part] = ArraysPart.of(file.arrays(*wanted), (x, y, client))
+        found = file.arrays(x, y, *([client] if client in there else []))
+        parts[part] = ArraysPart((x, y, client), *found)
     return parts
-
-
-def _named(there: Sequence[str]) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    for part in PARTS:
-        if f"x_{part}" in there:
-            yield part, (f"x_{part}", f"y_{part}", f"client_{part}")

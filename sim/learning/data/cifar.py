@@ -6,15 +6,12 @@ strings, numbers, lists, dicts and numpy arrays and refuses everything else.
 
 import _codecs
 import io
-import math
 import pickle
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-from sim.files.input_file import InputFile
-from sim.learning.data.image_checks import ImageKind, require_images, require_labels
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 
 _CIFAR10_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -45,56 +42,36 @@ class _ArrayUnpickler(pickle.Unpickler):
             ) from None
 
 
-def _unpickled(content: bytes) -> Any:
-    stream = io.BytesIO(content)
-    found = _ArrayUnpickler(stream, encoding="bytes").load()
-    if behind := len(content) - stream.tell():
-        raise ValueError(f"{behind:,} bytes more behind its end")
-    return found
+def _read_cifar_batch(
+    folder: ImageFolder, name: str, label_key: bytes, data: ImageData
+) -> tuple[np.ndarray, np.ndarray]:
+    def parse(content: bytes) -> tuple[np.ndarray, np.ndarray]:
+        batch = _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
+        return np.asarray(batch[b"data"]).reshape(-1, *data.input_shape), np.asarray(batch[label_key])
+
+    file = folder.file(name)
+    images, labels = file.parsed(parse, f"a batch of CIFAR, with data and {label_key.decode()}")
+    return data.checked(file, images, file, labels, label_key.decode())
 
 
-def _read_cifar_batch(file: InputFile, label_key: bytes, kind: ImageKind) -> tuple[np.ndarray, np.ndarray]:
-    batch = file.parsed(_unpickled, "a batch of CIFAR")
-    if not isinstance(batch, dict):
-        raise file.refusal(f"holds a {type(batch).__name__}; must be a table with data and labels")
-    for key in (b"data", label_key):
-        if key not in batch:
-            raise file.refusal(f"has no {key.decode()}; must have data and {label_key.decode()}")
-    rows = batch[b"data"]
-    numbers = math.prod(kind.shape)
-    if isinstance(rows, np.ndarray) and (rows.ndim != 2 or rows.shape[1] != numbers):
-        raise file.refusal(f"data have the shape {rows.shape}; must be (images, {numbers})")
-    images = rows.reshape(-1, *kind.shape) if isinstance(rows, np.ndarray) else rows
-    images = require_images(file, images, kind)
-    labels = require_labels(file, batch[label_key], kind, len(images), label_key.decode())
-    return np.ascontiguousarray(images), labels
-
-
-def _read_cifar10(folder: ImageFolder, kind: ImageKind) -> ImageArrays:
+def _read_cifar10(folder: ImageFolder, data: ImageData) -> ImageArrays:
     present = [name for name in _CIFAR10_BATCHES if folder.variant(name) is not None]
-    batches = [_read_cifar_batch(folder.file(name), b"labels", kind) for name in present]
-    return ImageArrays(
-        np.concatenate([x for x, _ in batches]),
-        np.concatenate([y for _, y in batches]),
-        *_read_cifar_batch(folder.file("test_batch"), b"labels", kind),
-    )
+    batches = [_read_cifar_batch(folder, name, b"labels", data) for name in present]
+    train_x, train_y = map(np.concatenate, zip(*batches, strict=True))
+    return ImageArrays(train_x, train_y, *_read_cifar_batch(folder, "test_batch", b"labels", data))
 
 
-def _read_cifar100(folder: ImageFolder, kind: ImageKind) -> ImageArrays:
-    return ImageArrays(
-        *_read_cifar_batch(folder.file("train"), b"fine_labels", kind),
-        *_read_cifar_batch(folder.file("test"), b"fine_labels", kind),
-    )
+def _read_cifar100(folder: ImageFolder, data: ImageData) -> ImageArrays:
+    train, test = [_read_cifar_batch(folder, name, b"fine_labels", data) for name in ("train", "test")]
+    return ImageArrays(*train, *test)
 
 
-def _read_cifar100_arrays(folder: ImageFolder, kind: ImageKind) -> ImageArrays:
-    label_file = folder.file("labels.npz")
-    labels = label_file.arrays("y_train", "y_test")
-    parts = []
-    for part, name, own in zip(("train", "test"), ("y_train", "y_test"), labels, strict=True):
-        image_file = folder.file(f"x_{part}.npy")
-        images = require_images(image_file, image_file.array(), kind)
-        parts += [images, require_labels(label_file, own, kind, len(images), name)]
+def _read_cifar100_arrays(folder: ImageFolder, data: ImageData) -> ImageArrays:
+    label_file, names = folder.file("labels.npz"), ("y_train", "y_test")
+    parts: list[np.ndarray] = []
+    for name, labels in zip(names, label_file.arrays(*names), strict=True):
+        file = folder.file(f"x{name[1:]}.npy")
+        parts += data.checked(file, file.array(), label_file, labels, name)
     return ImageArrays(*parts)
 
 
@@ -103,7 +80,6 @@ class Cifar10(ImageData):
 
     classes = 10
     input_shape = (3, 32, 32)
-    kind = ImageKind(input_shape, classes, 50_000, 10_000)
     layouts = (
         Layout("cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
         Layout("cifar-10/cifar-10-batches-py", _CIFAR10_FILES, _read_cifar10),
@@ -119,7 +95,6 @@ class Cifar100(ImageData):
 
     classes = 100
     input_shape = (3, 32, 32)
-    kind = ImageKind(input_shape, classes, 50_000, 10_000)
     layouts = (
         Layout("cifar-100-python", ("train", "test"), _read_cifar100),
         Layout("cifar-100/cifar-100-python", ("train", "test"), _read_cifar100),

@@ -1,16 +1,21 @@
-"""Columns of a table as numbers: what are numbers stays, texts become one number for each category."""
+"""A table's columns as numbers: what are numbers stays, texts become one number for each category."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
+from sim.files.table_file import TextFormat, read_table
+from sim.learning.data.dataset import Dataset
+from sim.learning.data.table import TableData
+from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
 
+_OTHERS = "*"
 _CATEGORIES_MAX = 10_000
 _NUMBERS_MAX = 3 * 10**8  # of all features of a table
 
@@ -39,35 +44,53 @@ class Column:
         return 1 if self.categories is None else len(self.categories)
 
 
-def prepared(
-    file: InputFile,
-    frame: pl.DataFrame,
-    used: Sequence[str],
-    missing_values: Sequence[str],
-    missing: Literal["refuse", "drop", "fill"],
-    needed: Sequence[str],
-) -> TablePart:
-    """The table with the columns that are used, and the numbers of its rows.
+def load_table(section: TableData, folder: DataFolder) -> Dataset:
+    """The data set of a table, and of the one to test on if there is one. UserError."""
+    tables = {"train": _table(section, folder, "data.file", section.file)}
+    if section.test_file is not None:
+        tables["test"] = _table(section, folder, "data.test_file", section.test_file)
+    train = tables["train"]
+    if unknown := [name for name in section.categorical if name not in train.frame.columns]:
+        raise train.file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
+    names = section.features or [
+        name for name in train.frame.columns if name not in ("row", *section.no_features)
+    ]
+    if not names:
+        raise train.file.refusal("has no column of features beside label and client; must have one")
+    columns = [learned(train, name, name in section.categorical) for name in names]
+    labels, classes = _labels(section, tables)
+    owners = _owners(section, tables)
+    parts = {}
+    for name, table in tables.items():
+        kept, whose = owners[name]
+        x, missing = encoded(table, columns)
+        parts[name] = ArraysPart(("x", "y", "client"), x[kept], labels[name][kept], whose, missing[kept])
+    scaled = [np.full(each.width, section.standardise and each.categories is None) for each in columns]
+    return dataset_of(parts, section, train.file.refusal, classes=classes, standardise=np.concatenate(scaled))
 
-    What is missing is null, where that may be: in none of those that are `needed`. UserError.
-    """
+
+def _table(section: TableData, folder: DataFolder, key: str, path: str) -> TablePart:
+    """The columns that are used, and the numbers of the rows; what is missing is null, where that may be."""
+    file = folder.file(key, path)
+    text = TextFormat(section.separator, section.comment, section.columns, section.strip)
+    frame = read_table(file, text)
+    needed = [*section.labels, *([section.client] if section.client else [])]
+    features = section.features or [name for name in frame.columns if name not in section.no_features]
+    used = list(dict.fromkeys([*needed, *features]))
     if absent := [name for name in used if name not in frame.columns]:
         raise file.refusal(f"has no column {shown(absent[0])}, but {shown(frame.columns)}")
+    is_missing = pl.col(pl.String).is_in(list(section.missing_values))
     frame = frame.select(used).with_row_index("row", offset=1)
     frame = frame.with_columns(
         pl.col(pl.Float64).fill_nan(None),
-        pl.when(pl.col(pl.String).is_in(list(missing_values)))
-        .then(None)
-        .otherwise(pl.col(pl.String))
-        .name.keep(),
+        pl.when(is_missing).then(None).otherwise(pl.col(pl.String)).name.keep(),
     )
-    part = TablePart(file, frame)
-    if missing == "drop":
-        part = TablePart(file, frame.drop_nulls())
-        if not len(part.frame):
+    if section.missing == "drop":
+        frame = frame.drop_nulls()
+        if not len(frame):
             raise file.refusal("has no row without a missing value; must have one at least")
-        return part
-    for name in used if missing == "refuse" else needed:
+    part = TablePart(file, frame)
+    for name in used if section.missing == "refuse" else needed:
         if (gaps := frame[name].is_null()).any():
             others = "" if name in needed else ', and data.missing = "fill" fills'
             raise file.refusal(
@@ -78,6 +101,62 @@ def prepared(
     return part
 
 
+def _labels(section: TableData, tables: Mapping[str, TablePart]) -> tuple[dict[str, np.ndarray], int | None]:
+    """The labels of each table, numbers [rows, columns] or classes int64 [rows], and how many classes."""
+    train = tables["train"]
+    if section.task == "regression":
+        found = {
+            name: np.column_stack([numbers(table, label).to_numpy() for label in section.labels])
+            for name, table in tables.items()
+        }
+        if section.standardise_label:
+            known = found["train"]
+            mean, std = known.mean(axis=0), np.where(np.ptp(known, axis=0) > 0, known.std(axis=0), 1)
+            found = {name: (values - mean) / std for name, values in found.items()}
+        return found, None
+    [label] = section.labels
+    classes = sorted_texts(as_text(train.frame[label]).unique())
+    if not 2 <= len(classes) <= CLASSES_MAX:
+        raise train.file.refusal(
+            f"column {shown(label)} has {len(classes):,} different values; must have from 2 to "
+            f"{CLASSES_MAX:,}, the classes"
+        )
+    places = {name: places_of(table, label, classes) for name, table in tables.items()}
+    for name, table in tables.items():
+        unknown = pl.Series(places[name] < 0)
+        if unknown.any():
+            value = table.frame[label][_first(unknown)]
+            problem = f"is {shown(value)}; must be a class of data.file: {shown(list(classes))}"
+            raise table.file.refusal(f"column {shown(label)} {problem}", table.row(unknown))
+    return places, len(classes)
+
+
+def _owners(
+    section: TableData, tables: Mapping[str, TablePart]
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """The rows of each table that are used, and the client of each of them, if there are clients."""
+    client, groups = section.client, section.groups
+    everything = {name: np.arange(len(table.frame)) for name, table in tables.items()}
+    if client is None:
+        return {name: (rows, None) for name, rows in everything.items()}
+    texts = {name: as_text(table.frame[client]) for name, table in tables.items()}
+    if groups is None:
+        # "007" is a name, and another one than "7".
+        numbers = {name: each.cast(int, strict=False) for name, each in texts.items()}
+        if all((numbers[name].cast(str) == each).fill_null(False).all() for name, each in texts.items()):
+            texts = numbers
+        return {name: (rows, texts[name].to_numpy()) for name, rows in everything.items()}
+    place_of = {str(value): place for place, group in enumerate(groups) for value in group}
+    others = place_of.pop(_OTHERS, -1)
+    if unknown := set(place_of) - set(pl.concat(texts.values()).to_list()):
+        there = shown(list(sorted_texts(texts["train"].unique())))
+        problem = f"has no value {min(unknown)!r}, which data.groups names, but {there}"
+        raise tables["train"].file.refusal(f"column {shown(client)} {problem}")
+    group_of = np.array([*place_of.values(), others])  # the last one for all that are not named, at -1
+    found = {name: group_of[places_of(table, client, list(place_of))] for name, table in tables.items()}
+    return {name: (np.flatnonzero(whose >= 0), whose[whose >= 0]) for name, whose in found.items()}
+
+
 def numbers(part: TablePart, name: str) -> pl.Series:
     """A column as float64, with nulls where values are missing. UserError where one is no finite number."""
     column = part.frame[name]
@@ -86,8 +165,8 @@ def numbers(part: TablePart, name: str) -> pl.Series:
     if bad.any():
         value = column[_first(bad)]
         raise part.file.refusal(
-            f"column {shown(name)} is {value!r}; must be a finite number, as other rows are (a column of "
-            "categories is named in data.categorical, what stands for nothing in data.missing_values)",
+            f"column {shown(name)} is {shown(value)}; must be a finite number, as other rows are (a column "
+            "of categories is named in data.categorical, what stands for nothing in data.missing_values)",
             part.row(bad),
         )
     return found
@@ -125,23 +204,18 @@ def encoded(part: TablePart, columns: Sequence[Column]) -> tuple[np.ndarray, np.
             f"({shown(widest.name)} alone has {widest.width:,} categories)"
         )
     found, missing = np.zeros((rows, width), dtype=np.float32), np.zeros((rows, width), dtype=bool)
-    for place, column in _places(columns):
+    place = 0
+    for column in columns:
         if column.categories is None:
             values = numbers(part, column.name)
             found[:, place] = values.fill_null(0.0).to_numpy()
             missing[:, place] = values.is_null().to_numpy()
-            continue
-        which = places_of(part, column.name, column.categories)
-        known = np.flatnonzero(which >= 0)
-        found[known, place + which[known]] = 1.0
-    return found, missing
-
-
-def _places(columns: Sequence[Column]) -> Iterator[tuple[int, Column]]:
-    place = 0
-    for column in columns:
-        yield place, column
+        else:
+            which = places_of(part, column.name, column.categories)
+            known = np.flatnonzero(which >= 0)
+            found[known, place + which[known]] = 1.0
         place += column.width
+    return found, missing
 
 
 def places_of(part: TablePart, name: str, values: Sequence[str]) -> np.ndarray:

@@ -19,6 +19,9 @@ from sim.learning.partitions.dealing import Labels, Owners
 if TYPE_CHECKING:
     from torch import Tensor
 
+NUMBERS_MAX = 3 * 10**8
+"""Data that are made have no more: 8 GB while they are made."""
+
 Rows = tuple[np.ndarray, ...]
 """Numbers of samples, int64, of each client."""
 
@@ -126,6 +129,15 @@ class LabelledData(DataSection):
                 "natural, or lists of your own (a file, a function)"
             )
         return partition, partition.validation or no_validation(clients)
+
+
+def memory_misfits(key: str, value: object, clients: int, numbers: int) -> Iterator[SettingError]:
+    """What is wrong with a setting of data that are made, if they come to so many `numbers`."""
+    if numbers > NUMBERS_MAX:
+        problem = (
+            f"{clients:,} clients with so many samples make {numbers:,} numbers, which do not fit in memory"
+        )
+        yield SettingError(key, value, f"{problem}; must be at most {NUMBERS_MAX:,}")
 
 
 def no_validation(clients: int) -> Rows:

@@ -1,11 +1,10 @@
-"""Data sets of images: where their files lie below the data folder, and how they become tensors."""
+"""Data sets of images: where their files lie below the data folder, their checks, and their tensors."""
 
 from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +15,6 @@ from sim.errors import UserError
 from sim.files.data_folder import FOLDER_VARIABLE, DataFolder
 from sim.files.input_file import InputFile
 from sim.learning.data.dataset import Dataset, LabelledData
-from sim.learning.data.image_checks import ImageKind, require_parts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,19 +55,20 @@ class Layout:
 
     folder: str
     files: tuple[str, ...]
-    read: Callable[[ImageFolder, ImageKind], ImageArrays]
+    read: Callable[[ImageFolder, ImageData], ImageArrays]
 
 
 class ImageData(LabelledData):
     """Images with class labels, from files; normalised per channel by the training part's statistics."""
 
-    kind: ClassVar[ImageKind]
+    classes: ClassVar[int]
+    input_shape: ClassVar[tuple[int, int, int]]
     layouts: ClassVar[tuple[Layout, ...]]
     torchvision: ClassVar[str]
     """The class of torchvision.datasets that downloads it."""
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
-        return normalised(self.read(folder), self.kind.classes)
+        return normalised(self.read(folder), self.classes)
 
     def read(self, folder: DataFolder) -> ImageArrays:
         """The files of the data folder.
@@ -85,8 +84,7 @@ class ImageData(LabelledData):
         failure = "nothing is downloaded here (coterie run downloads it)"
         if layout is None and folder.download:
             try:
-                with _leaving_no_empty_folders(root):
-                    vision.download(self.torchvision, root)
+                vision.download(self.torchvision, root)
             except _DOWNLOAD_ERRORS as error:
                 failure = f"it could not be downloaded ({type(error).__name__}: {error})"
             else:
@@ -101,30 +99,39 @@ class ImageData(LabelledData):
                 "Put the files of one of these lines there (each may be compressed as .gz or .xz), or name "
                 f"another folder by --data-dir or {FOLDER_VARIABLE}:\n{looked_at}"
             )
-        found = ImageFolder(f'data.name = "{self.name}"', root / layout.folder)
-        arrays = layout.read(found, self.kind)
-        require_parts(InputFile(found.key, found.path), arrays.train_x, arrays.test_x, self.kind)
-        return arrays
+        return layout.read(ImageFolder(f'data.name = "{self.name}"', root / layout.folder), self)
+
+    def checked(
+        self, file: InputFile, images: np.ndarray, label_file: InputFile, labels: np.ndarray, name: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Images uint8 [n, *input_shape], and a class int64 [n] for each; UserError for anything else.
+
+        name: what the labels are called in their file.
+        """
+        if images.dtype != np.uint8 or images.shape[1:] != self.input_shape or not len(images):
+            wanted = ", ".join(map(str, self.input_shape))
+            raise file.refusal(
+                f"its images have the type {images.dtype} and the shape {images.shape}; must be bytes "
+                f"(uint8) of the shape (images, {wanted})"
+            )
+        if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
+            raise label_file.refusal(
+                f"have the type {labels.dtype} and the shape {labels.shape}; must be {len(images):,} whole "
+                "numbers, one for each image (train and test files swapped?)",
+                name,
+            )
+        bad = np.flatnonzero((labels < 0) | (labels >= self.classes))
+        if len(bad):
+            problem = f"number {bad[0]} is {labels[bad[0]]}; must be from 0 to {self.classes - 1}"
+            raise label_file.refusal(problem, name)
+        return np.ascontiguousarray(images), labels.astype(np.int64)
 
     def _find(self, folder: Path) -> Layout | None:
         for layout in self.layouts:
             place = ImageFolder("", folder / layout.folder)
-            if all(place.variant(file) is not None for file in layout.files):
+            if all(map(place.variant, layout.files)):
                 return layout
         return None
-
-
-@contextmanager
-def _leaving_no_empty_folders(root: Path) -> Iterator[None]:
-    """Where this fails, folders at `root` that it made and left without a file are removed."""
-    before = {root, *root.rglob("*")} if root.is_dir() else set()
-    try:
-        yield
-    except BaseException:
-        for folder in sorted({root, *root.rglob("*")} - before, reverse=True):  # the deepest first
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        raise
 
 
 def normalised(arrays: ImageArrays, classes: int) -> Dataset:
@@ -132,6 +139,7 @@ def normalised(arrays: ImageArrays, classes: int) -> Dataset:
     import torch
 
     mean, std = channel_statistics(arrays.train_x)
+    std[std == 0] = 1.0  # a channel that is the same in all images becomes 0
     shape = (1, -1, 1, 1)
 
     def scaled(images: np.ndarray) -> Tensor:

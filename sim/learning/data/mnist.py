@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from sim.files.input_file import InputFile
-from sim.learning.data.image_checks import ImageKind, require_images, require_labels
 from sim.learning.data.images import ImageArrays, ImageData, ImageFolder, Layout
 
 _FILES = (
@@ -17,21 +16,14 @@ _FILES = (
 )
 
 
-def _read_idx(file: InputFile, holds: str, axes: int) -> np.ndarray:
+def _read_idx(file: InputFile, axes: int) -> np.ndarray:
     """An idx file of unsigned bytes: 0, 0, 8, number of axes; big-endian uint32 lengths; the bytes."""
-    content = file.content()
-    if content[:3] != b"\0\0\x08":
+    content, begin = file.content(), 4 + 4 * axes
+    if content[:4] != bytes([0, 0, 8, axes]) or len(content) < begin:
         raise file.refusal(
-            f"begins with the bytes {content[:3].hex(' ')}; must be 00 00 08, an idx file of unsigned bytes"
+            f"begins with the bytes {content[:4].hex(' ')}; must be 00 00 08 0{axes} and {axes} lengths: "
+            f"an idx file of unsigned bytes with {axes} axes (image and label files swapped?)"
         )
-    if content[3:4] != bytes([axes]):
-        raise file.refusal(
-            f"has {content[3] if len(content) > 3 else 'no'} axes; must have {axes}, as it holds {holds} "
-            "(image and label files swapped?)"
-        )
-    begin = 4 + 4 * axes
-    if len(content) < begin:
-        raise file.refusal(f"is cut off in its head: has {len(content)} bytes, must have {begin} at least")
     shape = tuple(int(length) for length in np.frombuffer(content, ">u4", count=axes, offset=4))
     if len(content) - begin != math.prod(shape):
         raise file.refusal(
@@ -41,13 +33,11 @@ def _read_idx(file: InputFile, holds: str, axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=begin).reshape(shape)
 
 
-def _read_folder(folder: ImageFolder, kind: ImageKind) -> ImageArrays:
-    parts = []
-    for images_name, labels_name in (_FILES[:2], _FILES[2:]):
-        images_file, labels_file = folder.file(images_name), folder.file(labels_name)
-        images = require_images(images_file, _read_idx(images_file, "images", 3)[:, None], kind)
-        labels = _read_idx(labels_file, "labels", 1)
-        parts += [images, require_labels(labels_file, labels, kind, len(images), "labels")]
+def _read_folder(folder: ImageFolder, data: ImageData) -> ImageArrays:
+    parts: list[np.ndarray] = []
+    for files in (_FILES[:2], _FILES[2:]):
+        images, labels = map(folder.file, files)
+        parts += data.checked(images, _read_idx(images, 3)[:, None], labels, _read_idx(labels, 1), "labels")
     return ImageArrays(*parts)
 
 
@@ -60,7 +50,6 @@ class FashionMnist(ImageData):
 
     classes = 10
     input_shape = (1, 28, 28)
-    kind = ImageKind(input_shape, classes, 60_000, 10_000)
     layouts = _layouts("FashionMNIST/raw", "fashion-mnist/FashionMNIST/raw")
     torchvision = "FashionMNIST"
 
@@ -73,7 +62,6 @@ class Mnist(ImageData):
 
     classes = 10
     input_shape = (1, 28, 28)
-    kind = ImageKind(input_shape, classes, 60_000, 10_000)
     layouts = _layouts("MNIST/raw", "mnist/MNIST/raw")
     torchvision = "MNIST"
 

@@ -11,14 +11,15 @@ from sim.errors import UserError
 from sim.files.data_folder import DataFolder
 from sim.kernel.random import stream
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.user_arrays import NUMBERS_MAX, PARTS, ArraysPart, UserArrays, dataset_of
+from sim.learning.data.user_arrays import PARTS, ArraysPart, UserArrays
 from sim.plugins.section import FAILURES, PluginSection, in_short
 
 _FORM = (
     "(x, y), (x, y, clients), a torch Dataset of such samples, or a table of these: train, and test and "
     "validation"
 )
-_SAMPLES_MAX = 10**8
+NUMBERS_MAX = 10**9
+"""More do not come from a data set that is read sample by sample: 4 GB once they are float32."""
 
 
 class OwnData(PluginSection, UserArrays):
@@ -36,7 +37,7 @@ class OwnData(PluginSection, UserArrays):
             raise
         except FAILURES as error:  # reading a data set calls the user's code as well
             raise self.refusal(f"failed: {in_short(error)}", error) from error
-        return dataset_of(parts, self.wanted, self._refuse)
+        return self.made(parts, self._refuse)
 
     def _refuse(self, problem: str) -> UserError:
         return self.refusal(f"returned what cannot be used: {problem}")
@@ -57,7 +58,7 @@ class OwnData(PluginSection, UserArrays):
         if isinstance(found, tuple):
             if len(found) not in (2, 3):
                 raise self._refuse(f"a tuple of {len(found)}; must be {_FORM}")
-            return ArraysPart.of(found, names)
+            return ArraysPart(names, *found)
         is_dataset = hasattr(found, "__getitem__") and hasattr(found, "__len__")
         if isinstance(found, str | bytes | np.ndarray) or not (is_dataset or isinstance(found, Iterable)):
             raise self._refuse(f"{type(found).__name__}; must be {_FORM}")
@@ -67,35 +68,28 @@ class OwnData(PluginSection, UserArrays):
     def _read(self, samples: Iterator[Any], names: tuple[str, str, str]) -> ArraysPart:
         """Stacks the samples of an iterator."""
         rows: list[tuple[Any, ...]] = []
-        numbers, shape = 0, None
+        numbers, first = 0, None
         for place, sample in enumerate(samples):
             if not isinstance(sample, tuple | list) or len(sample) not in (2, 3):
-                what = (
-                    f"{type(sample).__name__} of {len(sample)}"
-                    if hasattr(sample, "__len__")
-                    else repr(sample)
-                )
-                raise self._refuse(f"sample {place} is a {what:.60}; must be (x, y) or (x, y, client)")
-            x = tuple(map(_plain, sample[0])) if isinstance(sample[0], tuple) else _plain(sample[0])
-            own = tuple([each.shape for each in x]) if isinstance(x, tuple) else x.shape
-            if rows and (own != shape or len(sample) != len(rows[0])):
+                raise self._refuse(f"sample {place} is {sample!r:.60}; must be (x, y) or (x, y, client)")
+            several = isinstance(sample[0], tuple)
+            x = tuple(map(_plain, sample[0] if several else sample[:1]))
+            form = (several, len(sample), *[each.shape for each in x])
+            first = first or form
+            if form != first:
                 raise self._refuse(
-                    f"sample {place} has x of the shape {own} and {len(sample)} values; must be "
-                    f"{shape} and {len(rows[0])}, as in the first"
+                    f"sample {place} has {form[1]} values and x of the shape {form[2:]}; must "
+                    f"have {first[1]} and {first[2:]}, as the first"
                 )
             rows.append((x, *map(_plain, sample[1:])))
-            shape, numbers = own, numbers + sum(each.size for each in (x if isinstance(x, tuple) else (x,)))
-            if numbers > NUMBERS_MAX or place >= _SAMPLES_MAX:
+            numbers += 1 + sum(each.size for each in x)
+            if numbers > NUMBERS_MAX:
                 raise self._refuse(f"has more than {NUMBERS_MAX:,} numbers; must have fewer (does it end?)")
-        if not rows:
+        if first is None:
             raise self._refuse(f"{names[0]}: no sample came; must be one at least (an iterator is read once)")
         inputs, *others = zip(*rows, strict=True)
-        x = (
-            tuple(map(np.stack, zip(*inputs, strict=True)))
-            if isinstance(inputs[0], tuple)
-            else np.stack(inputs)
-        )
-        return ArraysPart.of([x, *map(np.stack, others)], names)
+        x = tuple(map(np.stack, zip(*inputs, strict=True)))
+        return ArraysPart(names, x if first[0] else x[0], *map(np.stack, others))
 
 
 def _plain(value: Any) -> np.ndarray:

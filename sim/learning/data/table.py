@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from actors.settings.base import SettingError
 from sim.files.data_folder import DataFolder
-from sim.files.input_file import shown
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, UserData, Wanted, dataset_of
-
-if TYPE_CHECKING:
-    from sim.learning.data.columns import TablePart
+from sim.learning.data.user_arrays import UserData
 
 _Names = tuple[str, ...]
-_OTHERS = "*"
 
 
 class TableData(UserData):
@@ -81,45 +74,9 @@ class TableData(UserData):
 
     def load(self, clients: int, seed: int, folder: DataFolder) -> Dataset:
         """The table's rows as numbers. Raises UserError."""
-        from sim.learning.data.columns import encoded, learned
+        from sim.learning.data.columns import load_table
 
-        files = {"train": ("data.file", self.file), "test": ("data.test_file", self.test_file)}
-        tables = {
-            name: self._table(key, folder, path) for name, (key, path) in files.items() if path is not None
-        }
-        train = tables["train"]
-        if unknown := [name for name in self.categorical if name not in train.frame.columns]:
-            raise train.file.refusal(f"has no column {shown(unknown[0])}, which data.categorical names")
-        names = self.features or [
-            name for name in train.frame.columns if name not in ("row", *self._no_features)
-        ]
-        if not names:
-            raise train.file.refusal("has no column of features beside label and client; must have one")
-        columns = [learned(train, name, name in self.categorical) for name in names]
-        labels = _Labels(self, train)
-        owners = _Owners(self, list(tables.values()))
-        parts = {}
-        for name, table in tables.items():
-            kept, whose = owners.of(table)
-            x, missing = encoded(table, columns)
-            names_of = ("x", "y", "client")
-            parts[name] = ArraysPart(x[kept], labels.of(table)[kept], whose, names_of, missing[kept])
-        scaled = np.concatenate(
-            [np.full(column.width, self.standardise and column.categories is None) for column in columns]
-        )
-        wanted = Wanted(self.purpose == "regression", labels.count, self.test_share, scaled)
-        return dataset_of(parts, wanted, train.file.refusal)
-
-    def _table(self, key: str, folder: DataFolder, path: str) -> TablePart:
-        from sim.files.table_file import TextFormat, read_table
-        from sim.learning.data.columns import prepared
-
-        file = folder.file(key, path)
-        frame = read_table(file, TextFormat(self.separator, self.comment, self.columns, self.strip))
-        needed = dict.fromkeys([*self.labels, *([self.client] if self.client else [])])
-        features = self.features or [name for name in frame.columns if name not in self._no_features]
-        used = dict.fromkeys([*needed, *features])
-        return prepared(file, frame, list(used), self.missing_values, self.missing, list(needed))
+        return load_table(self, folder)
 
     @property
     def labels(self) -> _Names:
@@ -127,104 +84,7 @@ class TableData(UserData):
         return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
-    def _no_features(self) -> _Names:
+    def no_features(self) -> _Names:
+        """The columns that are none, unless they are named."""
         whose = (self.client,) if self.client is not None and self.groups is None else ()
         return (*self.labels, *whose, *self.leave_out)
-
-
-class _Labels:
-    """What becomes of the label's columns: places among the training table's values, or numbers."""
-
-    def __init__(self, section: TableData, train: TablePart) -> None:
-        from sim.learning.data.columns import as_text, numbers, sorted_texts
-
-        self._section = section
-        self._values: tuple[str, ...] = ()
-        self._mean, self._std = np.zeros(1), np.ones(1)
-        if section.purpose == "regression":
-            if section.standardise_label:
-                found = np.column_stack([numbers(train, name).to_numpy() for name in section.labels])
-                self._mean, self._std = (
-                    found.mean(axis=0),
-                    np.where(np.ptp(found, axis=0) > 0, found.std(axis=0), 1),
-                )
-            return
-        [name] = section.labels
-        self._values = sorted_texts(as_text(train.frame[name]).unique())
-        if not 2 <= len(self._values) <= CLASSES_MAX:
-            raise train.file.refusal(
-                f"column {shown(name)} has {len(self._values):,} different values; must have from 2 to "
-                f"{CLASSES_MAX:,}, the classes"
-            )
-
-    @property
-    def count(self) -> int | None:
-        """How many classes there are; None in a regression."""
-        return len(self._values) or None
-
-    def of(self, table: TablePart) -> np.ndarray:
-        """Classes int64 [rows], or numbers [rows, columns]. UserError."""
-        from sim.learning.data.columns import numbers, places_of
-
-        if not self._values:
-            found = np.column_stack([numbers(table, name).to_numpy() for name in self._section.labels])
-            return (found - self._mean) / self._std
-        [name] = self._section.labels
-        places = places_of(table, name, self._values)
-        unknown = np.flatnonzero(places < 0)
-        if len(unknown):
-            value = table.frame[name][int(unknown[0])]
-            raise table.file.refusal(
-                f"column {shown(name)} is {value!r}; must be a class of data.file: "
-                f"{shown(list(self._values))}",
-                f"row {table.frame['row'][int(unknown[0])]}",
-            )
-        return places
-
-
-class _Owners:
-    """Which rows are used, and whose they are."""
-
-    def __init__(self, section: TableData, tables: Sequence[TablePart]) -> None:
-        from sim.learning.data.columns import as_text, sorted_texts
-
-        self._client, self._groups = section.client, section.groups
-        if self._client is None:
-            return
-        texts = [as_text(table.frame[self._client]) for table in tables]
-        # "007" is a name, and another one than "7".
-        again = [each.cast(int, strict=False).cast(str) for each in texts]
-        self._numbered = all(
-            [bool((a == b).fill_null(False).all()) for a, b in zip(again, texts, strict=True)]
-        )
-        if self._groups is None:
-            return
-        values = {
-            value for table in tables for value in as_text(table.frame[self._client]).unique().to_list()
-        }
-        named = [str(value) for group in self._groups for value in group]
-        unknown = [value for value in named if value not in values | {_OTHERS}]
-        if unknown:
-            there = sorted_texts(as_text(tables[0].frame[self._client]).unique())
-            raise tables[0].file.refusal(
-                f"column {shown(self._client)} has no value {unknown[0]!r}, which data.groups names, but "
-                f"{shown(list(there))}"
-            )
-
-    def of(self, table: TablePart) -> tuple[np.ndarray, np.ndarray | None]:
-        """The rows that are used, and the client of each of them, if there are clients."""
-        from sim.learning.data.columns import as_text, places_of
-
-        rows = np.arange(len(table.frame))
-        if self._client is None:
-            return rows, None
-        if self._groups is None:
-            texts = as_text(table.frame[self._client])
-            return rows, (texts.cast(int) if self._numbered else texts).to_numpy()
-        of_value = {str(value): place for place, group in enumerate(self._groups) for value in group}
-        others = of_value.pop(_OTHERS, -1)
-        found = places_of(table, self._client, list(of_value))
-        groups = np.array([*of_value.values(), others])  # the last one for all that are not named, at -1
-        whose = groups[found]
-        kept = np.flatnonzero(whose >= 0)
-        return kept, whose[kept]

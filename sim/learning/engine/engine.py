@@ -14,11 +14,9 @@ from torch import Tensor
 from sim.errors import UserError
 from sim.kernel.random import key
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.choice import choose_backend
-from sim.learning.engine.backends.kernels import Kernel
-from sim.learning.engine.execution import Execution
-from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
-from sim.learning.engine.graph.class_means import ClassMeans
+from sim.learning.engine.backends.kernels import Kernel, choose_backend
+from sim.learning.engine.execution import EngineStatistics, Execution
+from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Coefficient, Factor, GraphNode, Slot, Terms
 from sim.learning.engine.graph.operations import Clip, Dot, Mix, Operation, Train, Weighted
 from sim.learning.engine.graph.parts import Part, WithPart
@@ -29,7 +27,6 @@ from sim.learning.engine.handles import Scalar, Vector
 from sim.learning.engine.memory import explained
 from sim.learning.engine.optimizers import Optimizer
 from sim.learning.engine.replay.replay_log import META, Arrays, Reads
-from sim.learning.engine.statistics import EngineStatistics
 from sim.learning.engine.vector_pool import VectorPool
 from sim.learning.objectives import Objective
 
@@ -46,7 +43,7 @@ class Engine:
 
     Jobs become pending nodes. The first read (or `pending_limit_bytes` of nodes and promised output) computes
     all pending nodes that somebody still holds, level by level, one call per group. `backend` is "auto" or
-    one of `backends.choice.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
+    one of `backends.kernels.BACKENDS`; with `deferred=False` each job is computed as soon as it is submitted.
     `precision`: see `Kernel`.
 
     Vectors given to a method must be this engine's and of the width that it expects: ValueError otherwise.

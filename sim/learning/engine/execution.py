@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from weakref import ref
 
 import torch
@@ -13,8 +14,26 @@ from sim.learning.engine.graph.nodes import GraphNode
 from sim.learning.engine.graph.operations import Operation, Rows
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.replay.replay_log import Reads, WalkedReads
-from sim.learning.engine.statistics import EngineStatistics
 from sim.learning.engine.vector_pool import index_tensor
+
+
+@dataclass
+class EngineStatistics:
+    """What the engine did.
+
+    jobs: nodes computed. batches: calls that computed them. updates: optimizer steps submitted. seconds: wall
+    time in flushes.
+    """
+
+    jobs: int = 0
+    batches: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+
+    @property
+    def mean_batch(self) -> float:
+        """Jobs per call."""
+        return self.jobs / self.batches if self.batches else 0.0
 
 
 class Execution:

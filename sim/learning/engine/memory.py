@@ -14,9 +14,8 @@ _CPU_ALLOCATOR_SAYS = ("can't allocate memory", "not enough memory")
 
 def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether it was memory that was missing, on a CUDA device or for torch's CPU allocator."""
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        words in str(error) for words in _CPU_ALLOCATOR_SAYS
-    )
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _CPU_ALLOCATOR_SAYS)
 
 
 @contextmanager

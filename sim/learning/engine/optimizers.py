@@ -17,8 +17,8 @@ class Optimizer:
     `kind` is "sgd", "adam" or "adamw". Semantics are those of torch.optim: weight decay of sgd and adam is
     added to the gradient, that of adamw shrinks the parameters directly. Momentum belongs to sgd, with its
     dampening or in Nesterov's form: v <- momentum v + (1 - dampening) g after v = g in the first step. A
-    gradient longer than `clip_norm` is shortened to it first, as by torch.nn.utils.clip_grad_norm_.
-    ValueError for what does not fit together.
+    gradient longer than `clip_norm` is shortened to it first, as by torch.nn.utils.clip_grad_norm_. The
+    scenario's section refuses what does not fit together.
     """
 
     kind: str = "sgd"
@@ -33,14 +33,6 @@ class Optimizer:
     """Vectors of the parameters' width in the state: 0 for plain SGD, 1 with momentum, 2 for Adam."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("sgd", "adam", "adamw"):
-            raise ValueError(f'the optimizer is "sgd", "adam" or "adamw", not {self.kind!r}')
-        if self.momentum and self.kind != "sgd":
-            raise ValueError(f"momentum belongs to sgd, not to {self.kind}")
-        if (self.nesterov or self.dampening) and not self.momentum:
-            raise ValueError("dampening and Nesterov's form need momentum")
-        if self.nesterov and self.dampening:
-            raise ValueError("Nesterov's form of momentum has no dampening")
         slots = (1 if self.momentum else 0) if self.kind == "sgd" else 2
         object.__setattr__(self, "slots", slots)
 

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 
+_CHECKSUM_NUMBERS = 1 << 16  # that are multiplied at once
+
 
 class VectorPool:
     """A matrix [capacity, width] of float32 rows; a row is taken, written once, read often, and given back.
 
-    Rows instead of one tensor per vector: a level of the pending graph gathers its inputs by one index
-    operation and writes its outputs by another, and memory is reused without asking the allocator. UserError
-    where the device has no room for the rows that are needed.
+    So a level of the pending graph gathers its inputs by one operation and writes its outputs by another.
+    UserError where the device has no room for the rows that are needed.
     """
 
     def __init__(self, width: int, device: torch.device, capacity: int = 16) -> None:
@@ -110,3 +111,15 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def checksums(rows: Tensor) -> np.ndarray:
+    """An int64 per row that changes with any bit of it; exact, so independent of the order of summation.
+
+    rows: float32 [N, P]. Each number's bits, times an odd weight that depends on its position, modulo 2^64.
+    """
+    bits = rows.contiguous().view(torch.int32)
+    weights = torch.arange(rows.shape[1], device=rows.device, dtype=torch.int64) * 2 + 1
+    # Some rows at a time: an int64 copy of all rows at once would triple the memory of a large run.
+    blocks = bits.split(max(1, _CHECKSUM_NUMBERS // max(1, rows.shape[1])))
+    return torch.cat([(block * weights).sum(dim=1) for block in blocks]).cpu().numpy()

@@ -10,13 +10,11 @@ from pydantic import Field
 
 from actors.settings.base import SettingError
 from actors.settings.tables import tagged
-from sim.learning.data import DATASETS, DataSection
+from sim.learning.data import DataSection
 from sim.learning.models.cnn import Cnn
 from sim.learning.models.decoupled import Decoupled
-from sim.learning.models.inputs import one_of, require_images
-from sim.learning.models.logistic_regression import LogisticRegression
-from sim.learning.models.mlp import Mlp
-from sim.learning.models.model import ModelSection
+from sim.learning.models.mlp import LogisticRegression, Mlp
+from sim.learning.models.model import ModelSection, require_images
 from sim.learning.models.point import Point
 from sim.learning.models.resnet9 import ResNet9
 
@@ -31,16 +29,9 @@ def model_misfits(model: ModelSection, data: DataSection) -> Iterator[SettingErr
     if data.task in model.tasks:
         yield from model.misfits(data)
         return
-    fitting = [name for name, kind in MODELS.items() if data.task in kind.tasks]
-    problem = f'must be "{fitting[0]}" for data.name = "{data.name}"'
-    if len(data.tasks) > 1:  # one of them was chosen by a key
-        problem = f'is not for data.task = "{data.task}"; must be one of {", ".join(fitting)}'
-    elif len(fitting) > 1:
-        meant = " or ".join(
-            f'"{name}"' for name, kind in DATASETS.items() if set(kind.tasks) & {*model.tasks}
-        )
-        problem = f'only for data.name = {meant}, this is "{data.name}"; must be one of {", ".join(fitting)}'
-    yield SettingError("model.name", model.name, problem)
+    fitting = ", ".join([name for name, kind in MODELS.items() if data.task in kind.tasks])
+    meant = f'data.name = "{data.name}"' if len(data.tasks) == 1 else f'data.task = "{data.task}"'
+    yield SettingError("model.name", model.name, f"is not for {meant}; must be one of {fitting}")
 
 
 def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
@@ -49,7 +40,7 @@ def require_fit(model: ModelSection, input_shape: tuple[int, ...]) -> None:
         others = [
             name for name, kind in MODELS.items() if kind.tasks == model.tasks and not kind.smallest_image
         ]
-        instead = f"model.name = {one_of(others)}"
+        instead = f"model.name = {' or '.join(others)}"
         require_images(f'model.name = "{model.name}"', input_shape, model.smallest_image, instead)
 
 

@@ -22,8 +22,6 @@ from sim.learning.models.model import ModelSection
 if TYPE_CHECKING:
     from torch import nn
 
-    from sim.learning.architecture import Architecture
-
 PARTS: Mapping[str, str] = {
     "projection": "projects features for contrastive losses: Linear, BatchNorm, ReLU, Linear",
     "head_anchor": "a copy of somebody's head, as a vector",
@@ -76,17 +74,3 @@ class Decoupled(ModelSection):
 
         body = backbone_module(backbone or self.backbones[0], input_shape, self.features)
         return DecoupledModule(body, classes, self.features, self.projection_hidden, parts)
-
-    def architecture(
-        self, input_shape: tuple[int, ...], classes: int, backbone: str = "", parts: Sequence[str] = ()
-    ) -> Architecture:
-        """As a function of one vector; see `module`."""
-        options = {
-            "backbone": backbone or self.backbones[0],
-            "features": self.features,
-            "projection_hidden": self.projection_hidden,
-            "parts": parts,
-        }
-        return self._as_architecture(
-            lambda: self.module(input_shape, classes, backbone, parts), options, input_shape, classes
-        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from actors.settings.base import SettingError, Settings
-from sim.learning.data import DataSection
+from sim.errors import UserError
+from sim.learning.data import IMAGE_DATASETS, DataSection
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,30 +41,33 @@ class ModelSection(Settings):
     def module(self, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         """The module for samples of this shape. It may be made on the meta device, for an `Architecture`."""
 
-    def architecture(self, input_shape: tuple[int, ...], classes: int) -> Architecture:
-        """The model as a function of one vector. UserError if samples of this shape do not fit."""
-        options = self.options
-        return self._as_architecture(lambda: self.module(input_shape, classes), options, input_shape, classes)
-
-    def _as_architecture(
-        self,
-        module: Callable[[], nn.Module],
-        options: dict[str, Any],
-        input_shape: tuple[int, ...],
-        classes: int,
-    ) -> Architecture:
-        """The module as a function of one vector. Architectures with equal `options` are equal."""
+    def architecture(self, input_shape: tuple[int, ...], classes: int, **options: Any) -> Architecture:
+        """The model as a function of one vector; `options` are for `module`. UserError if it does not fit."""
         import torch
 
         from sim.learning.architecture import Architecture
 
         with torch.device("meta"):
-            return Architecture(module(), self._key(options, input_shape, classes), input_shape)
+            module = self.module(input_shape, classes, **options)
+        return Architecture(module, self.key(input_shape, classes, **options), input_shape)
 
-    def _key(self, options: dict[str, Any], input_shape: tuple[Any, ...], classes: int) -> str:
-        """A key that is equal for equal architectures."""
+    def key(self, input_shape: tuple[Any, ...], classes: int, **options: Any) -> str:
+        """A text that is equal for equal architectures of a run."""
         settings = [
             f"{option}={value if isinstance(value, str | int | float) else list(value)}"
-            for option, value in options.items()
+            for option, value in (self.options | options).items()
         ]
         return f"{self.name}({', '.join(settings)}) {input_shape} -> {classes}"
+
+
+def require_images(model: str, input_shape: tuple[int, ...], smallest: int, instead: str) -> None:
+    """UserError unless samples are images [C, H, W] with sides of `smallest` pixels or more.
+
+    `model` is the setting that asks for images, `instead` one that does without.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+        raise UserError(
+            f"{model}: needs images (channels, height, width) of at least {smallest}x{smallest} pixels, but "
+            f"the data's inputs have shape {input_shape}; use data.name = {' or '.join(IMAGE_DATASETS)}, or "
+            f"{instead}"
+        )

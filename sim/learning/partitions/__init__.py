@@ -1,6 +1,6 @@
 """Who owns which samples: a class for each kind of heterogeneity, with its keys in the scenario.
 
-To add one: a file with its class, and the class in `PartitionKind`.
+To add one: its class, and the class in `PartitionKind`.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,12 @@ from typing import Annotated
 from pydantic import Field
 
 from actors.settings.tables import kind_alone, tagged
-from sim.learning.partitions.classes_per_client import ClassesPerClient
-from sim.learning.partitions.dirichlet import Dirichlet
-from sim.learning.partitions.disjoint_clusters import DisjointClusters
-from sim.learning.partitions.from_file import FromFile
+from sim.learning.partitions.classes import ClassesPerClient, Dirichlet
+from sim.learning.partitions.clusters import DisjointClusters, MaplClusters, PermutedClusters
 from sim.learning.partitions.iid import Iid
-from sim.learning.partitions.mapl import MaplClusters
+from sim.learning.partitions.lists import FromFile, OwnPartition
 from sim.learning.partitions.natural import Natural
-from sim.learning.partitions.own import OwnPartition
 from sim.learning.partitions.partition import Partition, PartitionSection
-from sim.learning.partitions.permuted_clusters import PermutedClusters
 from sim.plugins.point import PluginPoint
 
 PartitionKind = Annotated[

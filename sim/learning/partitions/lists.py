@@ -1,20 +1,86 @@
-"""Partitions from lists of sample numbers, which are checked."""
+"""Partitions of the user's own: lists of sample numbers, from a file or a function, which are checked."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from sim.errors import UserError
+from sim.files.input_file import InputFile
+from sim.kernel.random import stream
 from sim.learning.partitions.dealing import Labels
-from sim.learning.partitions.partition import Partition
+from sim.learning.partitions.partition import Partition, PartitionSection
+from sim.plugins.section import FAILURES, PluginSection, in_short
 
 PARTS = ("train", "test", "validation")
 _FORM = "a list of sample numbers for each client, or a table of such lists: train, and test and validation"
 
 Refuse = Callable[[str], UserError]
+_ARRAY = rf"({'|'.join(PARTS)})_\d+"
+
+
+class FromFile(PartitionSection):
+    """From a file: the numbers of each client's samples, as JSON or as .npz."""
+
+    needs_classes = False
+
+    kind: Literal["file"]
+    path: str
+    """The file. JSON: a list for each client of the numbers of its training samples, or a table of such
+    lists: train, and, if the file says so, test and validation. An .npz file has the arrays train_0, train_1,
+    ..., test_0, ..., validation_0, .... Numbers begin at 0; those of validation are training samples that are
+    held back. A path is relative to the current folder, or else to the scenario's."""
+    overlap: bool = False
+    """Whether a training sample may belong to several clients."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        file = InputFile("data.partition.path", Path(self.path))
+        found = _arrays(file) if file.path.suffix == ".npz" else file.parsed(json.loads, "JSON")
+        return partition_of(found, labels, clients, overlap=self.overlap, refuse=file.refusal)
+
+
+def _arrays(file: InputFile) -> dict[str, list[Any]]:
+    """The arrays part_0, part_1, ... of each part, in order."""
+    counts = Counter([match[1] for name in file.names() if (match := re.fullmatch(_ARRAY, name))])
+    if not counts:
+        raise file.refusal("has no array train_0; must have train_0, train_1, ..., one for each client")
+    return {
+        part: file.arrays(*[f"{part}_{client}" for client in range(count)]) for part, count in counts.items()
+    }
+
+
+class OwnPartition(PluginSection, PartitionSection):
+    """A function of your own that returns the numbers of each client's samples."""
+
+    provided = ("rng", "labels", "test_labels", "clients")
+
+    needs_classes = False
+
+    kind: str
+    overlap: bool = False
+    """Whether a training sample may belong to several clients."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Calls the function with a generator of the seed, the labels and the number of clients."""
+        try:
+            found = self.call(
+                rng=stream(seed, "partition", "own"),
+                labels=labels.train.copy(),  # what it does to them is its own affair
+                test_labels=labels.test.copy(),
+                clients=clients,
+            )
+        except FAILURES as error:
+            raise self.refusal(f"failed: {in_short(error)}", error) from error
+        return partition_of(found, labels, clients, overlap=self.overlap, refuse=self._refuse)
+
+    def _refuse(self, problem: str) -> UserError:
+        return self.refusal(f"returned what cannot be used: {problem}")
 
 
 def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, refuse: Refuse) -> Partition:
@@ -26,16 +92,10 @@ def partition_of(found: Any, labels: Labels, clients: int, *, overlap: bool, ref
     `refuse` makes of a problem.
     """
     parts = found if isinstance(found, Mapping) else {"train": found}
-    if unknown := [name for name in parts if name not in PARTS]:
-        raise refuse(f"has {unknown[0]!r}; must be {_FORM}")
-    if "train" not in parts:
-        raise refuse(f"has no train; must be {_FORM}")
-    held_back = len(labels.validation)
-    counts = {
-        "train": len(labels.train),
-        "test": len(labels.test),
-        "validation": len(labels.train) + held_back,
-    }
+    if "train" not in parts or set(parts) - set(PARTS):
+        raise refuse(f"has {', '.join(map(repr, parts)):.60}; must be {_FORM}")
+    train, test, held_back = len(labels.train), len(labels.test), len(labels.validation)
+    counts = {"train": train, "test": test, "validation": train + held_back}
     rows = {name: _checked(lists, name, clients, counts[name], refuse) for name, lists in parts.items()}
     if held_back and "validation" not in rows:
         raise refuse("has no validation, but the data have a validation part of their own; must share it out")
@@ -58,24 +118,19 @@ def _row(row: Any, place: str, samples: int, refuse: Refuse) -> np.ndarray:
     """The numbers of one list, ascending."""
     try:
         numbers = np.asarray(row)
-    except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise refuse(f"{place} is no list of numbers") from None
-    if numbers.size == 0:
-        raise refuse(f"{place} is empty; each client must have samples")
+    except Exception:  # lists of different lengths; whatever their own __array__ does
+        numbers = np.empty(0, dtype=object)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        mask = "; np.flatnonzero makes numbers of a mask" if numbers.dtype.kind == "b" else ""
         raise refuse(
             f"{place} has the type {numbers.dtype} and the shape {numbers.shape}; must be a list of whole "
-            f"numbers{mask}"
+            "numbers, one at least"
         )
     bad = np.flatnonzero((numbers < 0) | (numbers >= samples))
     if len(bad):
         raise refuse(f"{place}[{bad[0]}] is {numbers[bad[0]]}; must be from 0 to {samples - 1:,}")
-    numbers = np.sort(numbers.astype(np.int64))
-    twice = np.flatnonzero(numbers[1:] == numbers[:-1])
-    if len(twice):
-        raise refuse(f"{place} has the sample {numbers[twice[0]]} twice; must have it once")
-    return numbers
+    if (twice := _twice(numbers)) is not None:
+        raise refuse(f"{place} has the sample {twice} twice; must have it once")
+    return np.sort(numbers.astype(np.int64))
 
 
 def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, refuse: Refuse) -> None:
@@ -83,17 +138,17 @@ def _require_apart(rows: Mapping[str, tuple[np.ndarray, ...]], overlap: bool, re
     validation = rows.get("validation", (np.empty(0, np.int64),) * len(rows["train"]))
     held = [np.concatenate(pair) for pair in zip(rows["train"], validation, strict=True)]
     for client, own in enumerate(held):
-        values, counts = np.unique(own, return_counts=True)
-        if (counts > 1).any():
-            raise refuse(
-                f"client {client} has the sample {values[counts > 1][0]} in train and in validation; must "
-                "have it in one of them"
-            )
-    values, counts = np.unique(np.concatenate(held), return_counts=True)
-    if not overlap and (counts > 1).any():
-        sample = values[counts > 1][0]
+        if (twice := _twice(own)) is not None:
+            raise refuse(f"client {client} has the sample {twice} in train and in validation; must be in one")
+    if not overlap and (sample := _twice(np.concatenate(held))) is not None:
         both = [client for client, own in enumerate(held) if sample in own][:2]
         raise refuse(
             f"clients {both[0]} and {both[1]} both have the sample {sample}; must be one client's, or "
             "data.partition.overlap = true"
         )
+
+
+def _twice(numbers: np.ndarray) -> int | None:
+    """The least number that is there more than once, if there is one."""
+    values, counts = np.unique(numbers, return_counts=True)
+    return int(values[counts > 1][0]) if (counts > 1).any() else None

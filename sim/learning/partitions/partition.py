@@ -36,19 +36,17 @@ class Partition:
 
     def cap_test(self, limit: int, seed: int) -> Partition:
         """The same with at most `limit` test samples per client, drawn at random."""
-        drawn = (
-            rows
-            if len(rows) <= limit
-            else np.sort(stream(seed, "partition", "cap-test", i).choice(rows, limit, replace=False))
-            for i, rows in enumerate(self.test)
-        )
+        drawn = list(self.test)
+        for i, rows in enumerate(self.test):
+            if len(rows) > limit:
+                rng = stream(seed, "partition", "cap-test", i)
+                drawn[i] = np.sort(rng.choice(rows, limit, replace=False))
         return replace(self, test=tuple(drawn))
 
     def hold_back(self, share: float, seed: int) -> Partition:
-        """The same with a share of each client's train samples as its validation samples instead.
+        """The same with a share of each client's train samples, at least one, for validation instead.
 
-        `share` of the samples (0 < share < 1, rounded, at least one) are held back. Raises UserError if
-        nothing is left to train on.
+        Raises UserError if nothing is left to train on.
         """
         kept, held_back = [], []
         for i, rows in enumerate(self.train):

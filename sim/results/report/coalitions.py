@@ -1,7 +1,5 @@
 """Coalitions in the report: who benefits from whom, who joined whom when, and what it is worth."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any, NamedTuple
 

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from sim.results import outcome, text
 from sim.results.population import ARRIVALS, LifecycleEvent, Population
+from sim.results.report import curves
 from sim.results.report.bars import SLOW, bytes_by_type, gains, least_px, work_done
 from sim.results.report.blocks import (
     Block,
@@ -28,19 +29,6 @@ from sim.results.report.blocks import (
     share,
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
-from sim.results.report.curves import (
-    DOWN,
-    MOST_MOVE_LINES,
-    UP,
-    clients_up,
-    differences,
-    models_over_time,
-    progress_over_bytes,
-    progress_over_time,
-    staleness,
-    two_futures,
-    weights_over_time,
-)
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
 from sim.results.report.graph import LEAST_SHARE, MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
@@ -76,14 +64,14 @@ def _progress(view: RunView) -> Section:
         return Section("Progress", [Paragraph("Nothing was evaluated in this run.")])
     measure = view.measure[0]
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
-    if 0 < len(view.moves) <= MOST_MOVE_LINES:
-        lead += f" Dotted lines mark arrivals ({UP}) and departures ({DOWN})."
+    if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
+        lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
     figures = {
-        "progress-over-time": progress_over_time(view),
-        "progress-over-bytes": progress_over_bytes(view),
-        "models-over-time": models_over_time(view),
+        "progress-over-time": curves.progress_over_time(view),
+        "progress-over-bytes": curves.progress_over_bytes(view),
+        "models-over-time": curves.models_over_time(view),
     }
     blocks: list[Block] = [
         Paragraph(lead),
@@ -107,8 +95,8 @@ def _futures(view: RunView) -> Section | None:
     if view.fork_s is None:
         return None
     lead = f"This run is a fork of {view.get('fork', 'of')}: the same until {text.duration(view.fork_s)}."
-    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", two_futures(view))]
-    if (table := differences(view)) is not None:
+    blocks: list[Block] = [Paragraph(lead), *_picture("two-futures", curves.two_futures(view))]
+    if (table := curves.differences(view)) is not None:
         told = "Each client when both futures last measured it."
         blocks += [Heading("The difference by client"), Paragraph(told), table]
     return Section("Two futures", blocks)
@@ -140,7 +128,7 @@ def _graph(view: RunView) -> Section:
         lead += ", which the outlines mark." if figure.layout.shapes else "."
     blocks: list[Block] = _drawn(view)
     blocks += [Heading("Pair by pair"), Paragraph(lead), Picture("learned-graph", figure, _LEAST_HEAT_MAP_PX)]
-    if over_time := _picture("weights-over-time", weights_over_time(view)):
+    if over_time := _picture("weights-over-time", curves.weights_over_time(view)):
         blocks += [Heading("Mean weight inside and across the true clusters"), *over_time]
     return Section(title, blocks)
 
@@ -219,7 +207,7 @@ def _moves(view: RunView) -> Section | None:
     """How fast newcomers caught up, and what departures cost the others."""
     if not view.moves:
         return None
-    blocks: list[Block] = [Picture("clients-up", clients_up(view))]
+    blocks: list[Block] = [Picture("clients-up", curves.clients_up(view))]
     if view.measure is not None and view.measure[0].is_share:
         population = Population(view.measure[1], view.moves)
         rows: list[list[str | Cell]] = [
@@ -266,7 +254,7 @@ def _traffic(view: RunView) -> Section:
     no_model = "No peer's model was used, so none was stale."
     parts = (
         ("Bytes by message type", "bytes-by-type", bytes_by_type(view), "No message was sent."),
-        ("Staleness of the models used", "staleness", staleness(view), no_model),
+        ("Staleness of the models used", "staleness", curves.staleness(view), no_model),
         ("Latency of messages", "latencies", latencies(view), ""),
         ("Distribution of staleness", "staleness-spread", staleness_spread(view), ""),
     )

@@ -5,7 +5,6 @@ holds a file lock on it, which the system releases when the process ends, howeve
 without a lock was left by a dead process. The next run removes it, or renames it if its results are complete.
 """
 
-import ctypes
 import fcntl
 import os
 import re
@@ -29,16 +28,13 @@ PROGRESS = "progress.json"
 HIDDEN = re.compile(r"\.(?P<name>.+-\d+-[0-9a-f]+)\.[0-9a-f]{8}(\.old)?")
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9.e+-]+)?\.pt")
 _OURS = re.compile(
-    r"scenario\.toml|(summary|provenance|trace|progress|cell)\.json|reads\.log|report\.html|\.room"
+    r"scenario\.toml|(summary|provenance|trace|progress|cell)\.json|reads\.log|report\.html"
     r"|(metrics|graph|events|intervals|coalitions|parent)\.parquet|events\.out\.tfevents\..+"
     rf"|{_CHECKPOINTS.pattern}|\.?(report\.html|progress\.json|{_CHECKPOINTS.pattern})\.new"
 )
 """The files that coterie writes into a result directory. Others are the user's, and are never removed."""
-_CODE = re.compile(
-    r"[a-z][a-z_]*-[0-9a-f]{8}"
-)  # copies of the user's code: protocol-<hash>, latency-<hash>, ...
-_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_CODE = re.compile(r"[a-z][a-z_]*-[0-9a-f]{8}")
+"""Copies of the user's code: protocol-<hash>, latency-<hash>, ..."""
 
 
 class HiddenFolder:
@@ -48,23 +44,16 @@ class HiddenFolder:
         self.target = target
         self.path, self._lock = _new_hidden(target)
 
-    def require_room(self) -> None:
-        """Raises OSError if not even a small run would fit on the disk."""
-        room = self.path / ".room"
-        try:
-            room.write_bytes(bytes(_ROOM_BYTES))
-        finally:
-            room.unlink(missing_ok=True)
-
     def settle(self, replace: bool) -> Path:
         """Rename the folder to its target, or if that exists to `<target>-2`, ...; its new path. OSError.
 
-        With `replace` it takes the place of results that are there, in one step: whoever looks finds the old
-        ones or the new ones. What the user put into the old folder is moved into the new one.
+        With `replace` it takes the place of results that are there. What the user put into the old folder is
+        moved into the new one.
         """
         if replace and is_results(self.target):
-            old = _exchanged(self.path, self.target)
-            self.path = self.target
+            # Who is killed between the two leaves complete results, which the next run gives their name.
+            old = self.target.rename(_hidden_name(self.target))
+            self.path = self.path.rename(self.target)
             _clear_away(old, self.target)
         else:
             self.path = _move(self.path, self.target)
@@ -83,10 +72,8 @@ class HiddenFolder:
             self._lock = None
 
 
-def require_writable(target: Path, replace: bool) -> None:
-    """Raises UserError where results could not be written, or could not replace what is there."""
-    if broken := [folder for folder in target.parents if folder.is_symlink() and not folder.exists()]:
-        raise UserError(f"cannot write results to {target.parent}: {broken[0]} is a link to nowhere")
+def require_replaceable(target: Path, replace: bool) -> None:
+    """Raises UserError where results could not replace what is there."""
     if replace and os.path.lexists(target) and not is_results(target):
         what = "is a link" if target.is_symlink() else "is no result directory (no summary.json)"
         raise UserError(f"--overwrite: {target} {what}, which is not replaced; move it away first")
@@ -218,21 +205,6 @@ def _move(path: Path, target: Path) -> Path:
     raise AssertionError  # there are infinitely many names
 
 
-def _exchanged(new: Path, target: Path) -> Path:
-    """Put `new` in the place of a folder, in one step where the system can; where the old folder is now."""
-    try:
-        renameat2 = ctypes.CDLL(None).renameat2  # of Linux
-        names = (_AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(target))
-        if renameat2(*names, _RENAME_EXCHANGE) == 0:
-            return new
-    except AttributeError:
-        pass
-    old = _hidden_name(target)
-    target.rename(old)  # whoever is killed here left complete results, which the next run gives their name
-    new.rename(target)
-    return old
-
-
 def _clear_away(folder: Path, target: Path) -> None:
     """Remove a folder with what is ours in it; what the user put there is moved to `target`."""
     with suppress(OSError):
@@ -242,16 +214,9 @@ def _clear_away(folder: Path, target: Path) -> None:
             with suppress(OSError):
                 if _OURS.fullmatch(entry.name) and not entry.is_dir():
                     entry.unlink()
-                elif _is_code(entry):
+                elif _CODE.fullmatch(entry.name) and entry.is_dir():
                     shutil.rmtree(entry)
                 else:
                     target.mkdir(exist_ok=True)
                     _move(entry, target / entry.name)
         folder.rmdir()
-
-
-def _is_code(entry: Path) -> bool:
-    """Whether a folder is a copy of the user's code, with nothing else in it."""
-    if not _CODE.fullmatch(entry.name) or entry.is_symlink():
-        return False
-    return all(path.is_dir() or path.suffix in (".py", ".pyc") for path in entry.rglob("*"))

@@ -1,24 +1,9 @@
-"""The result directory of a run: its files, written and read.
-
-runs/<scenario>-<seed>-<short hash>/
-    scenario.toml      the resolved scenario; loads to an equal one
-    provenance.json    by which code, command and machine, and when
-    protocol-<hash>/   a copy of the user's protocol, which scenario.toml names; so model-<hash>/
-    metrics.parquet    time (s), actor, name, value
-    coalitions.parquet time (s), client, coalition, since (s), losses; of methods that form coalitions only
-    parent.parquet     as metrics.parquet: what came of the clients of the run that it is a fork of
-    graph.parquet      time (s), source, target, weight: at each time the whole graph, pairs left out weigh 0
-    events.parquet     the trace: time (s), event, actor, peer, type, bytes, detail, message
-    intervals.parquet  actor, start (s), end (s), state: busy or down; up and not busy is waiting
-    summary.json       the outcome; keys in SUMMARY_KEYS
-    trace.json         with `--trace`: the same for Perfetto, see sim.results.perfetto
-    reads.log          the replay log: each number that the protocol read; with it the run can be replayed
-    report.html        written by sim.results.report.page from the other files
-"""
+"""The result directory of a run: its files, written and read. docs/results.md describes each."""
 
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,21 +16,15 @@ import pyarrow.parquet as pq
 
 from sim.errors import UserError
 from sim.results.metrics import COALITIONS_SCHEMA, GRAPH_SCHEMA, METRICS_SCHEMA, Metrics, table_of
-from sim.results.store.output_dir import (
-    PROGRESS,
-    REPORT,
-    HiddenFolder,
-    clean_up,
-    next_free,
-    require_writable,
-)
+from sim.results.store import output_dir
+from sim.results.store.output_dir import PROGRESS, REPORT, HiddenFolder
 from sim.results.trace import TABLE_SCHEMA, Trace
 
 INTERVALS_SCHEMA = pa.schema(
     [("actor", pa.string()), ("start", pa.float64()), ("end", pa.float64()), ("state", pa.string())]
 )
 TRACE_HASH = "trace_hash"  # the key of a table's metadata that says of which run it is
-_TEXT_BYTES_MAX = 100_000_000  # of a summary; what is larger is none
+_ROOM_BYTES = 8 << 20  # the report alone has 5 MB
 SUMMARY_KEYS = (
     "scenario", "protocol", "seed", "virtual_seconds", "wall_seconds", "trace_hash", "clients", "accuracy",
     "better_than_alone", "graph", "messages", "engine", "device_time",
@@ -85,16 +64,14 @@ class RunDirectory:
         """
         target = Path(out_base) / f"{scenario_name}-{seed}-{short_hash}"
         try:
-            require_writable(target, overwrite)
-            clean_up(target.parent)
+            output_dir.require_replaceable(target, overwrite)
+            output_dir.clean_up(target.parent)
             hidden = HiddenFolder(target)
         except OSError as error:
             raise UserError(f"cannot write results to {out_base}: {error.strerror}") from error
-        try:
-            hidden.require_room()
-        except OSError as error:
+        if shutil.disk_usage(hidden.path).free < _ROOM_BYTES:
             hidden.clear()
-            raise UserError(f"no room for results in {out_base}: {error.strerror}") from error
+            raise UserError(f"no room for results in {out_base}: it has less than {_ROOM_BYTES:,} bytes")
         return cls(hidden.path, hidden)
 
     @classmethod
@@ -171,7 +148,7 @@ class RunDirectory:
     @property
     def expected_path(self) -> Path:
         """Where the results of this run would go now, if they replaced nothing."""
-        return self.path if self._hidden is None else next_free(self._hidden.target)
+        return self.path if self._hidden is None else output_dir.next_free(self._hidden.target)
 
     def finalise(self, *, replace: bool = False) -> Path:
         """Moves the directory to its target, and returns its path. Where results are already: beside them.
@@ -213,31 +190,29 @@ class RunDirectory:
 
     def table_path(self, table: str) -> Path:
         """The file of a table; UserError if it is not there."""
-        file = self.path / f"{table}.parquet"
-        if not file.is_file():
-            raise UserError(f"{file} is missing; these results are not complete")
-        return file
+        return self._there(f"{table}.parquet")
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        text, file = self._read_text(name), self.path / name
         try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
-            raise UserError(f"{file} is damaged: {error}") from error
+            content = json.loads(self._read_text(name))
+        except ValueError as error:
+            raise UserError(f"{self.path / name} is damaged: {error}") from error
         if not isinstance(content, dict):
-            raise UserError(f"{file} is damaged: must be a table of keys and values")
+            raise UserError(f"{self.path / name} is damaged: must be a table of keys and values")
         return content
 
     def _read_text(self, name: str) -> str:
-        file = self.path / name
-        if not file.is_file():  # nor a pipe, which would be waited for
-            raise UserError(f"{file} is missing; these results are not complete")
+        file = self._there(name)
         try:
-            if file.stat().st_size > _TEXT_BYTES_MAX:
-                raise UserError(f"{file} is damaged: it has more than {_TEXT_BYTES_MAX:,} bytes")
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
+
+    def _there(self, name: str) -> Path:
+        file = self.path / name
+        if not file.is_file():
+            raise UserError(f"{file} is missing; these results are not complete")
+        return file
 
     def _write_text(self, name: str, text: str) -> None:
         with self.whole(name) as file:

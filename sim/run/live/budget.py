@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from protocols.framework import vectors
-from protocols.framework.compute import Samples
+from protocols.framework.compute import TrainRequest
 from sim.run.live.compute import DeviceCompute
 from sim.scenario.sections.run import ClientBudget
 
@@ -45,21 +45,12 @@ class BudgetedCompute(DeviceCompute):
         self._budget = budget
         self._bytes_sent = bytes_sent
 
-    async def train(
-        self,
-        start: vectors.Vector,
-        steps: int,
-        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
-        learning_rate: float | None,
-        fresh_optimizer: bool,
-        on: Samples = "batch",
-        weights: Any = None,
-    ) -> vectors.Vector:
-        self.steps_begun += steps
+    async def train(self, request: TrainRequest) -> vectors.Vector:
+        self.steps_begun += request.steps
         try:
-            return await super().train(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+            return await super().train(request)
         finally:
-            self.steps_begun -= steps
+            self.steps_begun -= request.steps
 
     @property
     def steps_left(self) -> float:  # type: ignore[override]

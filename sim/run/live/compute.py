@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -12,12 +12,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from protocols.framework import vectors
-from protocols.framework.compute import Batch, Compute, Reduction, Samples
+from protocols.framework.compute import Batch, Compute, Reduction, Samples, TrainRequest
 from sim.learning.architecture import Architecture
 from sim.learning.augmentation import Augmentation
 from sim.learning.engine.engine import START_TERMS_MAX, Engine
-from sim.learning.engine.graph.batch_operations import BatchOperation, Gradient, Loss, Losses
-from sim.learning.engine.graph.class_means import ClassMeans
+from sim.learning.engine.graph.batch_operations import BatchOperation, ClassMeans, Gradient, Loss, Losses
 from sim.learning.engine.graph.nodes import Factor
 from sim.learning.engine.graph.operations import Train, Weighted
 from sim.learning.engine.graph.sampler import BatchSampler, TrainJob
@@ -168,16 +167,8 @@ class DeviceCompute(Compute):
         start = engine.vector(self._initial.tensor())
         return self._taken.again(engine, training, start, self.client, draws.keys["train"])
 
-    async def train(
-        self,
-        start: vectors.Vector,
-        steps: int,
-        proximal: Sequence[tuple[float | vectors.Scalar, vectors.Vector]],
-        learning_rate: float | None,
-        fresh_optimizer: bool,
-        on: Samples = "batch",
-        weights: Any = None,
-    ) -> vectors.Vector:
+    async def train(self, request: TrainRequest) -> vectors.Vector:
+        start, steps, proximal, learning_rate, fresh_optimizer, on, weights = request
         steps = operator.index(steps)
         if steps < 1:
             raise ValueError(f"a training job needs at least one step, not {steps}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sim.run.live.clients import ClientLife
+from sim.run.live.lives import ClientLife
 
 if TYPE_CHECKING:
     from sim.run.live.simulation import Simulation

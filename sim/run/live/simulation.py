@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from actors.actor import Actor
 from actors.message import Envelope
 from actors.supervisor import Supervisor
-from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings
-from protocols.framework.server import Server
 from sim.kernel.clock import VirtualLoop
 from sim.learning.engine import Engine
 from sim.results.trace import Trace
-from sim.run.live.clients import ChurnCounts, ClientLife
+from sim.run.live.lives import A, ChurnCounts, ClientLife, Life, ServerLife
 from sim.run.live.milestones import Milestones
-from sim.run.live.servers import ServerLife
 from sim.run.measure.observer import Observer
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.server import ServerCrash
-from sim.world.churn.schedule import ChurnEvent, State, rejoins, schedule
+from sim.world.churn.schedule import ChurnEvent, State, schedule
 from sim.world.network import SimulatedNetwork
 from sim.world.network_model import NetworkModel
 
@@ -44,7 +40,6 @@ class Simulation:
         self.network = network
         self.engine = engine
         self.events = events
-        self._rejoins = rejoins(events)
         self.clients: list[ClientLife] = []
         self.servers: list[ServerLife] = []
         self.networks: list[tuple[float, NetworkModel]] = []
@@ -52,10 +47,8 @@ class Simulation:
         self.settings = scenario.protocol.settings
         self.all_settings: list[tuple[float, ProtocolSettings]] = []
         """What these become, and when (seconds)."""
-        self.returns: Mapping[int, tuple[State, float]] = {}
-        """With what clients would come back later than `events` say, and seconds between their backups."""
         self.staying: frozenset[tuple[int, float]] = frozenset()
-        """ClientLife and time (seconds) of those `events` that do not happen."""
+        """Client and time (seconds) of those `events` that do not happen."""
         self.clusters: tuple[int, ...] | None = None
         self.trace = Trace(keep_messages=scenario.run.keep_messages)
         self.churn = ChurnCounts()
@@ -73,7 +66,7 @@ class Simulation:
             log=self._log,
             observe=self._supervised,
         )
-        self._by_name: dict[str, ClientLife] = {}
+        self._by_name: dict[str, Life[Any]] = {}
         self._milestones = milestones = Milestones(self)
         reported = milestones.reported if milestones.may_be_due else None
         self.observer = Observer(
@@ -95,8 +88,8 @@ class Simulation:
     def begin(self) -> None:
         """Have the clients start as soon as time passes."""
         self.has_begun = True
-        self._by_name = {client.name: client for client in self.clients}
-        self.observer.by_name = self._by_name
+        self._by_name = {life.name: life for life in self.lives}
+        self.observer.by_name = {client.name: client for client in self.clients}
         self.loop.call_soon(self._begin)
         self.observer.evaluate_every(0.0)
         for time_s, network in self.networks:
@@ -108,15 +101,15 @@ class Simulation:
                 self.loop.call_at_observer(change.at, self._train_at, change.training.learning_rate)
 
     def _train_at(self, learning_rate: float) -> None:
-        computes = [client.compute for client in self.clients]
-        for compute in [*computes, *[each.compute for each in self.servers if each.compute is not None]]:
-            compute.change_learning_rate(learning_rate)
+        for life in self.lives:
+            if life.compute is not None:
+                life.compute.change_learning_rate(learning_rate)
 
     def _go_on_with(self, settings: ProtocolSettings) -> None:
         self.settings = settings
-        for actor in [*[client.learner for client in self.clients], *[each.actor for each in self.servers]]:
-            if actor is not None:
-                actor.settings = settings
+        for life in self.lives:
+            if life.actor is not None:
+                life.actor.settings = settings
 
     def advance(self) -> None:
         """Go on to the end, or until something stops the loop."""
@@ -147,104 +140,106 @@ class Simulation:
 
     def _begin(self) -> None:
         for server in self.servers:
-            server.membership.start(self._start_server(server).tell)
+            self._start(server, server.fresh)
+            server.membership.start(_actor(server).tell)
             for crash in server.crashes:
                 self.loop.call_at(crash.at, self._crash_server, server, crash)
         for client in self.clients:
             if client.up_at_start:
                 self._start(client, client.fresh, "start")
-                assert client.learner is not None
-                client.membership.start(client.learner.tell)
-        backups_s = {i: every_s for i, (state, every_s) in self.returns.items() if state == "stale"}
-        for index, returns in self._rejoins.items():  # the same for all of them
-            for event in returns:
-                if event.state == "stale":
-                    backups_s[index] = event.backup_every_s
-        for index, every_s in backups_s.items():
-            self._back_up_every(every_s, self.clients[index])
+                client.membership.start(_actor(client).tell)
+        for client in self.clients:
+            if client.backup_every_s is not None:
+                self._back_up_every(client.backup_every_s, client)
         schedule(
             self.loop,
             self.events,
-            {"join": self._join, "leave": self._leave, "crash": self._crash, "rejoin": self._rejoin},
+            {"join": self._join, "leave": self._leave, "crash": self._crash_client, "rejoin": self._rejoin},
             but=self.staying,
         )
 
-    # --- the servers' lives ---------------------------------------------------------------------------------
+    # --- lives of clients and servers -----------------------------------------------------------------------
 
-    def _start_server(self, server: ServerLife) -> Server:
-        """Start its actor: the one that it was, or a new one."""
-        makers = [server.fresh, server.make]  # the last one once, then always the first
+    def _start(self, life: Life[A], make: Callable[[], A], event: str = "", detail: str = "") -> None:
+        """Bring an actor up, and have a failed one replaced by a new one if the scenario says so."""
 
-        def factory() -> Server:
-            server.actor = (makers.pop() if len(makers) > 1 else makers[0])()
-            return server.actor
+        def factory() -> A:
+            nonlocal make
+            life.actor, make = make(), life.begin_anew
+            return life.actor
 
-        server.up = True
-        server.set_device(up=True)
+        life.set_up()
+        if event:
+            self.trace.lifecycle(self.loop.time(), life.name, event, detail)
         self.supervisor.start(factory)
-        assert server.actor is not None
-        return server.actor
+        self._watch(life)
+
+    def _watch(self, life: Life[A]) -> None:
+        """What a client does must end; a server may wait for ever."""
+        status = _actor(life).status
+        if isinstance(life, ClientLife):
+            assert status.main_task is not None
+            self.loop.must_finish(status.main_task, lambda: status.whereabouts)
+
+    def _come_back(self, life: Life[A], wanted: State) -> None:
+        state, make = life.returning(wanted)
+        self.churn.rejoined += isinstance(life, ClientLife)
+        self._start(life, make, "rejoin", state)
+        life.membership.join(_actor(life).tell)
+
+    def _crash(self, life: Life[A]) -> None:
+        if life.up:
+            self.churn.crashed += isinstance(life, ClientLife)
+            self._go_down(life, "crash")
+        self.supervisor.kill(life.name)  # also one that had failed and was about to be restarted
+        self._gone(life)
+
+    def _go_down(self, life: Life[A], event: str) -> None:
+        life.up = False
+        life.membership.crash()
+        self.trace.lifecycle(self.loop.time(), life.name, event)
+
+    def _gone(self, life: Life[A]) -> None:
+        now = self.loop.time()
+        life.set_down(now)
+        if isinstance(life, ClientLife):  # when all that happens now has happened, see what is left
+            self.loop.call_at_observer(now, self._milestones.check)
+            self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
+
+    def _supervised(self, time_s: float, name: str, event: str) -> None:
+        """The supervisor's notes; only an actor's own failure, and its restart, are news."""
+        life = self._by_name[name]
+        if event == "failed":
+            self.churn.failed += isinstance(life, ClientLife)
+            self._go_down(life, "failed")
+            # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
+            self.loop.call_soon(self._gone, life)
+        elif event == "restarted":
+            self.churn.restarted += isinstance(life, ClientLife)
+            life.set_up()
+            self.trace.lifecycle(time_s, name, "restarted")
+            self._watch(life)
+            life.membership.join(_actor(life).tell)
 
     def _crash_server(self, server: ServerLife, crash: ServerCrash) -> None:
         if crash.back is not None:
-            self.loop.call_at(crash.back, self._server_returns, server, crash.state)
-        if server.up:
-            self._server_goes_down(server, "crash")
-        self.supervisor.kill(server.name)  # also one that had failed and was about to be restarted
-        server.set_device(up=False)
-        if crash.back is None or crash.state == "fresh":
-            server.actor = server.membership.on_change = None
+            self.loop.call_at(crash.back, self._come_back, server, crash.state)
+        self._crash(server)
 
-    def _server_goes_down(self, server: ServerLife, event: str) -> None:
-        server.up = False
-        server.membership.crash()
-        self.trace.lifecycle(self.loop.time(), server.name, event)
-
-    def _server_returns(self, server: ServerLife, state: str) -> None:
-        self.trace.lifecycle(self.loop.time(), server.name, "rejoin", state)
-        server.membership.join(self._start_server(server).tell)
-
-    def _server_supervised(self, server: ServerLife, event: str) -> None:
-        if event == "failed":
-            self._server_goes_down(server, "failed")
-            self.loop.call_soon(server.set_device, False)
-        elif event == "restarted":
-            assert server.actor is not None
-            server.up = True
-            server.set_device(up=True)
-            self.trace.lifecycle(self.loop.time(), server.name, "restarted")
-            server.membership.join(server.actor.tell)
-
-    # --- the clients' lives ---------------------------------------------------------------------------------
-
-    def _start(self, client: ClientLife, make: Callable[[], Client], event: str, detail: str = "") -> None:
-        """Bring a client up, and have a failed one replaced by a new one if the scenario says so."""
-        makers = [client.newcomer, make]  # the last one once, then always the first
-
-        def factory() -> Client:
-            client.learner = (makers.pop() if len(makers) > 1 else makers[0])()
-            return client.learner
-
-        client.device.set_up()
-        client.up = True
-        self.trace.lifecycle(self.loop.time(), client.name, event, detail)
-        self._supervise(self.supervisor.start(factory))
-
-    def _supervise(self, actor: Actor) -> None:
-        assert actor.status.main_task is not None
-        self.loop.must_finish(actor.status.main_task, lambda: actor.status.whereabouts)
+    def _crash_client(self, index: int, event: ChurnEvent) -> None:
+        self._crash(self.clients[index])
 
     def _join(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         self.churn.joined += 1
-        self._start(client, client.newcomer, "join")
-        self._announce(client)
+        self._start(client, client.begin_anew, "join")
+        client.membership.join(_actor(client).tell)
 
     def _back_up_every(self, every_s: float, client: ClientLife, number: int = 1) -> None:
         """Save the model of a client at all multiples of `every_s`, while it is up."""
 
         def save() -> None:
-            if client.up and client.learner is not None:
+            if client.up and client.actor is not None:
                 client.backup = client.params
             self._back_up_every(every_s, client, number + 1)
 
@@ -253,31 +248,23 @@ class Simulation:
     def _rejoin(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
         if client.leaving is None:
-            self._come_back(client, event)
+            self._come_back(client, event.state)
         else:  # what it still had to do before leaving is cut short
             self.supervisor.kill(client.name)
-            client.leaving.add_done_callback(lambda _: self._come_back(client, event))
-
-    def _come_back(self, client: ClientLife, event: ChurnEvent) -> None:
-        state, make = client.returning(event.state)
-        self.churn.rejoined += 1
-        self._start(client, make, "rejoin", state)
-        self._announce(client)
-
-    def _announce(self, client: ClientLife) -> None:
-        assert client.learner is not None
-        client.membership.join(client.learner.tell)
+            client.leaving.add_done_callback(lambda _: self._come_back(client, event.state))
 
     def _leave(self, index: int, event: ChurnEvent) -> None:
         client = self.clients[index]
-        if not client.up or client.learner is None:
+        if not client.up or client.actor is None:
             self.supervisor.kill(client.name)  # it had failed; if it was about to be restarted, it is no more
             return
         self.churn.left += 1
         client.up = False
-        self.trace.lifecycle(self.loop.time(), client.name, "leave")
+        now = self.loop.time()
+        self.trace.lifecycle(now, client.name, "leave")
         client.leaving = self.loop.create_task(self._leave_gracefully(client), name=f"{client.name} leaves")
-        self._departed()
+        self.loop.call_at_observer(now, self._milestones.check)
+        self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
 
     async def _leave_gracefully(self, client: ClientLife) -> None:
         await self.supervisor.stop(client.name)
@@ -286,57 +273,6 @@ class Simulation:
         client.membership.leave(lambda peer, message: self.network.send(Envelope(client.name, peer, message)))
         client.leaving = None
         self._gone(client)
-
-    def _crash(self, index: int, event: ChurnEvent) -> None:
-        client = self.clients[index]
-        if client.up:
-            self.churn.crashed += 1
-            self._go_down(client, "crash")
-        self.supervisor.kill(client.name)  # also one that had failed and was about to be restarted
-        self._gone(client)
-
-    def _go_down(self, client: ClientLife, event: str) -> None:
-        client.up = False
-        client.membership.crash()
-        self.trace.lifecycle(self.loop.time(), client.name, event)
-
-    def _gone(self, client: ClientLife) -> None:
-        """A client is down: its device stops, and unless it returns with what it had, nothing of it stays."""
-        client.device.set_down()
-        now = self.loop.time()
-        returns = self._rejoins.get(client.index, [])
-        later, _ = self.returns.get(client.index, ("fresh", math.inf))
-        if next((event.state for event in returns if event.time_s >= now), later) != "keep":
-            client.learner = client.membership.on_change = None
-            client.compute.forget()
-        self._departed()
-
-    def _departed(self) -> None:
-        """When all that happens now has happened, see what is left."""
-        now = self.loop.time()
-        self.loop.call_at_observer(now, self._milestones.check)
-        self.loop.call_at_observer(now, self._stop_if_nobody_is_left)
-
-    def _supervised(self, time_s: float, name: str, event: str) -> None:
-        """The supervisor's notes; only an actor's own failure, and its restart, are news."""
-        client = self._by_name.get(name)
-        if client is None:
-            for server in self.servers:
-                if server.name == name:
-                    self._server_supervised(server, event)
-            return
-        if event == "failed":
-            self.churn.failed += 1
-            self._go_down(client, "failed")
-            # The supervisor cancels the actor's tasks next; until then nothing of it may touch the device.
-            self.loop.call_soon(self._gone, client)
-        elif event == "restarted":
-            self.churn.restarted += 1
-            client.up = True
-            client.device.set_up()
-            self.trace.lifecycle(time_s, name, "restarted")
-            self._supervise(self.supervisor.running[name])
-            self._announce(client)
 
     def _stop_if_nobody_is_left(self) -> None:
         """End a run in which nothing that follows could mean anything.
@@ -358,6 +294,11 @@ class Simulation:
     # --- results --------------------------------------------------------------------------------------------
 
     @property
+    def lives(self) -> list[Life[Any]]:
+        """All clients, and then all servers."""
+        return [*self.clients, *self.servers]
+
+    @property
     def clients_up(self) -> list[ClientLife]:
         """The clients that are up now."""
         return [client for client in self.clients if client.up]
@@ -366,7 +307,7 @@ class Simulation:
     def least_iterations(self) -> int | None:
         """Iterations that all have done who are up and still train; None if nobody does."""
         # A client whose protocol could not be made has none.
-        begun = [client for client in self.clients_up if client.learner is not None]
+        begun = [client for client in self.clients_up if client.actor is not None]
         return min([client.iterations for client in begun if not client.finished], default=None)
 
     def device_seconds(self) -> Mapping[str, float]:
@@ -380,8 +321,15 @@ class Simulation:
 
     def intervals(self) -> list[tuple[str, float, float, str]]:
         """What each device did, those of servers last: (actor, start, end, "busy" or "down"), in seconds."""
-        devices = [(client.name, client.device) for client in self.clients]
-        devices += [(each.name, each.compute.device) for each in self.servers if each.compute is not None]
         return [
-            (name, start, end, state) for name, device in devices for start, end, state in device.intervals()
+            (life.name, start, end, state)
+            for life in self.lives
+            if life.compute is not None
+            for start, end, state in life.compute.device.intervals()
         ]
+
+
+def _actor(life: Life[A]) -> A:
+    """The actor that has just been started."""
+    assert life.actor is not None
+    return life.actor

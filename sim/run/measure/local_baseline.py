@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sim.learning.engine import Engine
 from sim.learning.evaluation import measure_models
 from sim.results.metrics import ALONE, TOTALS
-from sim.run.live.clients import with_same_model
+from sim.run.live.lives import with_same_model
 from sim.run.live.simulation import Simulation
 
 

@@ -17,9 +17,10 @@ from sim.learning.metrics import METRICS
 from sim.learning.metrics import NAMES as EVALUATED
 from sim.results.metrics import ALL, ALONE, OWN_METRICS, Metrics
 from sim.results.trace import Trace
-from sim.run.live.clients import ClientLife, Window, coalition_of, observed, weights_of, with_same_model
+from sim.run.live.lives import ClientLife, with_same_model
 from sim.run.measure.convergence import Plateau
 from sim.run.measure.divergence import Divergence
+from sim.run.measure.observations import Window, coalition_of, defines, observed, weights_of
 from sim.run.measure.personalized_models import Ensemble, evaluated_models, metric_of, rows_of
 from sim.scenario.scenario import Scenario
 from sim.world.network import Counts
@@ -123,7 +124,7 @@ class Observer:
         if now == self._evaluated_s:
             return
         self._evaluated_s = now
-        up = [client for client in self.by_name.values() if client.up and client.learner is not None]
+        up = [client for client in self.by_name.values() if client.up and client.actor is not None]
         if up:
             self._evaluate_models(now, up)
             self._record_graph(now, up)
@@ -203,12 +204,12 @@ class Observer:
         return self._engine.found(lambda: measure_models(task, kernel, rows, test, numbers, shares))
 
     def _record_graph(self, now: float, up: Sequence[ClientLife]) -> None:
-        for client in up:
+        for client in up if defines(up, "weights") else ():
             for peer, weight in weights_of(client, self.by_name, self._supervisor).items():
                 self.metrics.graph(now, client.index, self.by_name[peer].index, float(weight))
 
     def _record_coalitions(self, now: float, up: Sequence[ClientLife]) -> None:
-        for client in up:
+        for client in up if defines(up, "coalition") else ():
             found = coalition_of(client, self.by_name, self._supervisor)
             if found is not None:
                 members = [self.by_name[member].index for member in found.members]

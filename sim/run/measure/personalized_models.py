@@ -9,14 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actors.source_location import of_error, own_line
 from actors.supervisor import Supervisor
-from protocols.framework.client import Client
 from sim.learning.engine import Engine, Vector
-from sim.plugins.section import FAILURES
 from sim.results.metrics import ALONE
-from sim.run.live.clients import ClientLife
-from sim.scenario.protocol_errors import defined
+from sim.run.live.lives import ClientLife
+from sim.run.measure.observations import asked, defines
 
 Ensemble = tuple[tuple[float, Vector], ...]
 """Models whose predicted probabilities are averaged, each with its share of 1."""
@@ -33,32 +30,19 @@ def evaluated_models(
 ) -> list[Mapping[str, Ensemble]] | None:
     """What of each client is measured, the first before all; None if it is the one model of each.
 
-    predict: whether models predict anything that can be averaged, as points of quadratic data do not.
-    It is, too, if its `evaluated()` fails. Such a failure is recorded, and the client is not asked again; it
-    goes on, since only the observer wants to know.
+    It is, too, if its `evaluated()` fails. predict: whether models predict anything that can be averaged, as
+    points of quadratic data do not.
     """
-    named = {
-        client.index: models
-        for client in clients
-        if (models := _named(client, supervisor, predict)) is not None
-    }
+
+    def named_by(client: ClientLife) -> Mapping[str, Ensemble] | None:
+        return asked(client, "evaluated", lambda models: _checked(models, client.params, predict), supervisor)
+
+    if not defines(clients, "evaluated"):
+        return None
+    named = {client.index: models for client in clients if (models := named_by(client)) is not None}
     if not named:
         return None
     return [named.get(client.index) or {_ONLY: ((1.0, client.params),)} for client in clients]
-
-
-def _named(client: ClientLife, supervisor: Supervisor, predict: bool) -> Mapping[str, Ensemble] | None:
-    learner = client.learner
-    assert learner is not None
-    if type(learner).evaluated is Client.evaluated or client.shows_only_its_model:
-        return None
-    try:
-        return _checked(learner.evaluated(), client.params, predict)
-    except FAILURES as error:
-        client.shows_only_its_model = True
-        place = own_line(type(learner), of_error(error)) or defined(type(learner).evaluated)
-        supervisor.record(learner, "evaluated", error, "go on", place)
-        return None
 
 
 def _checked(models: object, params: Vector, predict: bool) -> dict[str, Ensemble]:

@@ -294,11 +294,11 @@ def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
     if simulation.clusters is None or not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up
-    learners = [client.learner for client in up if client.learner is not None]
-    are_shares = any(learner.weights_are_shares for learner in learners)
+    actors = [client.actor for client in up if client.actor is not None]
+    are_shares = any(actor.weights_are_shares for actor in actors)
     if are_shares:
         weights = beside_largest(weights)
-    threshold = max([learner.edge_threshold for learner in learners], default=EDGE_THRESHOLD)
+    threshold = max([actor.edge_threshold for actor in actors], default=EDGE_THRESHOLD)
     members = [client.index for client in up]
     return {
         **graph_summary(weights, simulation.clusters, members, threshold=threshold),

@@ -13,7 +13,7 @@ from sim.errors import UserError
 from sim.learning.engine.replay.replay_log import WalkError
 from sim.results.store.output_dir import READS
 from sim.results.store.run_directory import RunDirectory
-from sim.run.live.clients import ClientLife
+from sim.run.live.lives import ClientLife
 from sim.run.live.simulation import Simulation
 from sim.run.resume.replay import walking
 from sim.run.resume.resuming import changed, folders_of, provenance_of
@@ -75,17 +75,17 @@ def _other_code(said: Mapping[str, Any], scenario: Scenario) -> list[str]:
 
 
 def _described(simulation: Simulation, client: ClientLife) -> Iterator[tuple[str, str]]:
-    learner = client.learner
+    actor = client.actor
     yield "client", f"{client.name}, {'up' if client.up else 'down'} at {simulation.loop.time():g} s"
     yield "device", f"{client.device!r}, {client.work.steps:,} training steps so far"
-    if learner is None:
-        yield "learner", "none: nothing is left of it, or it has not joined yet"
+    if actor is None:
+        yield "state", "none: nothing is left of it, or it has not joined yet"
         return
     if client.up:
-        yield "it", learner.status.whereabouts
-    yield "mailbox", ", ".join(learner.status.inbox) or "empty"
-    yield "peers", ", ".join(learner.peers) or "none"
-    for name, value in sorted(vars(learner).items()):
+        yield "it", actor.status.whereabouts
+    yield "mailbox", ", ".join(actor.status.inbox) or "empty"
+    yield "peers", ", ".join(actor.peers) or "none"
+    for name, value in sorted(vars(actor).items()):
         if not name.startswith("_") and name not in _OF_THE_FRAMEWORK:
             shown = _ADDRESS.sub("", " ".join(repr(value).split()))
             yield name, shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."

@@ -19,15 +19,15 @@ from sim.files.data_folder import DataFolder
 from sim.kernel.clock import VirtualLoop
 from sim.kernel.random import key, stream
 from sim.learning.architecture import Architecture
-from sim.learning.engine import Engine, Vector
+from sim.learning.engine import Vector
 from sim.learning.engine.memory import explained
 from sim.run.live.budget import BudgetedCompute
-from sim.run.live.clients import ClientLife
 from sim.run.live.compute import DeviceCompute
-from sim.run.live.servers import ServerLife, neighbours_with_servers
+from sim.run.live.lives import ClientLife, ServerLife
 from sim.run.live.simulation import Simulation
-from sim.run.setup.engine import decided, make_engine, require_precision, with_engine
-from sim.run.setup.learning import Learning, choose_device, load_learning
+from sim.run.setup.engine import choose_device, decided, make_engine, require_precision, with_engine
+from sim.run.setup.learning import load_learning
+from sim.run.setup.links import links_among
 from sim.run.setup.memory import require_room_on_device
 from sim.scenario.protocol_errors import made
 from sim.scenario.refusals import show
@@ -39,11 +39,11 @@ from sim.scenario.sections.change import (
 )
 from sim.scenario.sections.churn import churn_schedule
 from sim.scenario.sections.clients import FreshStart, MeanStart, PeerStart
+from sim.world.churn.schedule import rejoins
 from sim.world.devices.device import Device
 from sim.world.membership.kinds import Bootstrap, MembershipContext, ViewOf
 from sim.world.network import SimulatedNetwork
 from sim.world.participants import Participants, client_name
-from sim.world.topology.kinds import Numbers
 
 
 def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
@@ -51,8 +51,7 @@ def check(scenario: Scenario, data_dir: Path | None = None) -> Simulation:
 
     Files are read and checked as for a run, but nothing is downloaded. Returns what was built, closed.
     """
-    device = choose_device("auto")
-    require_precision(scenario, device)
+    require_precision(scenario, choose_device("auto"))
     # Nothing is computed: which device there is and how fast it is does not matter any more.
     way = "auto" if scenario.engine.way == "fastest" else scenario.engine.way
     settled = with_engine(scenario, way=way, precision="float32", threads=1)
@@ -69,17 +68,7 @@ def build(
 
     Raises UserError.
     """
-    chosen = choose_device(device)
-    require_precision(scenario, chosen)
-    has_servers = scenario.protocol.learner.servers.__func__ is not Client.servers.__func__  # type: ignore[attr-defined]
-    if not (has_servers or scenario.protocol.alone):
-        # With servers, or alone, nobody asks for the topology.
-        scenario.clients.topology.require_possible(scenario.clients.count)
-    with explained("the data and the models at the start", chosen):
-        folder = DataFolder(data_dir, download)
-        learning = load_learning(scenario, folder, chosen)
-        scenario = decided(scenario, learning)
-        return _Builder(scenario, learning, make_engine(scenario, learning), folder).simulation()
+    return _Builder(scenario, DataFolder(data_dir, download), choose_device(device)).simulation()
 
 
 def newcomers_start(scenario: Scenario) -> NewcomersStart:
@@ -96,21 +85,23 @@ def newcomers_start(scenario: Scenario) -> NewcomersStart:
 class _Builder:
     """Makes the parts of one simulation, in the order in which they need each other."""
 
-    def __init__(self, scenario: Scenario, learning: Learning, engine: Engine, folder: DataFolder) -> None:
-        self.scenario = scenario
-        self.learning = learning
-        self.engine = engine
+    def __init__(self, scenario: Scenario, folder: DataFolder, device: torch.device) -> None:
         self.seed = scenario.run.seed
+        with explained("the data and the models at the start", device):
+            self.learning = learning = load_learning(scenario, folder, device)
+            self.scenario = scenario = decided(scenario, learning)
+            self.engine = make_engine(scenario, learning)
+            self.initial = self._initial_parameters()
         self.devices = scenario.devices.build(self.seed, folder, scenario.clients.count)
         self.names = [client_name(index) for index in range(scenario.clients.count)]
         clients = Participants(self.seed, self.names, (), learning.clusters, folder)
         self.churn = churn_schedule(scenario.churn, scenario.churn_process, clients, scenario.run.duration)
+        self.rejoins = rejoins(self.churn.events)
         self.absent = [self.names[index] for index in self.churn.absent]
         self.plans = learning.servers
         self._refuse_samples_with_servers()
         up = [name for name in self.names if name not in self.absent] + [plan.name for plan in self.plans]
-        self.neighbours, self.links = self._links_among()
-        self.initial = self._initial_parameters()
+        self.neighbours, self.links = links_among(scenario, self.names, self.plans)
         self.loop = VirtualLoop(shuffle_seed=key(self.seed, "ties") if scenario.run.shuffle_ties else None)
         self.view_of = self._views(up)
         everybody = replace(clients, servers=[plan.name for plan in self.plans])
@@ -125,7 +116,6 @@ class _Builder:
         """The finished simulation; if something is refused half-way, the loop is closed."""
         try:
             simulation = Simulation(self.scenario, self.loop, self.network, self.engine, self.churn.events)
-            simulation.returns = self.churn.returns
             simulation.networks, simulation.staying = self.networks, self.staying
             simulation.all_settings = changed_settings(self.scenario.protocol.settings, self.scenario.change)
             simulation.clusters = self.learning.clusters
@@ -169,35 +159,6 @@ class _Builder:
         return self.scenario.network.membership.views(
             MembershipContext(self.loop, self.seed, up, self.absent)
         )
-
-    def _links_among(self) -> tuple[dict[str, tuple[str, ...]], dict[str, Links]]:
-        """Who has a link with whom, and what else is said of it. A client's only one may be to its server."""
-        if self.scenario.protocol.alone:
-            return dict.fromkeys(self.names, ()), {}
-        if self.plans:
-            return neighbours_with_servers(self.plans, self.names), {}
-        clients = self.scenario.clients
-        among = clients.topology.adjacency(clients.count, self.seed)
-        receivers, senders = self._named(among.receivers), self._named(among.senders)
-        if not among.directed and among.weights is None:
-            return receivers, {}
-        links = {}
-        for index, name in enumerate(self.names):
-            weights = None
-            if among.weights is not None:
-                weights = {self.names[peer]: weight for peer, weight in among.weights[index].items()}
-            links[name] = Links(weights=weights)
-            if among.directed:
-                links[name] = Links(frozenset(receivers[name]), frozenset(senders[name]), weights)
-        # Who hears of a client at all also hears when it comes and goes: a few bytes, whichever way the link.
-        both = {name: tuple(dict.fromkeys(receivers[name] + senders[name])) for name in self.names}
-        return both, links
-
-    def _named(self, numbers: Numbers) -> dict[str, tuple[str, ...]]:
-        return {
-            name: tuple([self.names[peer] for peer in peers])
-            for name, peers in zip(self.names, numbers, strict=True)
-        }
 
     def _set_server_links(self) -> None:
         links = self.scenario.network.server
@@ -252,8 +213,22 @@ class _Builder:
             kind = protocol.learner.form(simulation.settings)
             return made(kind, lambda: kind(name, context, compute, simulation.settings))
 
-        up_at_start = name not in self.absent
-        return ClientLife(index, name, compute, bytes_sent, membership, fresh, up_at_start)
+        returns = self.rejoins.get(index, [])
+        later, every_s = self.churn.returns.get(index, ("fresh", 0.0))
+        backups_s = [each.backup_every_s for each in returns if each.state == "stale"]
+        backups_s += [every_s] if later == "stale" else []
+        return ClientLife(
+            name,
+            fresh,
+            membership,
+            returns=[(each.time_s, each.state) for each in returns],
+            later=later,
+            compute=compute,
+            index=index,
+            bytes_sent=bytes_sent,
+            up_at_start=name not in self.absent,
+            backup_every_s=backups_s[0] if backups_s else None,
+        )
 
     def _compute(self, index: int, name: str, bytes_sent: Callable[[], int]) -> DeviceCompute:
         settings = self.learning.settings[index]
@@ -290,4 +265,5 @@ class _Builder:
                 compute.forget()
             return plan.kind(plan.name, context, simulation.settings, self.initial[0])
 
-        return ServerLife(plan.name, fresh, membership, compute, crashes)
+        returns = [(crash.back, crash.state) for crash in crashes if crash.back is not None]
+        return ServerLife(plan.name, fresh, membership, compute, returns, crashes=crashes)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
 from sim.errors import UserError
 from sim.learning.engine import Engine
-from sim.learning.engine.backends.autotune import fastest_backend, fastest_threads, training_step
-from sim.learning.engine.backends.choice import choose_backend
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.autotune import Trial, fastest_threads
+from sim.learning.engine.backends.kernels import choose_backend
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.run.live.compute import LearningSettings
 from sim.run.setup.learning import Learning
 from sim.scenario.scenario import Scenario
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto", "cpu" or "cuda" as a torch device; UserError when there is no such device."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise UserError(f"--device {name}: must be one of auto, cpu, cuda")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UserError("--device cuda: this machine has no CUDA device that torch can use; use auto or cpu")
+    return torch.device("cuda" if name != "cpu" and available else "cpu")
 
 
 def require_precision(scenario: Scenario, device: torch.device) -> None:
@@ -31,48 +39,29 @@ def decided(scenario: Scenario, learning: Learning) -> Scenario:
     """The scenario with the backend and the threads that are taken, measured for "fastest".
 
     The threads are measured for that backend, which is the fastest with as many as torch uses now. A run of
-    what the scenario says takes the same without measuring. UserError for a backend that the model has not.
+    what the scenario says takes the same without measuring. UserError for a backend that the model has not,
+    and for a precision that the device has not.
     """
-    backends = {name: _backend(scenario, learning, settings) for name, settings in learning.kinds.items()}
-    threads = scenario.engine.threads
+    require_precision(scenario, learning.device)
+    way, threads = scenario.engine.way, scenario.engine.threads
+    trials = [_trial(scenario, learning, settings) for settings in learning.kinds.values()]
+    if way == "fastest":
+        backends = [trial.fastest_backend() for trial in trials]
+    else:
+        backends = [choose_backend(way, own.architecture, own.objective, own.device) for own in trials]
     if threads == "fastest":
-        steps = [
-            _training_step(scenario, learning, learning.kinds[name], backend)
-            for name, backend in backends.items()
-        ]
-        threads = fastest_threads(steps, learning.data.train.x.device)
+        steps = [trial.step(backend) for trial, backend in zip(trials, backends, strict=True)]
+        threads = fastest_threads(steps, learning.device)
     # Different models may have different backends; "auto" names the same ones in every run on such a device.
-    taken = set(backends.values())
+    taken = set(backends)
     return with_engine(scenario, way=taken.pop() if len(taken) == 1 else "auto", threads=threads)
 
 
-def _backend(scenario: Scenario, learning: Learning, settings: LearningSettings) -> str:
-    """The backend of one model."""
-    train = learning.data.train
-    if scenario.engine.way != "fastest":
-        return choose_backend(scenario.engine.way, settings.architecture, settings.objective, train.x.device)
-    return fastest_backend(
-        settings.architecture,
-        settings.objective,
-        settings.optimizer,
-        _sampler(learning, settings),
-        scenario.clients.count,
-        scenario.engine.precision,
-    )
-
-
-def _training_step(
-    scenario: Scenario, learning: Learning, settings: LearningSettings, backend: str
-) -> Callable[[], object]:
-    kernel = Kernel(settings.architecture, settings.objective, backend, scenario.engine.precision)
-    return training_step(kernel, settings.optimizer, _sampler(learning, settings), scenario.clients.count)
-
-
-def _sampler(learning: Learning, settings: LearningSettings) -> BatchSampler:
-    """Batches like those that clients with these settings train on."""
-    return BatchSampler(
-        learning.data.train, settings.batch_size, settings.sampling, settings.augmentation, settings.views
-    )
+def _trial(scenario: Scenario, learning: Learning, own: LearningSettings) -> Trial:
+    """A training step of the clients with these settings."""
+    sampler = BatchSampler(learning.data.train, own.batch_size, own.sampling, own.augmentation, own.views)
+    precision = scenario.engine.precision
+    return Trial(own.architecture, own.objective, own.optimizer, sampler, scenario.clients.count, precision)
 
 
 def make_engine(scenario: Scenario, learning: Learning) -> Engine:
@@ -80,7 +69,7 @@ def make_engine(scenario: Scenario, learning: Learning) -> Engine:
     return Engine(
         learning.data,
         seed=scenario.run.seed,
-        device=learning.data.train.x.device,
+        device=learning.device,
         backend=scenario.engine.way,
         precision=scenario.engine.precision,
         deferred=scenario.engine.deferred,

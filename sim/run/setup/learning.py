@@ -18,11 +18,12 @@ from sim.learning.models.backbones import client_backbones
 from sim.learning.models.own import OwnModel
 from sim.learning.objectives import OBJECTIVES
 from sim.run.live.compute import LearningSettings
-from sim.run.live.servers import owned, planned_servers
 from sim.run.setup.memory import require_room
-from sim.scenario.protocol_errors import objective_of, require_scalar_loss
+from sim.run.setup.owners import owned
+from sim.scenario.protocol_errors import objective_of, require_scalar_loss, servers_of
 from sim.scenario.scenario import Scenario
 from sim.scenario.sections.clients import FreshStart
+from sim.world.participants import client_name
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,17 @@ class Learning:
     servers: tuple[ServerPlan, ...] = ()
 
     @property
+    def device(self) -> torch.device:
+        """What the clients are computed on."""
+        return self.data.train.x.device
+
+    @property
     def kinds(self) -> dict[str, LearningSettings]:
         """The different settings, by their architecture's key, in the order of the first client of each."""
         kinds: dict[str, LearningSettings] = {}
         for own in self.settings:
             kinds.setdefault(own.architecture.key, own)
         return kinds
-
-
-def choose_device(name: str) -> torch.device:
-    """ "auto", "cpu" or "cuda" as a torch device; UserError when there is no such device."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise UserError(f"--device {name}: must be one of auto, cpu, cuda")
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise UserError("--device cuda: this machine has no CUDA device that torch can use; use auto or cpu")
-    return torch.device("cuda" if name != "cpu" and available else "cpu")
 
 
 def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) -> Learning:
@@ -66,7 +62,10 @@ def load_learning(scenario: Scenario, folder: DataFolder, device: torch.device) 
     partition, validation = scenario.data.share_out(dataset, count, seed)
     if min(len(rows) for rows in partition.train) == 0:
         raise UserError("data.partition: some client has no training sample")
-    plans = planned_servers(scenario, partition.clusters)
+    plans: tuple[ServerPlan, ...] = ()
+    if not scenario.protocol.alone:
+        names, protocol = [client_name(index) for index in range(count)], scenario.protocol
+        plans = servers_of(protocol.learner, protocol.settings, names, partition.clusters)
     own = owned(scenario, partition, validation, len(plans), len(dataset.train_y))
     data = ClientData(
         (dataset.train_x.to(device), dataset.train_y.to(device)),
@@ -86,14 +85,16 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
     require_fit(model, shape)
     if isinstance(model, Decoupled):
         each = _backbones(scenario, model, folder)
+        if len(set(each)) > 1:
+            _require_heterogeneous(scenario, model)
         kinds = {
             backbone: _trained(
-                scenario, dataset, model.architecture(shape, dataset.outputs, backbone, parts or ())
+                scenario,
+                dataset,
+                model.architecture(shape, dataset.outputs, backbone=backbone, parts=parts or ()),
             )
             for backbone in dict.fromkeys(each)
         }
-        if len(kinds) > 1:
-            _require_heterogeneous(scenario, model)
         return tuple([kinds[backbone] for backbone in each])
     if parts is not None:
         raise UserError(
@@ -101,7 +102,8 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
             'models, for which it must be "decoupled"'
         )
     if isinstance(model, OwnModel):
-        own = model.architecture(shape, dataset.outputs, dataset.inputs)
+        inputs = {} if dataset.inputs is None else {"inputs": dataset.inputs}
+        own = model.architecture(shape, dataset.outputs, **inputs)
         common = _trained(scenario, dataset, own)
         model.require_pure(own, common.objective, common.views, dataset)
     else:
@@ -112,6 +114,7 @@ def _settings(scenario: Scenario, dataset: Dataset, folder: DataFolder) -> tuple
 def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -> LearningSettings:
     """How the clients with models of this architecture train."""
     training, protocol = scenario.training, scenario.protocol
+    augmentation = _augmentation(scenario, dataset)
     objective = objective_of(protocol.learner, protocol.settings)
     if objective is not None:
         x, y = dataset.train_x[:2], dataset.train_y[:2]
@@ -134,7 +137,7 @@ def _trained(scenario: Scenario, dataset: Dataset, architecture: Architecture) -
         training.learning_rate,
         training.batch_size,
         training.sampling,
-        _augmentation(scenario, dataset),
+        augmentation,
         1 if objective is None else objective.views,
         training.schedule,
     )

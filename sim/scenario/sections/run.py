@@ -12,8 +12,7 @@ from pydantic import (
 )
 
 from actors.settings.base import SettingError, Settings, exactly_one
-from actors.settings.quantities import PositiveDuration, Size, Weight, Within
-from actors.settings.spans import Span, span
+from actors.settings.quantities import PositiveDuration, Size, Span, Weight, Within, span
 from actors.settings.units import DURATION, SIZE
 
 Kind = Literal["steps", "samples", "time", "bytes"]

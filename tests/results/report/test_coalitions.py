@@ -1,7 +1,5 @@
 """Coalitions in the results: the table, the summary's part of it, and the report."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

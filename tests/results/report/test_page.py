@@ -12,7 +12,6 @@ from plotly.offline import get_plotlyjs
 from sim.results.metrics import Metrics, worst_decile
 from sim.results.report import curves as figures
 from sim.results.report import heatmaps
-from sim.results.report import page as report
 from sim.results.report.bars import bytes_by_type, gains, work_done
 from sim.results.report.curves import clients_up, progress_over_bytes, progress_over_time, weights_over_time
 from sim.results.report.heatmaps import learned_graph
@@ -179,8 +178,7 @@ def test_arrivals_and_departures_differ_by_shape_and_say_who(tmp_path, monkeypat
     assert [mark.text for mark in marks] == [up, down, down, up]
     assert marks[0].hovertext == "client-11: join at 2\N{NO-BREAK SPACE}min"
     assert "Dotted lines mark arrivals" in words(write_report(run).read_text())
-    for module in (figures, report):
-        monkeypatch.setattr(module, "MOST_MOVE_LINES", 3)
+    monkeypatch.setattr(figures, "MOST_MOVE_LINES", 3)
     assert not progress_over_time(RunView(run)).layout.annotations
     assert "Dotted lines" not in words(write_report(run).read_text()), "they are not there"
 
@@ -301,15 +299,6 @@ def test_bytes_by_type_puts_the_largest_on_top(tmp_path):
     assert bar.x[-1] == 249.0
 
 
-def test_answers_without_a_class_have_a_name(tmp_path):
-    run = write_run(tmp_path, **SMALL)
-    run.write_summary(
-        {**run.summary(), "bytes_by_type": {"None": [2, 80], "error": [1, 40], "Model": [1, 9]}}
-    )
-    bar = bytes_by_type(RunView(run)).data[0]
-    assert bar.y == ("Model", "answer with an error", "answer without content")
-
-
 def test_alone_is_drawn_as_a_level_and_client_by_client(tmp_path):
     run = write_run(tmp_path, **SMALL)
     view = RunView(run)
@@ -353,20 +342,11 @@ def test_clients_up_is_counted_at_every_move(tmp_path):
 def test_overrides_stand_beside_the_comment_and_are_escaped(tmp_path):
     run = write_run(tmp_path, **SMALL)
     assert "--set" not in words(write_report(run).read_text())
-    run.write_summary({**run.summary(), "overrides": ["network.loss=0.2", 'run.name="<i>"', "run.seed=7"]})
-    heading = words(write_report(run).read_text()).split("</header>")[0]
-    assert "<code>--set network.loss=0.2</code>" in heading
-    assert "<code>--set run.name=&#34;&lt;i&gt;&#34;</code>" in heading
-    assert "about the file as it is" in heading
-
-
-def test_what_was_taken_away_or_left_out_stands_beside_the_comment(tmp_path):
-    run = write_run(tmp_path, **SMALL)
-    stated = {"overrides": ["--unset network.loss", "protocol.name=local"], "notices": ["left out: <rho>"]}
+    stated = {"overrides": ["--unset network.loss", 'run.name="<i>"'], "notices": ["left out: <rho>"]}
     run.write_summary(run.summary() | stated)
     heading = words(write_report(run).read_text()).split("</header>")[0]
-    assert "<code>--unset network.loss</code> <code>--set protocol.name=local</code>" in heading
-    assert "; left out: &lt;rho&gt;</p>" in heading
+    assert "<code>--unset network.loss</code> <code>--set run.name=&#34;&lt;i&gt;&#34;</code>" in heading
+    assert "about the file as it is" in heading and "; left out: &lt;rho&gt;</p>" in heading
 
 
 def test_nothing_in_a_figure_can_end_its_script(tmp_path):
@@ -389,14 +369,6 @@ def test_covered_loses_no_time(gaps, bins):
     spans = ends[: len(ends) // 2 * 2].reshape(-1, 2)
     edges = np.linspace(0, 64, bins + 1)
     assert covered(spans, edges).sum() == pytest.approx(np.diff(spans, axis=1).sum())
-
-
-def test_how_newcomers_fared(tmp_path):
-    run = write_run(tmp_path, **SMALL)
-    population = {"newcomers": 2, "came_back": 0, "caught_up": 1, "went_before": 1, "still_behind": 0}
-    population["catch_up_seconds"] = {"median": 5.0, "max": 5.0}
-    run.write_summary(run.summary() | {"population": population})
-    assert "1 of 2 reached 90 %" in write_report(run).read_text()
 
 
 def test_reports_of_a_sweep_share_their_script(tmp_path):

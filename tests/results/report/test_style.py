@@ -26,11 +26,6 @@ def contrast(first: str, second: str) -> float:
     return lighter / darker
 
 
-def test_contrast_by_hand():
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(
     ("first", "second"),

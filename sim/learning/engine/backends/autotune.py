@@ -6,13 +6,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.choice import possible_backends
-from sim.learning.engine.backends.kernels import Kernel
+from sim.learning.engine.backends.kernels import Kernel, possible_backends
 from sim.learning.engine.graph.sampler import BatchSampler
 from sim.learning.engine.memory import does_not_fit, is_out_of_memory
 from sim.learning.engine.optimizers import Optimizer
@@ -28,53 +28,76 @@ _LONG_S = 1.0  # a call that takes longer is not repeated: what the first call a
 _remembered: dict[Hashable, str] = {}
 
 
-def fastest_backend(
-    architecture: Architecture,
-    objective: Objective,
-    optimizer: Optimizer,
-    sampler: BatchSampler,
-    clients: int,
-    precision: str = "float32",
-) -> str:
-    """The backend that does a training step of a batch in the least time.
+@dataclass(frozen=True)
+class Trial:
+    """A training step like those of a run with so many `clients` whose batches `sampler` draws.
 
-    The batch is like those of a run with so many `clients` whose batches `sampler` draws. Each backend that
-    the model allows is measured once per process for what its speed depends on, and the fastest remembered.
-    UserError if no backend fits in memory.
+    Left out is what all backends share: the augmentation and the optimizer's part.
     """
-    clients = _clients_measured(clients, sampler, architecture)
-    device = sampler.subset.x.device
-    identity = (
-        (architecture.key, objective, optimizer.is_plain, precision),
-        (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
-        (device, torch.get_num_threads()),
-    )
-    if identity not in _remembered:
-        seconds = {}
-        for backend in possible_backends(architecture, objective):
-            step = training_step(
-                Kernel(architecture, objective, backend, precision), optimizer, sampler, clients
-            )
-            seconds[backend] = _seconds(step, device)
-        fastest = min(seconds, key=seconds.__getitem__)
-        if seconds[fastest] == math.inf:
-            raise does_not_fit(f"a training step of {clients} clients with {architecture.key}", device)
-        _remembered[identity] = fastest
-    return _remembered[identity]
+
+    architecture: Architecture
+    objective: Objective
+    optimizer: Optimizer
+    sampler: BatchSampler
+    clients: int
+    precision: str = "float32"
+
+    @property
+    def clients_measured(self) -> int:
+        """How many of the clients are in the batch that is measured."""
+        return min(self.clients, CLIENTS_MAX, self.sampler.rows_at_once(self.architecture.numel))
+
+    @property
+    def device(self) -> torch.device:
+        """What it is computed on."""
+        return self.sampler.subset.x.device
+
+    def fastest_backend(self) -> str:
+        """The backend that does the step in the least time. UserError if no backend fits in memory.
+
+        Each one that the model allows is measured once per process for what its speed depends on, and the
+        fastest remembered.
+        """
+        sampler, clients = self.sampler, self.clients_measured
+        identity = (
+            (self.architecture.key, self.objective, self.optimizer.is_plain, self.precision),
+            (clients, sampler.views * sampler.batch_size, tuple(sampler.subset.x.shape[1:])),
+            (self.device, torch.get_num_threads()),
+        )
+        if identity not in _remembered:
+            backends = possible_backends(self.architecture, self.objective)
+            seconds = {backend: _seconds(self.step(backend), self.device) for backend in backends}
+            fastest = min(seconds, key=seconds.__getitem__)
+            if seconds[fastest] == math.inf:
+                what = f"a training step of {clients} clients with {self.architecture.key}"
+                raise does_not_fit(what, self.device)
+            _remembered[identity] = fastest
+        return _remembered[identity]
+
+    def step(self, backend: str) -> Callable[[], object]:
+        """What does the step by one backend, with as many clients as are measured."""
+        kernel = Kernel(self.architecture, self.objective, backend, self.precision)
+        sampler, subset, numbers = self.sampler, self.sampler.subset, np.arange(self.clients_measured)
+        # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
+        positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
+        x, y = subset.gather(numbers, positions)
+        initial = self.architecture.initial(torch.Generator().manual_seed(0))
+        flat = initial.to(self.device).repeat(len(numbers), 1)
+        if not self.optimizer.is_plain:
+            return lambda: kernel.gradients(flat, x, y)
+        return lambda: kernel.descend(flat, x, y, 0.0)  # without a rate many steps do not lead to inf
 
 
 def usable_cores() -> int:
     """The processor cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS or Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS or Windows
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device) -> int:
-    """How many CPU threads do these training steps, see `training_step`, in the least time.
+    """How many CPU threads do these training steps, see `Trial.step`, in the least time.
 
     Measured are 1, 2, 4, ... threads, up to `usable_cores`, for as long as each doubling gains a tenth.
-    Leaves the number that torch uses as it was.
     """
     steps, before = list(steps), torch.get_num_threads()
     threads, least = 1, math.inf
@@ -89,30 +112,6 @@ def fastest_threads(steps: Iterable[Callable[[], object]], device: torch.device)
     finally:
         torch.set_num_threads(before)
     return threads
-
-
-def _clients_measured(clients: int, sampler: BatchSampler, architecture: Architecture) -> int:
-    return min(clients, CLIENTS_MAX, sampler.rows_at_once(architecture.numel))
-
-
-def training_step(
-    kernel: Kernel, optimizer: Optimizer, sampler: BatchSampler, clients: int
-) -> Callable[[], object]:
-    """What a training step of so many clients, or as many as are measured, costs.
-
-    Left out is what all backends share: the augmentation and the optimizer's part.
-    """
-    clients = _clients_measured(clients, sampler, kernel.architecture)
-    subset, device = sampler.subset, sampler.subset.x.device
-    numbers = np.arange(clients)
-    # Who has fewer samples than a batch, which is then smaller in the run, repeats some of them here.
-    positions = np.tile(np.arange(sampler.batch_size), sampler.views) % subset.counts[numbers][:, None]
-    x, y = subset.gather(numbers, positions)
-    initial = kernel.architecture.initial(torch.Generator().manual_seed(0))
-    flat = initial.to(device).repeat(clients, 1)
-    if not optimizer.is_plain:
-        return lambda: kernel.gradients(flat, x, y)
-    return lambda: kernel.descend(flat, x, y, 0.0)  # without a rate many steps do not lead to inf
 
 
 def _seconds(step: Callable[[], object], device: torch.device) -> float:

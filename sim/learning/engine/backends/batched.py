@@ -1,16 +1,20 @@
 """A function of one client's numbers, run for all clients at once: `torch.func.vmap` with less around it.
 
-What `torch.func.vmap` does before and after a function, for arguments nested in any way, takes longer than a
-function of a few operations. Here all arguments are tensors, and what comes back is one or a tuple of some.
+What `torch.func.vmap` does around a function, for arguments nested in any way, takes longer than a function
+of a few operations. Here arguments are tensors, and what comes back is one or a tuple of some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any, TypeVar
 
 from torch import Tensor
 from torch._C import _functorch as functorch
+
+Result = TypeVar("Result")
 
 
 def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
@@ -28,3 +32,19 @@ def vmapped(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
         return tuple([functorch._remove_batch_dim(values, level, count, 0) for values in found])
     finally:
         functorch._vmap_decrement_nesting()
+
+
+def prepare_vmap() -> None:
+    """What torch imports in its first call of `grad` under `vmap`; takes a second, once in a process.
+
+    Imported in a run, some of these modules would keep the frames of whoever was under way, and all that was
+    held there, until the next collection of garbage. Which rows are free then, and hence the order of later
+    sums, would depend on what else the process had done before.
+    """
+    import_module("torch._dynamo")
+
+
+def in_frames_of_its_own(function: Callable[[], Result]) -> Result:
+    """What `function` returns or raises, from a thread: what it imports keeps no frame of the caller's."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()

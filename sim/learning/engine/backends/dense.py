@@ -1,7 +1,6 @@
 """Chains of linear layers and ReLUs under cross-entropy, for many clients at once, with the gradient by hand.
 
-A batch of such models is a few batched matrix products. Written out they cost a tenth of what `vmap` and
-autograd spend on finding that out anew in every call.
+Written out, its few batched products cost a tenth of what `vmap` and autograd spend on finding them.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ Parts = list[tuple[Tensor, Tensor]]
 class DenseChain(Backend):
     """Linear layers with a ReLU between each two, behind a flattening of the input.
 
-    flat: parameters [N, P]; x: samples [N, B, ...]; y: classes [N, B]; row n of each belongs to client n. For
-    outputs, x may be [1, B, ...]: samples that all clients share.
-
     Under autocast the products are bfloat16. What is between them and the gradient stays float32: `float()`
     and `dtype=` below, which do nothing otherwise.
     """
@@ -67,11 +63,9 @@ class DenseChain(Backend):
         )
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
-        """Class scores [N, B, K]."""
         return self._forward(self._parts(flat), x)[-1].transpose(1, 2)
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """Mean cross-entropy of each client over its batch, [N]."""
         return -self._likelihoods(flat, x, y).mean(dim=(1, 2))
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -85,7 +79,6 @@ class DenseChain(Backend):
     def gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, None]:
-        """Gradient of each client's mean cross-entropy over its batch, [N, P]; no parameter is untrained."""
         gradient = torch.empty_like(flat)
         into, share = self._parts(gradient), 1 / y.shape[1]
         for place, *sums in self._backward(self._parts(flat), x, y, weights):
@@ -112,10 +105,8 @@ class DenseChain(Backend):
     def _backward(
         self, parts: Parts, x: Tensor, y: Tensor, weights: Tensor | None
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Of the last layer first: its place, and the gradients of the SUM of the losses of a batch.
-
-        Those with respect to its weights [N, outputs, inputs] and biases [N, outputs]. A layer may be changed
-        as soon as it is there.
+        """Of the last layer first: its place, and the gradients of the SUM of the losses of a batch with
+        respect to its weights and biases. A layer may be changed as soon as it is there.
         """
         *inputs, scores = self._forward(parts, x)
         clients, batch = y.shape
@@ -148,13 +139,9 @@ class DenseChain(Backend):
 
     def _parts(self, flat: Tensor) -> Parts:
         """Weights [N, outputs, inputs] and biases [N, outputs] of each layer, as views of [N, P]."""
-        clients = flat.shape[0]
-        return [
-            (
-                flat.narrow(1, layer.weight, layer.inputs * layer.outputs).view(
-                    clients, layer.outputs, layer.inputs
-                ),
-                flat.narrow(1, layer.bias, layer.outputs),
-            )
-            for layer in self.layers
-        ]
+        parts = []
+        for layer in self.layers:
+            weight = flat.narrow(1, layer.weight, layer.inputs * layer.outputs)
+            shaped = weight.view(flat.shape[0], layer.outputs, layer.inputs)
+            parts.append((shaped, flat.narrow(1, layer.bias, layer.outputs)))
+        return parts

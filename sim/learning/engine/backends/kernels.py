@@ -1,28 +1,63 @@
-"""Loss and gradient of many clients at once: one model, computed by one backend with one precision."""
+"""Loss and gradient of many clients at once: one model, computed by one backend with one precision.
+
+All backends compute the same numbers up to rounding.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
+from sim.errors import UserError
 from sim.learning.architecture import Architecture
-from sim.learning.engine.backends.choice import BACKENDS
-from sim.learning.engine.backends.precision import PRECISIONS, cast
+from sim.learning.engine.backends.backend import Backend
+from sim.learning.engine.backends.dense import DenseChain
+from sim.learning.engine.backends.looped import Looped
+from sim.learning.engine.backends.precision import cast
+from sim.learning.engine.backends.vmapped import Vmapped
 from sim.learning.objectives import Objective
+
+BACKENDS: Mapping[str, type[Backend]] = {"dense": DenseChain, "vmap": Vmapped, "loop": Looped}
+
+
+def possible_backends(architecture: Architecture, objective: Objective) -> tuple[str, ...]:
+    """The backends that can compute this model."""
+    return tuple(name for name, backend in BACKENDS.items() if backend.suits(architecture, objective))
+
+
+def choose_backend(
+    backend: str, architecture: Architecture, objective: Objective, device: torch.device
+) -> str:
+    """Resolve "auto"; UserError for "dense" where the model is no dense chain.
+
+    "auto": matrix products where they do; else, on a CPU, convolutions in a loop, to which they lose under
+    vmap; all else gains from batching (docs/benchmarks.md). What is fastest when measured: `autotune`.
+    """
+    possible = possible_backends(architecture, objective)
+    if backend == "dense" and backend not in possible:
+        raise UserError(
+            f'engine.way = "dense": only for linear layers and ReLUs under cross-entropy, and this model is '
+            f'{architecture.key}; use "auto", "fastest", "vmap" or "loop"'
+        )
+    if backend != "auto":
+        return backend
+    if "dense" in possible:
+        return "dense"
+    return "loop" if device.type == "cpu" and architecture.has_convolution else "vmap"
 
 
 class Kernel:
     """One architecture and objective, computed by one `backend`; arguments as in `Backend`.
 
-    All numbers that go in and come out are float32; `precision` is one of
-    `precision.PRECISIONS` and says how products are computed between. ("tf32" is float32
-    here; what allows it is process-wide, `tensor_cores`.)
+    All numbers that go in and come out are float32; `precision` is one of `PRECISIONS` and says how products
+    are computed between. ("tf32" is float32 here; what allows it is process-wide, `tensor_cores`.)
     """
 
     def __init__(
         self, architecture: Architecture, objective: Objective, backend: str, precision: str = "float32"
     ) -> None:
-        if precision not in PRECISIONS:
-            raise ValueError(f"the precision is one of {', '.join(PRECISIONS)}, not {precision!r}")
         self.architecture = architecture
         self.objective = objective
         self.backend = backend
@@ -36,7 +71,7 @@ class Kernel:
     def training_gradients(
         self, flat: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """The gradients, and what the untrained parameters are after the step, see `Way.gradients`."""
+        """The gradients, and what the untrained parameters are after the step, see `Backend.gradients`."""
         with cast(self.precision, flat.device):
             return self._backend.gradients(flat, x, y, weights)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,16 +67,11 @@ class Looped(Backend):
         return dict(zip(leaves, gradients, strict=True)), model.untrained
 
     def losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        def loss(params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.objective(self.architecture, params, x, y)
-
-        return self._each(loss, flat, _channels_last(x), y)
+        return self._each(partial(self.objective, self.architecture), flat, _channels_last(x), y)
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        def losses(params: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return loss_of_each(self.objective)(self.architecture, params, x, y)
-
-        return self._each(losses, flat, _channels_last(x), y)
+        of_each = partial(loss_of_each(self.objective), self.architecture)
+        return self._each(of_each, flat, _channels_last(x), y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         samples = list(_channels_last(x))
@@ -95,8 +91,8 @@ def _targets(y: Tensor, weights: Tensor | None) -> list[tuple[Tensor, ...]]:
 class _WeightsFirst(TorchFunctionMode):
     """Within it, images meet a convolution with more weights than inputs channels first, like its weights.
 
-    Otherwise a training step would copy these weights three times (for the forward pass, for the backward
-    pass, and into their gradient), which costs more than `_channels_last` gains on small images (measured).
+    Otherwise a training step would copy these weights three times, which costs more than `_channels_last`
+    gains on small images (measured).
     """
 
     def __torch_function__(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
 from sim.learning.architecture import Architecture, TrainingPass
 from sim.learning.engine.backends.backend import Backend, Named, divided
+from sim.learning.engine.backends.batched import prepare_vmap
 from sim.learning.engine.backends.looped import Looped
-from sim.learning.late_imports import prepare_vmap
 from sim.learning.objectives import Objective, loss_of_each, mean_loss
 
 _FORWARD_ONLY_CLIENTS_MAX = 48
@@ -23,12 +25,6 @@ class Vmapped(Backend):
         super().__init__(architecture, objective)
         prepare_vmap()
 
-        def loss(params: Named, x: Tensor, y: Tensor) -> Tensor:
-            return objective(architecture, params, x, y)
-
-        def loss_of_each_sample(params: Named, x: Tensor, y: Tensor) -> Tensor:
-            return loss_of_each(objective)(architecture, params, x, y)
-
         def training_loss(
             trained: Named, untrained: Named, x: Tensor, *targets: Tensor
         ) -> tuple[Tensor, Named]:
@@ -37,8 +33,7 @@ class Vmapped(Backend):
 
         self._gradient = vmap(grad(training_loss, has_aux=True))
         self._training_loss = vmap(training_loss)
-        self._loss = vmap(loss)
-        self._loss_of_each = vmap(loss_of_each_sample)
+        self._loss = vmap(partial(objective, architecture))
         self._outputs = vmap(architecture.forward)
         self._outputs_of_shared = vmap(architecture.forward, in_dims=(0, None))
         self._single = Looped(architecture, objective)
@@ -64,8 +59,7 @@ class Vmapped(Backend):
     ) -> tuple[Named, Named]:
         """As `_gradient`, but only the forward pass under vmap.
 
-        A client's loss depends on its own parameters alone, so the gradient of the sum of all losses holds
-        that of each. The backward pass is then one of ordinary batched operations.
+        A client's loss depends on its own parameters alone: the gradient of the sum holds that of each.
         """
         leaves = {name: view.detach().requires_grad_() for name, view in trained.items()}
         with torch.enable_grad():
@@ -77,7 +71,8 @@ class Vmapped(Backend):
         return self._loss(self.architecture.unflatten(flat), x, y)
 
     def losses_of_each(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._loss_of_each(self.architecture.unflatten(flat), x, y)
+        of_each = partial(loss_of_each(self.objective), self.architecture)
+        return vmap(of_each)(self.architecture.unflatten(flat), x, y)
 
     def outputs(self, flat: Tensor, x: Tensor) -> Tensor:
         params = self.architecture.unflatten(flat)

@@ -33,7 +33,7 @@ def draw_batches(
     counts: int64 [clients], samples that each client owns, at least batch_size unless sampling is
     "replacement". sampling: "shuffled" visits every sample once per epoch in a fresh order and drops the last
     incomplete batch; "replacement" draws each sample uniformly and independently; "all" takes the first
-    batch_size samples in order. ValueError for another.
+    batch_size samples in order.
     """
     if sampling == "all":
         return everything(len(keys), steps, batch_size)
@@ -41,8 +41,6 @@ def draw_batches(
     if sampling == "replacement":
         counter = step[:, :, None] * batch_size + np.arange(batch_size)
         return _uniform_below(_mix(keys[:, None, None], counter), counts[:, None, None])
-    if sampling != "shuffled":
-        raise ValueError(f'sampling is "shuffled", "replacement" or "all", not {sampling!r}')
     fewest, most = int(counts.min()), int(counts.max())
     if fewest == most == batch_size:
         return everything(len(keys), steps, batch_size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from sim.kernel.random import splitmix64_array
@@ -26,14 +25,11 @@ def draw(architecture: Architecture, params: Tensor, jobs: Sequence[TrainJob | S
     steps = np.array([job.first_step + step for job in jobs], np.int64)
     places = (steps[:, None] * count + np.arange(count)).astype(np.uint64)
     numbers = splitmix64_array(keys[:, None], places) >> np.uint64(64 - _BITS)
-    _set(architecture, params, to_device(numbers.astype(np.float32), params.device))
+    drawn = to_device(numbers.astype(np.float32), params.device)
+    params.index_copy_(1, architecture.drawn_columns.to(params.device), drawn)
 
 
 def undraw(architecture: Architecture, params: Tensor) -> None:
     """Set it back to 0: a model that is sent or mixed holds no number of chance."""
     if architecture.drawn:
-        _set(architecture, params, torch.zeros((len(params), len(architecture.drawn)), device=params.device))
-
-
-def _set(architecture: Architecture, params: Tensor, values: Tensor) -> None:
-    params.index_copy_(1, architecture.drawn_columns.to(params.device), values)
+        params.index_fill_(1, architecture.drawn_columns.to(params.device), 0.0)

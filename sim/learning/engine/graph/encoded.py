@@ -22,11 +22,8 @@ TYPES = {
     "float16": torch.float16,
 }
 """Types of results that are kept as they are; those of float64 and bfloat16 become float32."""
-_NAMES = {dtype: name for name, dtype in TYPES.items()} | {
-    dtype: "float32" for dtype in (torch.float32, torch.float64, torch.bfloat16)
-}
-
-
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
+_NAMES |= dict.fromkeys((torch.float32, torch.float64, torch.bfloat16), "float32")
 _PACKED = frozenset(TYPES.values())
 
 
@@ -78,8 +75,7 @@ class Encoded(Vector):
     def terms(self) -> Terms:
         """There are none: these are no numbers to calculate with."""
         raise TypeError(
-            f"a vector of {self.dtype} is for messages: only a function that `apply` takes can calculate "
-            "with it"
+            f"a vector of {self.dtype} is for messages: only functions of `apply` calculate with it"
         )
 
     @property

@@ -1,7 +1,6 @@
-"""What a pending node does when its level is reached; one call serves all nodes of a group.
+"""What pending nodes do when their level is reached: one call serves all of a level that share an operation.
 
-An operation gets the nodes of one level that share it and returns one tensor [N, width] per output, row n for
-node n.
+It returns one tensor [N, width] per output, row n for node n.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ class Operation(ABC):
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor | Rows, ...]:
         """Outputs of `nodes`, whose inputs have all been computed.
 
-        Nobody looks at the nodes' inputs afterwards: what is not needed any more may be let go. But when
-        several nodes turn out to need more memory than there is, all must be as it was: they are tried again,
-        fewer at a time.
+        Nobody looks at the nodes' inputs afterwards. But when several nodes need more memory than there is,
+        all must be as it was: they are tried again, fewer at a time.
         """
 
     def walk(self, nodes: list[GraphNode]) -> tuple[Rows | None, ...]:
@@ -60,9 +58,9 @@ class Operation(ABC):
         return (None,) * len(nodes[0].outputs)
 
     @property
-    @abstractmethod
     def subject(self) -> str:
-        """What is computed, with the numbers per vector; for messages."""
+        """What is computed; for messages."""
+        return f"a call of {type(self).__name__}"
 
     def rows_at_once(self) -> int:
         """How many nodes one call may take."""
@@ -123,9 +121,8 @@ def _as_matrix_product(
 ) -> Tensor | None:
     """The sums of `lengths` [N] terms each as one product [N, U] x [U, width] over the U rows that occur.
 
-    Worth it where rows are shared, as when everybody is pulled towards everybody: each is read once instead
-    of once per term; None where it isn't. The product has zeros for rows that a sum does not contain, through
-    which an inf or nan would spread, so a result with one is not taken either.
+    None where it is not worth it, as rows are hardly shared, and where an inf or nan would spread through the
+    zeros that the product has for rows that a sum does not contain.
     """
     rows, place = np.unique(index, return_inverse=True)
     if 2 * rows.size > index.size or lengths.size * rows.size > _PRODUCT_LIMIT * index.size:
@@ -141,10 +138,6 @@ def _as_matrix_product(
 class Clip(Operation):
     """A scalar limited to [low, high]; payload: the pair of them."""
 
-    @property
-    def subject(self) -> str:
-        return "a number limited to a range"
-
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         value = gather_inputs(nodes, 0)
         limits = to_device(np.array([node.payload for node in nodes], np.float32), value.device)
@@ -156,10 +149,6 @@ class Dot(Operation):
     """Inner product of two vectors of `width` numbers, as a scalar."""
 
     width: int  # a call gathers its inputs from one pool
-
-    @property
-    def subject(self) -> str:
-        return f"an inner product of vectors of {self.width:,} numbers"
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         return ((gather_inputs(nodes, 0) * gather_inputs(nodes, 1)).sum(dim=1, keepdim=True),)

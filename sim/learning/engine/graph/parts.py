@@ -19,10 +19,6 @@ class Part(Operation):
     offset: int
     width: int
 
-    @property
-    def subject(self) -> str:
-        return f"a part of {self.width:,} numbers of a vector of {self.whole.width:,}"
-
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         rows = index_tensor([node.inputs[0].row for node in nodes], self.whole.device)
         return (self.whole.data.narrow(1, self.offset, self.width).index_select(0, rows),)
@@ -38,10 +34,6 @@ class WithPart(Operation):
     whole: VectorPool
     offset: int
     width: int
-
-    @property
-    def subject(self) -> str:
-        return f"a vector of {self.whole.width:,} numbers with a new part of {self.width:,}"
 
     def run(self, nodes: list[GraphNode]) -> tuple[Tensor, ...]:
         values = gather_inputs(nodes, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -20,23 +19,17 @@ class Rates:
         self._given = [job.learning_rate for job in jobs]
         self._device = device
         self._as_number = as_number
-        self._vary = tuple in map(type, self._given)
-        self._whole = None if self._vary else self._column(0, len(jobs))
+        self._whole = None if tuple in map(type, self._given) else self._column(0, len(jobs))
 
     def of_step(self, step: int, active: int) -> float | Tensor:
         """Those of the first `active` jobs in a step: a number for all, or [active, 1] of float32."""
-        if self._vary:
-            return self._column(step, active)
         whole = self._whole
-        assert whole is not None
+        if whole is None:
+            return self._column(step, active)
         return whole if isinstance(whole, float) or len(whole) == active else whole[:active]
 
     def _column(self, step: int, active: int) -> float | Tensor:
-        given = self._given[:active]
-        if self._vary:
-            rates = [rate[step] if isinstance(rate, tuple) else rate for rate in given]
-        else:
-            rates = cast(list[float], given)
+        rates = [rate[step] if isinstance(rate, tuple) else rate for rate in self._given[:active]]
         if self._as_number and min(rates) == max(rates):
             return float(np.float32(rates[0]))
         return to_device(np.array(rates, np.float32), self._device)[:, None]

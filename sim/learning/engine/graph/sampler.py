@@ -98,9 +98,8 @@ class BatchSampler:
         elif len(jobs) == 1 and self.sampling == "shuffled":
             positions = draw_batches_alone(jobs[0].key, int(first[0]), int(counts[0]), steps, size)
         else:
-            positions = draw_batches(
-                keys, first, counts, steps=steps, batch_size=size, sampling=self.sampling
-            )
+            sampling = self.sampling
+            positions = draw_batches(keys, first, counts, steps=steps, batch_size=size, sampling=sampling)
         return Batches(clients, positions, keys, first)
 
     def samples(self, batches: Batches, step: int, active: int) -> tuple[Tensor, Tensor]:

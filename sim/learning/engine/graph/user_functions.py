@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import types
-import warnings
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,15 +14,13 @@ from torch import Tensor
 
 from actors.message import describe
 from actors.source_location import of_error, written
-from sim.errors import Advice
-from sim.learning.engine.backends.batched import vmapped
+from sim.learning.engine.backends.batched import in_frames_of_its_own, vmapped
 from sim.learning.engine.graph.encoded import TYPES, Encoded, columns_of, decoded_rows, encoded_rows, type_of
 from sim.learning.engine.graph.nodes import GraphNode, Slot
 from sim.learning.engine.graph.operations import Operation, gather_inputs
 from sim.learning.engine.handles import WHOLE_MAX, Scalar, Vector, known
 from sim.learning.engine.memory import is_out_of_memory
 from sim.learning.engine.vector_pool import VectorPool, to_device
-from sim.learning.late_imports import in_frames_of_its_own
 
 if TYPE_CHECKING:
     from sim.learning.engine.engine import Engine
@@ -33,8 +29,6 @@ NUMBER, SCALAR = "number", "scalar"
 _NUMBERS_AT_ONCE = 1 << 26  # of all inputs and outputs of a call
 _NUMBERS_AT_ONCE_CPU = 1 << 19  # so few that they stay near, in its cache, from one operation to the next
 _FUNCTIONS_MAX = 256  # that are remembered
-_VERSIONS_MAX = 32  # of one function, with other values; more than the k or the shapes of one method
-
 
 Function = Callable[..., Any]
 
@@ -47,8 +41,6 @@ class UserFunction:
     """
 
     def __init__(self, function: Function, static: Mapping[str, Any]) -> None:
-        if not callable(function):
-            raise TypeError(f"apply takes a function first, not a {type(function).__name__}")
         self.name = getattr(function, "__name__", type(function).__name__)
         owner = getattr(function, "__self__", None)
         is_builtin = isinstance(function, types.BuiltinFunctionType) and (
@@ -56,12 +48,10 @@ class UserFunction:
         )
         is_plain = isinstance(function, types.FunctionType) and "<" not in function.__qualname__
         if not (is_plain or is_builtin):
-            what = "a method" if isinstance(function, types.MethodType) else f"a {type(function).__name__}"
             raise TypeError(
-                f"apply takes a function that is written at the top of a file, not {what} such as "
-                f"{self.name}, so that the calls of all clients can be computed together: write it there "
-                "with `def`; vectors, numbers and arrays are arguments, and what is the same for all clients "
-                "goes by keyword"
+                f"apply takes a function that is written at the top of a file, not {self.name}, a "
+                f"{type(function).__name__}: write it there with `def`, so that the calls of all clients can "
+                "be computed together; what is the same for all clients goes by keyword"
             )
         for word, value in static.items():
             try:
@@ -69,8 +59,7 @@ class UserFunction:
             except TypeError:
                 raise TypeError(
                     f"apply: {self.name}() gets {word} by keyword, a {type(value).__name__}, which may be "
-                    "another by the time it is computed; hand over vectors, numbers and arrays as arguments, "
-                    "and by keyword a number, a text or a tuple of them"
+                    "another by the time it is computed; by keyword go numbers, texts and tuples of them"
                 ) from None
         self.call: Function = partial(function, **static) if static else function
         code = getattr(function, "__code__", None)
@@ -148,11 +137,10 @@ class Apply(Operation):
             found = in_frames_of_its_own(call)
         except (Exception, SystemExit) as error:
             raise self._explained(error) from error
-        results = list(found) if isinstance(found, tuple | list) else [found]
-        for number, values in enumerate(results):
+        results = found if isinstance(found, tuple | list) else [found]
+        for values in results:
             if not isinstance(values, Tensor) or values.dim() not in (1, 2) or type_of(values) is None:
-                which = f"result {number}" if len(results) > 1 else "the result"
-                raise ValueError(f"{which} of {self.function} is {_described(values)}; {_ALLOWED}")
+                raise ValueError(f"{self.function} returns {_described(values)}; {_ALLOWED}")
         return tuple(map(_shape_of_result, results)), not isinstance(found, Tensor)
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -173,8 +161,7 @@ class Apply(Operation):
                 inputs.append(to_device(column, self.device))
                 numbers += 1
             else:
-                rows = gather_inputs(nodes, handles)
-                width = shape.width
+                rows, width = gather_inputs(nodes, handles), shape.width
                 inputs.append(
                     rows.squeeze(1) if width == SCALAR else decoded_rows(rows, shape.dtype, int(width))
                 )
@@ -192,7 +179,7 @@ class Apply(Operation):
 
 
 _ALLOWED = (
-    "it must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
+    "must be a tensor without dimensions or with one (`flatten()` makes one of several), of float32 or of "
     f"{', '.join(TYPES)}; or a tuple of such tensors"
 )
 _RULES = (
@@ -205,7 +192,7 @@ def _described(values: object) -> str:
     if not isinstance(values, Tensor):
         return f"a {type(values).__name__}"
     # Without the dimension of the clients.
-    return f"a tensor of shape {tuple(values.shape[1:])} and {str(values.dtype).removeprefix('torch.')}"
+    return f"a tensor of shape {tuple(values.shape[1:])} and {values.dtype}"
 
 
 @dataclass(frozen=True)
@@ -232,7 +219,6 @@ class Functions:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[UserFunction, dict[Signature, Prepared]]] = {}
-        self._versions: Counter[str] = Counter()
 
     def apply(
         self, engine: Engine, function: Function, arguments: Sequence[Any], static: Mapping[str, Any]
@@ -285,17 +271,7 @@ class Functions:
         made = UserFunction(function, static)
         if len(self._known) >= _FUNCTIONS_MAX:
             del self._known[next(iter(self._known))]
-        known = self._known[identity] = made, {}
-        self._versions[str(made)] += 1
-        if self._versions[str(made)] == _VERSIONS_MAX:
-            warnings.warn(
-                f"apply: {made} has come with {_VERSIONS_MAX} different sets of values by keyword; with each "
-                "it is another function, prepared anew and not computed together with the others: what "
-                "differs goes in as an argument, self.apply(f, x, y)",
-                Advice,
-                stacklevel=2,
-            )
-        return known
+        return self._known.setdefault(identity, (made, {}))
 
 
 def _typed(value: Any) -> Hashable:
@@ -315,7 +291,7 @@ def _exact(number: Any, function: UserFunction, place: int) -> float:
     if isinstance(number, int | np.integer) and not -WHOLE_MAX <= number <= WHOLE_MAX:
         raise ValueError(
             f"argument {place} of {function} is {number}: whole numbers beyond {WHOLE_MAX:,} lose digits as "
-            "float32; one that is the same for all clients goes by keyword, as it is"
+            "float32; one that is the same for all clients goes by keyword"
         )
     return float(number)
 
@@ -324,8 +300,8 @@ def _array(engine: Engine, argument: Any, function: UserFunction, place: int) ->
     if isinstance(argument, np.ndarray | Tensor | list):
         return known(engine, argument)
     raise TypeError(
-        f"argument {place} of {function} is a {type(argument).__name__}; it must be a vector, a scalar, a "
-        "number or an array of numbers; whatever else it needs goes by keyword"
+        f"argument {place} of {function} is a {type(argument).__name__}; must be a vector, a scalar, a "
+        "number or an array of numbers"
     )
 
 
@@ -346,11 +322,9 @@ def _prepared(
         if any(slot.node is not None for slot in inputs):
             engine.flush()
 
-        def first_call() -> Any:
-            return operation.trial(operation.inputs([GraphNode(operation, inputs, numbers)]))
-
+        first = GraphNode(operation, inputs, numbers)
         engine.reads.arrive(engine.flushes)
-        found, is_tuple = engine.reads.plain(first_call)
+        found, is_tuple = engine.reads.plain(lambda: operation.trial(operation.inputs([first])))
         results = tuple([Shape(*shape) for shape in found])
     if not results:
         raise ValueError(f"{function} returns nothing; {_ALLOWED}")
@@ -359,9 +333,7 @@ def _prepared(
 
 
 def _shape_of_result(values: Tensor) -> Shape:
-    if values.dim() == 1:
-        return _A_SCALAR
-    return Shape(values.shape[1], str(type_of(values)))
+    return Shape(SCALAR) if values.dim() == 1 else Shape(values.shape[1], str(type_of(values)))
 
 
 def _handle(result: Shape) -> tuple[Callable[[Engine, int, Slot], Vector], int]:
@@ -369,6 +341,3 @@ def _handle(result: Shape) -> tuple[Callable[[Engine, int, Slot], Vector], int]:
         return Scalar.of_slot, 1
     made = Vector.of_slot if result.dtype == "float32" else partial(Encoded, dtype=result.dtype)
     return made, result.width
-
-
-_A_SCALAR = Shape(SCALAR)

@@ -148,8 +148,7 @@ class WalkedReads(Reads):
         self._on_arrival = arrive
         self.recent = _Recent()
         self._records = _records(frames)
-        self._next: Any = None
-        self._step()
+        self._next: Any = next(self._records, _END)
 
     @property
     def ended(self) -> bool:
@@ -161,12 +160,11 @@ class WalkedReads(Reads):
             self._on_arrival(self)
 
     def row(self, find: Callable[[], Tensor], device: torch.device) -> Tensor:
-        record = self._take()
-        raw = record
-        if isinstance(record, msgpack.ExtType) and record.code == _DIGEST:
-            raw = self.recent.get(record.data)
-        elif isinstance(record, bytes) and len(record) > _INLINE_BYTES:
-            self.recent.add(_digest(record), record)
+        raw = self._take()
+        if isinstance(raw, msgpack.ExtType) and raw.code == _DIGEST:
+            raw = self.recent.get(raw.data)
+        elif isinstance(raw, bytes) and len(raw) > _INLINE_BYTES:
+            self.recent.add(_digest(raw), raw)
         if not isinstance(raw, bytes):
             raise self._unfit("a row")
         return torch.frombuffer(bytearray(raw), dtype=torch.float32).to(device)
@@ -188,10 +186,7 @@ class WalkedReads(Reads):
 
     def was_cut(self, batches: int) -> bool:
         """Whether the call after so many had not memory enough."""
-        record = self._next
-        if not isinstance(record, msgpack.ExtType) or record.code != _CUT:
-            return False
-        if int.from_bytes(record.data, "little") != batches:
+        if self._next != msgpack.ExtType(_CUT, batches.to_bytes(8, "little")):
             return False
         self._take()
         return True
@@ -201,11 +196,8 @@ class WalkedReads(Reads):
         if record is _END:
             raise self._failed(f"the log ends after {self.count:,} reads, and more is read")
         self.count += 1
-        self._step()
-        return record
-
-    def _step(self) -> None:
         self._next = next(self._records, _END)
+        return record
 
     def _unfit(self, wanted: str) -> WalkError:
         return self._failed(f"read number {self.count:,} of the log is not {wanted}, which is asked for")

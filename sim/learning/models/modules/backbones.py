@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from sim.learning import vision
 from sim.learning.models.backbones import ANY_SHAPE, BACKBONES
-from sim.learning.models.inputs import require_images
+from sim.learning.models.mlp import fully_connected
+from sim.learning.models.model import require_images
 from sim.learning.models.modules.batch_norm import BatchNorm, replace_batch_norms
 
 Shape = tuple[int, ...]
@@ -17,21 +18,12 @@ Shape = tuple[int, ...]
 
 def _small_mlp(input_shape: Shape, features: int) -> nn.Module:
     """One hidden layer."""
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(math.prod(input_shape), 200), nn.ReLU(), nn.Linear(200, features)
-    )
+    return fully_connected(math.prod(input_shape), (200,), features)
 
 
 def _deep_mlp(input_shape: Shape, features: int) -> nn.Module:
     """Two hidden layers."""
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(math.prod(input_shape), 100),
-        nn.ReLU(),
-        nn.Linear(100, 100),
-        nn.ReLU(),
-        nn.Linear(100, features),
-    )
+    return fully_connected(math.prod(input_shape), (100, 100), features)
 
 
 def _small_cnn(input_shape: Shape, features: int) -> nn.Module:

@@ -14,12 +14,9 @@ class BatchNorm(nn.Module):
     """torch.nn.BatchNorm1d and 2d with the running statistics among the parameters.
 
     So they are sent, mixed and kept with a model, and each client has its own under `vmap`. In training,
-    inputs are normalised by the batch's mean and biased variance, and the running statistics move towards the
-    batch's mean and unbiased variance. In evaluation, inputs are normalised by the running statistics. Linear
-    combinations of models may have a negative running variance; it counts as 0.
-
-    New statistics are assigned to the module's attributes. `torch.func.functional_call` hands them to its
-    caller, `sim.learning.architecture.TrainingPass`.
+    inputs are normalised by the batch's mean and biased variance, and the running statistics move towards its
+    mean and unbiased variance: they are assigned to the module's attributes, where `TrainingPass` finds them.
+    Linear combinations of models may have a negative running variance; it counts as 0.
     """
 
     untrained = ("running_mean", "running_var")

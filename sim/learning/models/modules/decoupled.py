@@ -30,12 +30,8 @@ class DecoupledModule(nn.Module):
         self.backbone = backbone
         self.projection: nn.Module | None = None
         if "projection" in parts:
-            self.projection = nn.Sequential(
-                nn.Linear(features, projection_hidden),
-                BatchNorm(projection_hidden),
-                nn.ReLU(),
-                nn.Linear(projection_hidden, features),
-            )
+            first, last = nn.Linear(features, projection_hidden), nn.Linear(projection_hidden, features)
+            self.projection = nn.Sequential(first, BatchNorm(projection_hidden), nn.ReLU(), last)
         self.head = nn.Linear(features, classes)
         if "head_anchor" in parts:
             self.head_anchor = nn.Parameter(torch.zeros(classes * (features + 1)))

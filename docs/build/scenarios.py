@@ -1,4 +1,4 @@
-"""The pages of docs/scenarios, from the JSON Schema: ``python -m sim.scenario.reference docs/scenarios``.
+"""The pages of docs/scenarios, from the JSON Schema: ``python -m docs.build.scenarios docs/scenarios``.
 
 What several keys or protocols have in common is described at the first of them, and linked from the others.
 """

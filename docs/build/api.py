@@ -1,4 +1,4 @@
-"""docs/api.md, made from docstrings: ``python -m sim.cli.api > docs/api.md``."""
+"""docs/api.md, made from docstrings: ``python -m docs.build.api > docs/api.md``."""
 
 import ast
 import importlib
@@ -7,10 +7,13 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import protocols
+from protocols.framework.compute import Compute
+from protocols.framework.objectives import Model
+from sim.results.store.run_directory import SPECIAL_TABLES, TABLES
 
 _HEAD = """\
 # What protocols are written with
@@ -25,85 +28,92 @@ computes all that is pending, and costs no virtual time.
 """
 
 
-@dataclass(frozen=True)
-class Group:
-    """Names of one class, or of modules, that are described together."""
-
-    title: str
-    lead: str
-    owner: type | None
-    names: tuple[str, ...]
-
-
-def groups() -> list[Group]:
-    """What the page describes, in order."""
-    learner, server, vector, scalar = (
-        getattr(protocols, name) for name in ("Client", "Server", "Vector", "Scalar")
-    )
-    return [
-        Group("The method: `Client`", "Override what it needs; only `step` is a must.", learner, HOOKS),
-        Group("What the method needs of a scenario", "Class attributes and class methods.", learner, NEEDS),
-        Group("On the device", "On this client's own data.", learner, DEVICE),
-        Group("With models", "Handles in, handles out.", learner, MODELS),
-        Group("On the network", "Messages are frozen dataclasses.", learner, NETWORK),
-        Group("Time, chance, and what is observed", "", learner, REST),
-        Group(
-            "A loss of its own: `Objective`",
-            f"{_doc(protocols.Objective)}\n\n{_CALLED}",
-            _model(),
-            ("forward", "embed", "tensor"),
-        ),
-        Group("A client's device and data: `self.compute`", "", _compute(), COMPUTE),
-        Group("`Vector`", _doc(vector), vector, VECTOR),
-        Group("`Scalar`", _doc(scalar), scalar, SCALAR),
-        Group("`Server`", f"{_doc(server)}\n\n{_SERVERS_VERBS}", server, SERVER),
-        Group(
-            "Rounds of a server: `RoundServer`",
-            _doc(protocols.RoundServer),
-            protocols.RoundServer,
-            SERVER_ROUNDS,
-        ),
-        Group(
-            "Their settings: `RoundSettings`",
-            "Those of a method's own are a class `Settings(RoundSettings)` of its client.",
-            protocols.RoundSettings,
-            ("fraction", "local_steps", "local_epochs", "patience", "broadcast"),
-        ),
-        Group(
-            "Its clients: `RoundClient`", _doc(protocols.RoundClient), protocols.RoundClient, CLIENT_ROUNDS
-        ),
-        Group(
-            "Rounds without a server: `Rounds`",
-            _doc(protocols.Rounds),
-            protocols.Rounds,
-            PEER_ROUNDS,
-        ),
-    ]
-
-
 _CALLED = (
     "It is called with `(model, parameters, x, y)` and returns the batch's loss, a scalar. A `model` has:"
 )
 _SERVERS_VERBS = "It has the verbs of the network, `observe`, `vector` and `apply` in any case."
-HOOKS = (
-    "step", "on_message", "on_start", "on_stop", "on_failure", "run", "heard", "peer_changed", "weights",
-    "weights_are_shares", "edge_threshold", "coalition", "evaluated", "begin", "form",
-)  # fmt: skip
-NEEDS = ("Settings", "requirements", "objective", "servers", "parts", "heterogeneous", "collected")
-DEVICE = ("train", "gradient", "loss", "batch", "class_features", "samples")
-MODELS = ("params", "apply", "vector", "part", "with_part", "dot")
-NETWORK = (
-    "tell", "ask", "collect", "discard", "gossip", "peers", "pick_peer", "is_peer", "senders",
-    "mixing_weights", "suspect", "give_up_on",
-)  # fmt: skip
-REST = ("now", "sleep", "spawn", "rng", "observe", "finished", "newcomer", "late")
-COMPUTE = ("samples", "steps_per_epoch", "classes", "class_counts", "learning_rate", "steps_left", "initial")
-VECTOR = ("shape", "numpy", "tensor", "norm")
-SCALAR = ("clip",)
-SERVER = ("params", "settings", "rng", "peers")
-SERVER_ROUNDS = ("task", "combine", "refine", "news", "number", "round", "sample", "answer")
-CLIENT_ROUNDS = ("server", "work", "learn", "trained", "step")
-PEER_ROUNDS = ("announce", "gather", "is_mutual", "tell", "replies", "partners", "degree")
+_SETTINGS = "Those of a method's own are a class `Settings(RoundSettings)` of its client."
+
+
+def groups() -> list[tuple[str, str, type, str]]:
+    """What the page describes, in order: title, lead, class, and the names of the class."""
+    client, server, vector, scalar = protocols.Client, protocols.Server, protocols.Vector, protocols.Scalar
+    return [
+        (
+            "The method: `Client`",
+            "Override what it needs; only `step` is a must.",
+            client,
+            "step on_message on_start on_stop on_failure run heard peer_changed weights weights_are_shares "
+            "edge_threshold coalition evaluated begin form",
+        ),
+        (
+            "What the method needs of a scenario",
+            "Class attributes and class methods.",
+            client,
+            "Settings requirements objective servers parts heterogeneous collected",
+        ),
+        (
+            "On the device",
+            "On this client's own data.",
+            client,
+            "train gradient loss batch class_features samples",
+        ),
+        ("With models", "Handles in, handles out.", client, "params apply vector part with_part dot"),
+        (
+            "On the network",
+            "Messages are frozen dataclasses.",
+            client,
+            "tell ask collect discard gossip peers pick_peer is_peer senders mixing_weights suspect "
+            "give_up_on",
+        ),
+        (
+            "Time, chance, and what is observed",
+            "",
+            client,
+            "now sleep spawn rng observe finished newcomer late",
+        ),
+        (
+            "A loss of its own: `Objective`",
+            f"{_doc(protocols.Objective)}\n\n{_CALLED}",
+            Model,
+            "forward embed tensor",
+        ),
+        (
+            "A client's device and data: `self.compute`",
+            "",
+            Compute,
+            "samples steps_per_epoch classes class_counts learning_rate steps_left initial",
+        ),
+        ("`Vector`", _doc(vector), vector, "shape numpy tensor norm"),
+        ("`Scalar`", _doc(scalar), scalar, "clip"),
+        ("`Server`", f"{_doc(server)}\n\n{_SERVERS_VERBS}", server, "params settings rng peers"),
+        (
+            "Rounds of a server: `RoundServer`",
+            _doc(protocols.RoundServer),
+            protocols.RoundServer,
+            "task combine refine news number round sample answer",
+        ),
+        (
+            "Their settings: `RoundSettings`",
+            _SETTINGS,
+            protocols.RoundSettings,
+            "fraction local_steps local_epochs patience broadcast",
+        ),
+        (
+            "Its clients: `RoundClient`",
+            _doc(protocols.RoundClient),
+            protocols.RoundClient,
+            "server work learn trained step",
+        ),
+        (
+            "Rounds without a server: `Rounds`",
+            _doc(protocols.Rounds),
+            protocols.Rounds,
+            "announce gather is_mutual tell replies partners degree",
+        ),
+    ]
+
+
 COLUMNS = {
     "metrics": {
         "time": "virtual seconds",
@@ -157,11 +167,10 @@ MACHINERY = frozenset(("status",))
 def page() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for group in groups():
-        parts.append(f"## {group.title}\n")
-        if group.lead:
-            parts.append(f"{group.lead}\n")
-        parts += [_entry(group.owner, name) for name in group.names]
+    for title, lead, owner, names in groups():
+        parts.append(f"## {title}\n")
+        parts += [f"{lead}\n"] if lead else []
+        parts += [_entry(owner, name) for name in names.split()]
     described = {"Client", "Server", "Vector", "Scalar", "Objective"}
     described |= {"RoundServer", "RoundSettings", "RoundClient", "Rounds"}
     parts += _tables()
@@ -172,28 +181,13 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     """The columns of the tables that a run leaves, with their units."""
-    from sim.results.store.run_directory import SPECIAL_TABLES, TABLES
-
     yield "## The tables of results\n"
     yield "Parquet files in a run's directory; [results](results.md) has the other files.\n"
     for table, schema in (TABLES | SPECIAL_TABLES).items():
         yield f"### `{table}.parquet`\n"
         yield "| column | type | meaning |\n| --- | --- | --- |"
-        for field in schema:
-            yield f"| `{field.name}` | {field.type} | {COLUMNS[table][field.name]} |"
+        yield from (f"| `{each.name}` | {each.type} | {COLUMNS[table][each.name]} |" for each in schema)
         yield ""
-
-
-def _compute() -> type:
-    from protocols.framework.compute import Compute
-
-    return Compute
-
-
-def _model() -> type:
-    from protocols.framework.objectives import Model
-
-    return Model
 
 
 def _made(name: str) -> str:
@@ -202,16 +196,12 @@ def _made(name: str) -> str:
     not_made = ("Batch", "RoundTask", "ClientContext")  # by a method
     if not is_dataclass(found) or name in not_made:
         return name
-    shown = [f"{field.name}=" if _is_optional(field) else field.name for field in fields(found)]
+    signature = inspect.signature(found).parameters.values()
+    shown = [each.name if each.default is each.empty else f"{each.name}=" for each in signature]
     return f"{name}({', '.join(shown)})"
 
 
-def _is_optional(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
-
-
-def _entry(owner: type | None, name: str) -> str:
-    assert owner is not None
+def _entry(owner: type, name: str) -> str:
     found = inspect.getattr_static(owner, name, None)
     if isinstance(found, staticmethod | classmethod):
         found = found.__func__

@@ -1,4 +1,4 @@
-"""Mixtures of classes drawn from a Dirichlet distribution."""
+"""Clients with classes of their own: a mixture of all, or a few."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from actors.settings.base import SettingError
 from actors.settings.quantities import Count, Within
 from sim.errors import UserError
 from sim.kernel.random import stream
-from sim.learning.partitions.dealing import ClassPools, Labels, check_enough, rows_by_class
+from sim.learning.partitions.dealing import (
+    ClassPools,
+    Labels,
+    check_enough,
+    check_nobody_empty,
+    even_sizes,
+    rows_by_class,
+)
 from sim.learning.partitions.partition import Partition, Sampled, more_than_classes
 
 _ATTEMPTS_MAX = 1000
@@ -119,3 +126,42 @@ def _test_like(
     wanted = np.rint(train_counts * scale).astype(int)
     drawn = [rng.permutation(by_class[label])[: wanted[label]] for label in mine.tolist()]
     return np.sort(np.concatenate(drawn))
+
+
+class ClassesPerClient(Sampled):
+    """Each client has samples of a few classes, drawn at random."""
+
+    kind: Literal["classes-per-client"]
+    classes: Count
+    """Classes of each client."""
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        if self.classes > classes:
+            yield more_than_classes("classes", self.classes, classes, data)
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Each client owns `classes` classes drawn at random (the non-iid setting of SCooL).
+
+        `samples_per_client` are spread evenly over them; without it, a class is split evenly over those who
+        own it. A class that nobody drew is not used. Tested on all test samples of the own classes.
+        """
+        pools = ClassPools(labels, seed)
+        draws = [stream(seed, "partition", "classes", i) for i in range(clients)]
+        owned = [np.sort(rng.choice(labels.classes, self.classes, replace=False)) for rng in draws]
+        if self.samples_per_client is None:
+            parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+            for label, rows in enumerate(pools.rows):
+                owners = [part for part, mine in zip(parts, owned, strict=True) if label in mine]
+                for owner, piece in zip(owners, np.array_split(rows, max(1, len(owners))), strict=False):
+                    owner.append(piece)
+        else:
+            counts = even_sizes(self.samples_per_client, self.classes)
+            parts = [
+                [pools.take(label, count) for label, count in zip(mine, counts, strict=True)]
+                for mine in owned
+            ]
+        train = [np.concatenate(part) for part in parts]
+        check_nobody_empty(train)
+        by_class = rows_by_class(labels.test, labels.classes)
+        test = (np.sort(np.concatenate([by_class[label] for label in mine])) for mine in owned)
+        return Partition(tuple(np.sort(rows) for rows in train), tuple(test))

@@ -1,12 +1,10 @@
 """docs/api.md: current, and complete."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import protocols
-from sim.cli.api import MACHINERY, page
+from docs.build.api import MACHINERY, page
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,170 @@
+"""Clusters of clients: the same in a cluster, and other labels or other classes in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from actors.settings.base import SettingError
+from actors.settings.members import cluster_misfits
+from actors.settings.quantities import Count, Within
+from sim.errors import UserError
+from sim.kernel.random import stream
+from sim.learning.partitions.dealing import (
+    ClassPools,
+    Labels,
+    cluster_members,
+    deal,
+    even_sizes,
+    membership,
+    rows_by_class,
+)
+from sim.learning.partitions.iid import deal_at_random
+from sim.learning.partitions.partition import Clustered, Partition, PartitionSection, more_than_classes
+
+
+class PermutedClusters(Clustered):
+    """Clusters see the same inputs with differently permuted labels (CoBo, cross-silo)."""
+
+    kind: Literal["permuted-clusters"]
+    shift: Count | None = None
+    """Cluster k calls the class y (y + shift k) mod K; by default permutations are random."""
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Each cluster sees all labels through a permutation of its own, in training and in testing.
+
+        Inputs are dealt to all clients at random, as in `iid`, so that only the labels tell the clusters
+        apart. Random permutations are pairwise different, no more: two of them agree on one class on average
+        (on none with probability 1/e, about). With `shift` no two clusters agree on any class; CoBo's code
+        has shift = 11 on CIFAR-100.
+        """
+        cluster_of = membership(sizes := self.cluster_sizes(clients))
+        count, shift = len(sizes), self.shift
+        if shift is None:
+            maps = _different_permutations(labels.classes, count, seed)
+        else:
+            if len({shift * k % labels.classes for k in range(count)}) < count:
+                raise UserError(
+                    f"data.partition.shift = {shift}: with {labels.classes} classes, two of {count} clusters "
+                    "would have the same labels; use a shift without a factor in common with the number of "
+                    "classes, and no more clusters than classes"
+                )
+            maps = [(np.arange(labels.classes) + shift * k) % labels.classes for k in range(count)]
+        return replace(
+            deal_at_random(labels, clients, seed, self.samples_per_client),
+            clusters=cluster_of,
+            label_maps=tuple(maps[k] for k in cluster_of),
+        )
+
+
+def _different_permutations(classes: int, count: int, seed: int) -> list[np.ndarray]:
+    if count > math.factorial(classes):
+        raise UserError(f"data.partition: {classes} classes have fewer than {count} different permutations")
+    permutations: dict[bytes, np.ndarray] = {}
+    for k in range(count):
+        rng = stream(seed, "partition", "permutation", k)
+        candidate = rng.permutation(classes)
+        while candidate.tobytes() in permutations:
+            candidate = rng.permutation(classes)
+        permutations[candidate.tobytes()] = candidate
+    return list(permutations.values())
+
+
+class DisjointClusters(Clustered):
+    """Clusters share no class (CoBo, cross-device; SCooL's stochastic block model setting)."""
+
+    kind: Literal["disjoint-clusters"]
+    relabel: bool = False
+    """Number the classes of each cluster from 0."""
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        yield from super().misfits(clients, classes, data)
+        if (self.clusters or len(self.sizes or ())) > classes:
+            key = "clusters" if self.clusters else "sizes"
+            yield more_than_classes(key, self.clusters or self.sizes, classes, data)
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """Cluster k owns the k-th of equal blocks of consecutive classes, whatever its number of clients.
+
+        They share the block's samples at random, and are tested on all its test samples. With `relabel`, a
+        class is called by its place in its block (CoBo's code), so that clusters also contradict each other.
+        """
+        sizes = self.cluster_sizes(clients)
+        train: list[np.ndarray] = []
+        test: list[np.ndarray] = []
+        maps: list[np.ndarray] = []
+        train_by_class = rows_by_class(labels.train, labels.classes)
+        test_by_class = rows_by_class(labels.test, labels.classes)
+        blocks = cluster_members(even_sizes(labels.classes, len(sizes)))
+        for k, (block, size) in enumerate(zip(blocks, sizes, strict=True)):
+            rows = np.concatenate(train_by_class[block.start : block.stop])
+            mixed = stream(seed, "partition", "block", k).permutation(rows)
+            train += deal(mixed, size, self.samples_per_client)
+            test += [np.sort(np.concatenate(test_by_class[block.start : block.stop]))] * size
+            # Foreign classes never reach a client of this cluster; -1 makes an accident visible.
+            place = np.full(labels.classes, -1)
+            place[block] = np.arange(len(block))
+            maps += [place] * size
+        return Partition(tuple(train), tuple(test), membership(sizes), tuple(maps) if self.relabel else None)
+
+
+class MaplClusters(PartitionSection):
+    """The four scenarios of MAPL: two clusters, disjoint or overlapping classes, equal or unequal amounts."""
+
+    kind: Literal["mapl"]
+    scenario: Annotated[int, Field(ge=1, le=4)]
+    """1: disjoint classes; 2: overlapping; 3 and 4: the same with different numbers of samples."""
+    images_per_class: Count = 300
+    """Training samples per class and client; in scenarios 3 and 4 the largest number."""
+    images_per_class_min: Count = 100
+    """Smallest number in scenarios 3 and 4."""
+    shared_classes: Annotated[int, Field(ge=0, le=100, multiple_of=2)] = 2
+    """Classes that neighbouring clusters share in scenarios 2 and 4."""
+    test_images_per_class: Count = 15
+    """Test samples per class and client."""
+    clusters: Annotated[int, Field(ge=2), Within(2, 1_000_000)] = 2
+    """Number of clusters."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> MaplClusters:
+        if self.scenario >= 3 and self.images_per_class_min > self.images_per_class:
+            problem = f"must be at most images_per_class ({self.images_per_class})"
+            raise SettingError("images_per_class_min", self.images_per_class_min, problem)
+        return self
+
+    def misfits(self, clients: int, classes: int, data: str) -> Iterator[SettingError]:
+        yield from cluster_misfits("data.partition.clusters", self.clusters, None, clients)
+        if self.clusters > classes:
+            yield more_than_classes("clusters", self.clusters, classes, data)
+
+    def deal(self, labels: Labels, clients: int, seed: int) -> Partition:
+        """The four scenarios of MAPL (section 5): clusters of clients with different classes.
+
+        Scenario 1: equal blocks of consecutive classes. Scenario 2: neighbouring blocks overlap in
+        `shared_classes` classes (2 as in the paper's figure, classes 0-5 and 4-9; 4 as in the authors' code,
+        0-6 and 3-9). Scenarios 3 and 4 are 1 and 2 with numbers of samples drawn per client, uniformly. No
+        two clients share an image, which the paper leaves open.
+        """
+        cluster_of = membership(even_sizes(clients, self.clusters))
+        margin = self.shared_classes // 2 if self.scenario in (2, 4) else 0
+        owned = [
+            range(max(0, block.start - margin), min(labels.classes, block.stop + margin))
+            for block in cluster_members(even_sizes(labels.classes, self.clusters))
+        ]
+        pools = ClassPools(labels, seed)
+        by_class = rows_by_class(labels.test, labels.classes)
+        train, test = [], []
+        for i, k in enumerate(cluster_of):
+            rng = stream(seed, "partition", "mapl", i)
+            count = self.images_per_class
+            if self.scenario in (3, 4):
+                count = int(rng.integers(self.images_per_class_min, count, endpoint=True))
+            train.append(np.sort(np.concatenate([pools.take(label, count) for label in owned[k]])))
+            seen = [rng.permutation(by_class[label])[: self.test_images_per_class] for label in owned[k]]
+            test.append(np.sort(np.concatenate(seen)))
+        return Partition(tuple(train), tuple(test), cluster_of)

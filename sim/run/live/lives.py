@@ -1,0 +1,165 @@
+"""Clients and servers as seen from outside: each over all its lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+from protocols.framework.client import Client
+from protocols.framework.server import Server
+from protocols.membership.view import MembershipView
+from sim.learning.engine import Vector
+from sim.run.live.budget import Work
+from sim.run.live.compute import DeviceCompute
+from sim.scenario.sections.server import ServerCrash
+from sim.world.churn.schedule import State
+from sim.world.devices.device import Device
+
+A = TypeVar("A", Client, Server)
+
+
+@dataclass
+class Life(Generic[A]):
+    """A client or a server over all its lives: its device and its view of the others stay, its actor changes.
+
+    `fresh` makes an actor that remembers nothing. `compute`: its device and data, if it has some. `returns`:
+    when (seconds) it comes back and with what, by time; `later`: with what it may come back after that.
+    `actor` is None while nothing is left of it: before the first life, and after one whose state nobody will
+    need. `backup`: the model that it saved last, where it may come back with that.
+    """
+
+    name: str
+    fresh: Callable[[], A]
+    membership: MembershipView
+    compute: DeviceCompute | None
+    returns: Sequence[tuple[float, State]] = ()
+    later: State = "fresh"
+    actor: A | None = None
+    up: bool = False
+    backup: Vector | None = None
+
+    def begin_anew(self) -> A:
+        """A fresh actor that comes after the others."""
+        return self.fresh()
+
+    def returning(self, wanted: State) -> tuple[State, Callable[[], A]]:
+        """How it comes back: its state, "fresh" where there is no other, and what makes its actor."""
+        kept, backup = self.actor, self.backup
+        if wanted == "keep" and kept is not None:
+            return wanted, partial(_late, kept)
+        if wanted == "stale" and backup is not None:
+            return wanted, partial(self._restored, backup)
+        return "fresh", self.begin_anew
+
+    def _restored(self, backup: Vector) -> A:
+        actor = self.fresh()
+        actor.params = backup
+        return _late(actor)
+
+    def set_up(self) -> None:
+        """It comes up, and its device."""
+        self.up = True
+        if self.compute is not None:
+            self.compute.device.set_up()
+
+    def set_down(self, now_s: float) -> None:
+        """Its device goes down with all its jobs; unless it returns with what it had, nothing of it stays."""
+        if self.compute is not None:
+            self.compute.device.set_down()
+        if next((state for time_s, state in self.returns if time_s >= now_s), self.later) != "keep":
+            self.actor = self.membership.on_change = None
+            if self.compute is not None:
+                self.compute.forget()
+
+
+def _late(actor: A) -> A:
+    actor.late = True
+    return actor
+
+
+@dataclass
+class ServerLife(Life[Server]):
+    """A server over all its lives."""
+
+    crashes: Sequence[ServerCrash] = ()
+
+
+@dataclass(kw_only=True)
+class ClientLife(Life[Client]):
+    """A client over all its lives.
+
+    `backup_every_s`: seconds between its backups, where it makes any. `failed_hooks`: those of its method,
+    such as weights(), that the observer asks no more.
+    """
+
+    index: int
+    compute: DeviceCompute
+    bytes_sent: Callable[[], int]
+    up_at_start: bool
+    backup_every_s: float | None = None
+    leaving: asyncio.Task[None] | None = None
+    failed_hooks: set[str] = field(default_factory=set)
+
+    def begin_anew(self) -> Client:
+        actor = self.fresh()
+        actor.newcomer = actor.late = True
+        return actor
+
+    @property
+    def params(self) -> Vector:
+        """The present actor's model."""
+        assert self.actor is not None and isinstance(self.actor.params, Vector)
+        return self.actor.params
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that the present actor has done; one that starts afresh starts at 0."""
+        assert self.actor is not None
+        return self.actor.iterations
+
+    @property
+    def work(self) -> Work:
+        """What it has done until now."""
+        return Work.of(self.compute, self.bytes_sent())
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has spent its budget, and done what it had begun."""
+        return self.actor is not None and self.actor.finished and not self.compute.steps_begun
+
+    def has_done(self, iterations: int) -> bool:
+        """Whether it has done so many iterations, or will do no more."""
+        return self.finished or self.iterations >= iterations
+
+    @property
+    def device(self) -> Device:
+        """What it computes on."""
+        return self.compute.device
+
+
+def with_same_model(clients: Iterable[ClientLife]) -> list[list[ClientLife]]:
+    """The clients in groups whose models have the same architecture, so that their vectors are as long."""
+    groups: dict[str, list[ClientLife]] = {}
+    for client in clients:
+        groups.setdefault(client.compute.settings.architecture.key, []).append(client)
+    return list(groups.values())
+
+
+@dataclass
+class ChurnCounts:
+    """How many clients came and went so far.
+
+    failed: stopped by an error of their own code. restarted: up again after that. turned_away: arrivals for
+    whom there was no client left.
+    """
+
+    joined: int = 0
+    left: int = 0
+    crashed: int = 0
+    rejoined: int = 0
+    failed: int = 0
+    restarted: int = 0
+    turned_away: int = 0

@@ -1,0 +1,56 @@
+"""Who has a link with whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protocols.framework.context import Links
+from protocols.framework.server import ServerPlan
+from sim.scenario.scenario import Scenario
+from sim.world.topology.kinds import Numbers
+
+Names = Mapping[str, tuple[str, ...]]
+
+
+def links_among(
+    scenario: Scenario, names: Sequence[str], servers: Sequence[ServerPlan]
+) -> tuple[Names, Mapping[str, Links]]:
+    """Those that each client and server has a link with, by name, and what else is said of these links.
+
+    A client's only one may be to its server. UserError for a topology that is impossible.
+    """
+    if scenario.protocol.alone:
+        return dict.fromkeys(names, ()), {}
+    if servers:
+        return _with_servers(servers, names), {}
+    count, topology = len(names), scenario.clients.topology
+    topology.require_possible(count)
+    among = topology.adjacency(count, scenario.run.seed)
+    receivers, senders = _named(names, among.receivers), _named(names, among.senders)
+    if not among.directed and among.weights is None:
+        return receivers, {}
+    links = {}
+    for index, name in enumerate(names):
+        weights = None
+        if among.weights is not None:
+            weights = {names[peer]: weight for peer, weight in among.weights[index].items()}
+        links[name] = Links(weights=weights)
+        if among.directed:
+            links[name] = Links(frozenset(receivers[name]), frozenset(senders[name]), weights)
+    # Who hears of a client at all also hears when it comes and goes: a few bytes, whichever way the link.
+    both = {name: tuple(dict.fromkeys(receivers[name] + senders[name])) for name in names}
+    return both, links
+
+
+def _with_servers(plans: Sequence[ServerPlan], clients: Sequence[str]) -> Names:
+    """A client has a link with the servers that serve it, a server with its clients and servers."""
+    neighbours: dict[str, list[str]] = {name: [] for name in (*clients, *[plan.name for plan in plans])}
+    for plan in plans:
+        for other in (*plan.clients, *plan.servers):
+            neighbours[plan.name].append(other)
+            neighbours[other].append(plan.name)
+    return {name: tuple(dict.fromkeys(others)) for name, others in neighbours.items()}
+
+
+def _named(names: Sequence[str], numbers: Numbers) -> Names:
+    return {name: tuple([names[peer] for peer in peers]) for name, peers in zip(names, numbers, strict=True)}
