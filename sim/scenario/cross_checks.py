@@ -14,6 +14,7 @@ from sim.learning.models import model_misfits
 from sim.scenario.protocol_errors import blaming, requirements_of
 from sim.scenario.sections import Sections
 from sim.world.churn.processes import PoissonChurn
+from sim.world.loss import BurstyLoss
 from sim.world.membership.kinds import Bootstrap
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _EVALUATIONS_MAX = 10**8  # in a run: a millisecond each, at least, is a day
 _ARRIVALS_MAX = 10**6  # of a process, which are made before the run begins
+_CYCLES_MAX = 10**9  # of good and bad, or fast and slow, times: those within one job or pause are kept
 
 _BEGINS = re.compile(
     r"(churn|change|server\.crash)\.\d+\.at|(network\.partition|devices\.slowdown)\.\d+\.start"
@@ -124,10 +126,22 @@ def _starts(sections: Sections) -> Iterator[SettingError]:
 
 def _too_often(sections: Sections) -> Iterator[SettingError]:
     """What a slip of the pen would have happen more often than any run can do."""
-    run_s = sections.run.duration
+    run_s, network, devices = sections.run.duration, sections.network, sections.devices
+    cycles = []
+    losses: dict[str, Any] = {"network": network.loss}
+    losses |= {f"network.class.{i}": kind.loss for i, kind in enumerate(network.classes)}
+    for key, loss in losses.items():
+        if isinstance(loss, BurstyLoss):
+            cycles.append((f"{key}.loss.good", loss.good + loss.bad))
+    if devices.transient is not None:
+        cycles.append(("devices.transient.every", devices.transient.every + devices.transient.length))
+    if devices.periodic is not None:
+        cycles.append(("devices.periodic.period", devices.periodic.period))
     repeated = []
-    if run_s is not None and (every_s := sections.run.evaluate_every.seconds) is not None:
-        repeated.append(("run.evaluate_every", every_s, run_s, "evaluations", _EVALUATIONS_MAX))
+    if run_s is not None:
+        repeated += [(key, cycle_s, run_s, "cycles", _CYCLES_MAX) for key, cycle_s in cycles]
+        if (every_s := sections.run.evaluate_every.seconds) is not None:
+            repeated.append(("run.evaluate_every", every_s, run_s, "evaluations", _EVALUATIONS_MAX))
     for number, process in enumerate(sections.churn_process):
         if isinstance(process, PoissonChurn):
             until_s = min(filter(None, (process.until, run_s)), default=0.0)

@@ -85,9 +85,7 @@ class SimulatedNetwork(Transport):
         self._known: dict[str, None] = {}  # every name that was attached so far
         self._expected: dict[str, None] | None = None  # every name that the run will have, if stated
         self._connections: dict[tuple[str, str], Connection] = {}
-        self._latencies = RandomStream(
-            seed, "latency"
-        )  # one object, moved to each pair's stream when drawn from
+        self._latencies = RandomStream(seed, "latency")  # one object, which `fate` moves to the pair's stream
         self._shared = SharedLinks(loop)
         self._uplinks: dict[str, Link] = {}
         self._downlinks: dict[str, Link] = {}

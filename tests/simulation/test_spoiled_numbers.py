@@ -88,6 +88,8 @@ def test_single_numbers(tmp_path: Path, override: str, problem: str) -> None:
             'run.evaluate_every = "0.01 us" (from --set): makes about 6e+09 evaluations in the run; must be '
             "at most 100,000,000",
         ),
+        (['devices.periodic={period="0.01 us", share=0.5, factor=2}'], "makes about 6e+09 cycles in the run"),
+        (['network.loss={kind="gilbert-elliott", good="0.01 us", bad="0.01 us"}'], "network.loss.good = "),
     ],
 )
 def test_what_would_happen_too_often(tmp_path: Path, overrides: list[str], problem: str) -> None:
