@@ -199,18 +199,8 @@ def _engine(simulation: Simulation) -> dict[str, Any]:
 
 
 def _client_counts(simulation: Simulation) -> dict[str, int]:
-    churn = simulation.churn
-    return {
-        "initial": sum(client.up_at_start for client in simulation.clients),
-        "joined": churn.joined,
-        "left": churn.left,
-        "crashed": churn.crashed,
-        "rejoined": churn.rejoined,
-        "failed": churn.failed,
-        "restarted": churn.restarted,
-        "turned_away": churn.turned_away,
-        "alive": len(simulation.clients_up),
-    }
+    initial = sum(client.up_at_start for client in simulation.clients)
+    return {"initial": initial, **vars(simulation.churn), "alive": len(simulation.clients_up)}
 
 
 def _budget(simulation: Simulation) -> dict[str, Any] | None:
