@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.settings.base import Settings
 from actors.settings.units import BANDWIDTH, COMPUTE, DURATION, SIZE
-from sim.scenario.schema import Schema, allowed_values, kinds, own_table, resolve, scenario_schema, tables
+from sim.scenario.schema import Schema, allowed_values, resolve, scenario_schema
 
 _HEAD = """\
 # Scenario files
@@ -225,6 +225,32 @@ def main() -> None:
         new = folder / f"{name}.new"
         new.write_text(text, encoding="utf-8")
         new.replace(folder / name)
+
+
+def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
+    """The tables, by kind or name, of a key whose table comes in several kinds; else nothing."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "discriminator" in option:
+            return {
+                tag: resolve({"$ref": reference}, definitions)
+                for tag, reference in option["discriminator"]["mapping"].items()
+            }
+    return {}
+
+
+def own_table(schema: Schema) -> Schema | None:
+    """The keys that all tables naming the user's code have here; None if it cannot be named here."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "x-own" in option:
+            return option["x-own"]
+    return None
+
+
+def tables(schema: Schema, definitions: Schema) -> Iterator[Schema]:
+    """The tables (of one kind only) that a key's value is, may be, or is a list of."""
+    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
+        if "$ref" in option:
+            yield resolve(option, definitions)
 
 
 if __name__ == "__main__":

@@ -98,32 +98,6 @@ def resolve(schema: Schema, definitions: Schema) -> Schema:
     return definitions[_definition(schema)] if "$ref" in schema else schema
 
 
-def kinds(schema: Schema, definitions: Schema) -> dict[str, Schema]:
-    """The tables, by kind or name, of a key whose table comes in several kinds; else nothing."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
-        if "discriminator" in option:
-            return {
-                tag: resolve({"$ref": reference}, definitions)
-                for tag, reference in option["discriminator"]["mapping"].items()
-            }
-    return {}
-
-
-def own_table(schema: Schema) -> Schema | None:
-    """The keys that all tables naming the user's code have here; None if it cannot be named here."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
-        if "x-own" in option:
-            return option["x-own"]
-    return None
-
-
-def tables(schema: Schema, definitions: Schema) -> Iterator[Schema]:
-    """The tables (of one kind only) that a key's value is, may be, or is a list of."""
-    for option in (schema, *schema.get("anyOf", ()), schema.get("items", {})):
-        if "$ref" in option:
-            yield resolve(option, definitions)
-
-
 def allowed_values(schema: Schema, definitions: Schema) -> str:
     """What a key's value may be, in words."""
     if "x-allowed" in schema:

@@ -2,10 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, WithJsonSchema
 
 from actors.settings.base import Settings, default
 from actors.settings.quantities import Size

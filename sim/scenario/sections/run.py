@@ -3,13 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PositiveInt,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, PositiveInt, WithJsonSchema, model_validator
 
 from actors.settings.base import SettingError, Settings, exactly_one
 from actors.settings.quantities import PositiveDuration, Size, Span, Weight, Within, span

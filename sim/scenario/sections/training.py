@@ -2,13 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from actors.settings.base import SettingError, Settings
 from actors.settings.quantities import PositiveWeight, Share, ShareBelowOne, Weight, Within
