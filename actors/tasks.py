@@ -1,7 +1,5 @@
 """The tasks of one actor: what each does, where it is, and how it ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from types import CoroutineType

@@ -1,7 +1,5 @@
 """Running one coroutine in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 

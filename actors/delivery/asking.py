@@ -6,8 +6,6 @@ answer that was given. An answer says which attempt it is to. So it tells how lo
 question had been sent again, or given up (which is how a slow peer's time limit grows to what it needs).
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from collections.abc import Callable

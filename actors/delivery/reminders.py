@@ -1,7 +1,5 @@
 """Requests for messages that are overdue, while an actor waits for several peers' messages of a round."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Iterable

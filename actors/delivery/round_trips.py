@@ -11,8 +11,6 @@ a message, not a connection's speed. Before anything is known of a peer, its lim
 of the others' smoothed round trips for the same class; before anything is known at all, `initial_s`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from statistics import median

@@ -1,7 +1,5 @@
 """CoBo's clients without rounds: nobody waits, and updates of pairs are asked for, answered and owed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """CoBo's clients, in rounds: algorithm 1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from protocols.cobo.asynchronous import CoBoAsynchronous

@@ -1,7 +1,5 @@
 """The weights that CoBo's clients hold, each in common with a peer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -22,8 +22,6 @@ momentum (Nesterov). Here the program is that of whole models. `local_steps` abo
 updates for -eta g_ii; SCooL's authors report that this diverges with five epochs. CompCGA is left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

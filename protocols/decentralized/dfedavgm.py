@@ -14,8 +14,6 @@ asynchronous form is AD-PSGD's exchange beside such local steps. As in D-PSGD a 
 for `patience` is left out and its weight given to the client itself. Quantised messages are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from actors.settings.quantities import Count

@@ -21,8 +21,6 @@ When two ask each other at the same time, only the request of the first one by n
 together would just swap the models.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from actors.settings.base import default

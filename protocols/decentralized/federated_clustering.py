@@ -14,8 +14,6 @@ The paper's text was not at hand: this follows general knowledge of it, and tau,
 is ours. Differences to it: a gradient is what `local_steps` of training change, and they count as steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

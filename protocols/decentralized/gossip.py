@@ -16,8 +16,6 @@ One whose budget is spent goes on pushing and merging, as the others train only 
 it trains once in each period.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Local training: every client alone, no message at all. The reference for "better than alone"."""
 
-from __future__ import annotations
-
 from actors.settings.quantities import Count
 from protocols.framework.client import Client
 from protocols.framework.requirements import ProtocolSettings

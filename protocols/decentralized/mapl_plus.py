@@ -6,8 +6,6 @@ Where devices differ, state `half_life`: the backbone of a client that is 20 tim
 long as its iteration takes, and in bad weather that costs more than collaboration brings (docs/weather.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from protocols.framework.requirements import ProtocolSettings, Requirement, common_start

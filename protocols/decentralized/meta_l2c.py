@@ -23,8 +23,6 @@ signs that all know, and added up in `sketch` groups, which keeps inner products
 small however large the model is. Its steps have the length r. Whoever is not mixed with is still sent to.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ as both ends see the same models; a pair that has missed a round begins again at
 form: one-sided updates of multipliers would push the mean of all backbones away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -16,8 +16,6 @@ to be up, or that have answered; who comes begins with the share of one of them.
 answered, the others' lambda are taken for all in the first line, and its own is left as it is in the second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

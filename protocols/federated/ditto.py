@@ -13,8 +13,6 @@ Differences to the paper: contributions are weighed by their samples, as in `fed
 them equally.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

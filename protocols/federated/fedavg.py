@@ -11,8 +11,6 @@ A client that has not answered after `patience` is left out of the round. A clie
 evaluated, is the last global model that it received.
 """
 
-from __future__ import annotations
-
 from protocols.shared.server_rounds import RoundClient, RoundServer, RoundSettings
 
 

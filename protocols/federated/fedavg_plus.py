@@ -10,8 +10,6 @@ The local training of a round is such a fine-tuning (E' = E), so that it costs n
 judged by what it has trained last from a global model, that of the last round in which it was sampled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -14,8 +14,6 @@ apart (`protocols.shared.several_models`), pi_t with equal parts. A round takes 
 averaging.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -14,8 +14,6 @@ The paper's text was not at hand: this follows general knowledge of it. In parti
 here. If no model is better than theta, theta is what a client trains again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

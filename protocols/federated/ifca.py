@@ -15,8 +15,6 @@ Differences to the paper: averages are weighed by samples; its restarts from oth
 other seeds here. All K models travel to each sampled client, as in the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

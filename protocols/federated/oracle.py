@@ -3,8 +3,6 @@
 The upper reference of CoBo's tables ("Oracle"): one server for each true cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from protocols.federated.fedavg import FedAvgSettings

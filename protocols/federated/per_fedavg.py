@@ -23,8 +23,6 @@ Differences to the paper: it evaluates w after the last round only, here each ro
 what it begins with. Exact Hessians are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

@@ -17,8 +17,6 @@ the mean is taken. Its experiments step by SGD with momentum and weight decay, h
 last layer begin as the initial model, so that all clients begin near it, where the paper's begin at random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -20,8 +20,6 @@ experiments); here they are drawn uniformly, and Delta_k and h_k carry p_k as a 
 the same objective. A loss of exactly 0 counts as 1e-10, as in the authors' code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -15,8 +15,6 @@ Differences to the paper: its code has each client train alone for E epochs befo
 begins with one client's initial head; here the first round does the former, and its average follows.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from actors.settings.quantities import PositiveWeight, Weight

@@ -15,8 +15,6 @@ layers are the last linear layer; the paper also tries the last blocks of a ResN
 evaluated, is what the client has trained last; with `broadcast = "all"` its head and the average backbone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

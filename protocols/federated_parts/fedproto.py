@@ -16,8 +16,6 @@ the code counts all clients alike (`weights = "equal"`). Classes nobody had in a
 them: the paper's clients never go. Models are evaluated by their heads, not by the nearest prototype.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -18,8 +18,6 @@ method where classes differ. With `broadcast = "all"` the average is sent as soo
 place of the head in what is evaluated.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, SharedPart

@@ -17,8 +17,6 @@ Differences to the paper: no auxiliary loss on the representation (none is neede
 ensemble of all local models for devices that are not known: a newcomer trains its own, on the average head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +24,7 @@ from typing import Any
 from actors.settings.quantities import CountOrZero
 from protocols.framework.requirements import ProtocolSettings, Requirement
 from protocols.framework.vectors import Vector
-from protocols.shared.averaged_parts import (
-    AveragedPartServer,
-    AveragedPartSettings,
-    PartTask,
-    SharedPart,
-)
+from protocols.shared.averaged_parts import AveragedPartServer, AveragedPartSettings, PartTask, SharedPart
 from protocols.shared.server_rounds import (
     Assignment,
     Contribution,

@@ -19,8 +19,6 @@ phi) T). A client that has lost its state goes on with its mixture of backbones 
 A client's model, as it is evaluated, is the last global model during the warm-up, then what it trained last.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

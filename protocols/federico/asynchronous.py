@@ -4,8 +4,6 @@ A client has asked M peers for their models at most. A place among these is take
 iteration in which the model is evaluated, or its peer is given up, is over.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 

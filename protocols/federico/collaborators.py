@@ -1,7 +1,5 @@
 """Whose models a client of FedeRiCo chooses, how it weighs them, and what it predicts with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from protocols.federico.posterior import LossTable

@@ -1,7 +1,5 @@
 """What a client of FedeRiCo does on its own data, in rounds and without."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from protocols.federico.collaborators import Collaborators

@@ -1,7 +1,5 @@
 """What FedeRiCo's clients tell each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from protocols.framework.vectors import Vector

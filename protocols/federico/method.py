@@ -1,7 +1,5 @@
 """FedeRiCo's clients, in rounds: algorithm 1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from protocols.federico.asynchronous import FedericoAsynchronous

@@ -17,8 +17,6 @@ long as l_ij does not change they have a closed form, so that only those which a
 Pure Python and numpy in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a scenario can say about FedeRiCo."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

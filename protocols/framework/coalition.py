@@ -1,7 +1,5 @@
 """What a method that forms coalitions tells the observer of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What a client's device computes on its own data, as far as methods see it."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

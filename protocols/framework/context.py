@@ -1,7 +1,5 @@
 """What a client or a server is given by whoever runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Pure functions that several protocols share."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """An actor with peers, a model, and perhaps a device and data: the common base of clients and servers."""
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ batched call) and a pure function of the model's parameters and one batch. It ru
 `torch.func.vmap(torch.func.grad(...))`: no control flow that depends on data, no boolean indexing; masks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 

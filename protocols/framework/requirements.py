@@ -1,7 +1,5 @@
 """What a method needs of the rest of a scenario, and the settings that all methods have."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ is told again by `actors.delivery.round_messages`. Here is decided who takes par
 over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 "Learning to collaborate", section 4.2, eqs. 27 and 28, and appendix B.2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

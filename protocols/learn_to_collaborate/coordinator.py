@@ -1,7 +1,5 @@
 """The coordinator: from the clients' optima to coalitions, and again for those whom a change affects."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

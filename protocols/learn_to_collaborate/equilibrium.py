@@ -14,8 +14,6 @@ The axioms admit other partitions beside the one that is found here, in which a 
 common optimum: nobody of them gains by leaving alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 

@@ -10,8 +10,6 @@ where its departure is known, and after a patience of silence otherwise; each th
 patience more, in case those before it are gone, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 

@@ -1,7 +1,5 @@
 """What a client computes for the coordinator on its own data, with a head of its own where it has one."""
 
-from __future__ import annotations
-
 import asyncio
 
 from protocols.framework.client import Client

@@ -1,7 +1,5 @@
 """What the coordinator and the others tell each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

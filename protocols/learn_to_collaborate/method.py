@@ -1,7 +1,5 @@
 """Learning to Collaborate's iteration: wait for a coalition, then train in it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 

@@ -14,16 +14,7 @@ import numpy as np
 
 from protocols.framework.vectors import Vector, mix
 from protocols.learn_to_collaborate.settings import LearnToCollaborateSettings
-from protocols.shared.hypernetwork import (
-    Floats,
-    begun,
-    generated,
-    initial,
-    pulled_back,
-    size,
-    slope,
-    widened,
-)
+from protocols.shared.hypernetwork import Floats, begun, generated, initial, pulled_back, size, slope, widened
 
 if TYPE_CHECKING:
     from protocols.framework.client import Client

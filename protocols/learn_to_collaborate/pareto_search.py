@@ -1,7 +1,5 @@
 """Specific Pareto optimization (SPO): the coordinator learns the Pareto front, and searches it for each."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The settings of Learning to Collaborate; the defaults are the paper's, where it says."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

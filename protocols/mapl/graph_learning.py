@@ -32,8 +32,6 @@ What the paper leaves open, and what follows from its formulas:
   the order round; here they are then left as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

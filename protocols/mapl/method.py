@@ -1,7 +1,5 @@
 """MAPL's clients: local training, learned weights, mixing; in rounds, or with nobody waiting."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import reduce

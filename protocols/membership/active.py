@@ -3,8 +3,6 @@
 Both live in the client that they belong to, and spend its network: every message is sent in its name.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

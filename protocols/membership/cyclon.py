@@ -15,8 +15,6 @@ Differences to the paper: a newcomer starts with some contacts and shuffles with
 by random walks. A client whose view has run empty asks for contacts again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -17,8 +17,6 @@ Differences to the paper:
   is told with each message to it that it is suspected, until its refutation arrives.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence

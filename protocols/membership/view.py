@@ -3,8 +3,6 @@
 Here is what all kinds share, and the one that sends a word when it comes and when it goes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable

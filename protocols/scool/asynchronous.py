@@ -1,7 +1,5 @@
 """SCooL's clients without rounds: nobody waits for anybody."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from protocols.framework.client import Client

@@ -8,8 +8,6 @@ Pure numpy in float64. Pairs are those of two different clients: the paper's sum
 bound quadratic in Omega_i, and its closed form for Omega_i the maximum of something else.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """SCooL's M-step, and training: what a client makes of its own gradients and of its peers'."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from protocols.framework.client import Client

@@ -3,8 +3,6 @@
 Pure numpy in float64. M is the number of blocks.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """What clients of SCooL tell each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SCooL's clients, in rounds: algorithm 1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ peers tell it the expected log of their pi_j, and their phi_{j<-i}, which gamma_
 Pure numpy in float64. Pairs are those of two different clients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

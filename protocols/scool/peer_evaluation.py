@@ -1,7 +1,5 @@
 """What clients of SCooL tell each other: how well a model does on a peer's data, and what each believes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """One client's part of the posterior: the E-step, whom it goes on talking to, and the shared parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What one client holds of the graph's posterior under each prior, and what it makes of others' parts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Special functions of numpy arrays in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

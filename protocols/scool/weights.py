@@ -4,8 +4,6 @@ Pure numpy in float64. A temperature divides all that speaks for an edge (Li et 
 is the exact E-step of a bound in which the entropy of the graph counts `temperature` times.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -10,8 +10,6 @@ evaluated, is by default what the client has trained last, its own u_i included;
 average is sent as soon as it is made, and takes the place of u_i in what is evaluated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

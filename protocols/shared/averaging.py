@@ -1,7 +1,5 @@
 """Averages of neighbours' models: with all of them in rounds, or with one at a time and nobody waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ Computed in float32 at least and outside autocast: cosines of bfloat16 agree to 
 temperature of 100 leaves nothing but the last digits to tell samples apart.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -8,8 +8,6 @@ answer with gradients there, or with what training made of it, which the chain r
 hypernetwork's parameters and of its inputs. All are pure functions that run under `apply`.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 An `Objective` of protocols/framework/objectives.py each: frozen, pure, vmappable.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -4,8 +4,6 @@ A client that is slower than its peers keeps its device for itself: those who do
 one would otherwise take all of its time.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from dataclasses import dataclass

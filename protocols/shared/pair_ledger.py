@@ -6,8 +6,6 @@ lock. Both ends apply the same steps, but perhaps in another order, which matter
 or rounded: once they have applied the same ones, that end's number holds whose name comes first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from protocols.framework.vectors import Scalar

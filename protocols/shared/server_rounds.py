@@ -14,8 +14,6 @@ weights, instead of leaning towards the few that still train. It has finished wi
 brought it the average of the last round that it trained in. When all have, the server pauses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A server that keeps several models, all of which travel: what IFCA and FedEM have in common."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """How long peers have been silent: whoever does not answer is suspected after a patience of silence."""
 
-from __future__ import annotations
-
 import math
 
 from actors.settings.base import default

@@ -1,7 +1,5 @@
 """What asyncio asks of an event loop besides time and tasks: unhandled errors, open generators, refusals."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import weakref

@@ -15,8 +15,6 @@ what. An exception that nobody handles ends the run. asyncio would print it and 
 of its actors gives wrong results.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sys

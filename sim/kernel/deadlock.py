@@ -1,7 +1,5 @@
 """The error of a program that waits for something that can no longer happen."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Ends tasks that run for ever in one instant of virtual time, so that no later event could happen."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from sim.kernel.deadlock import Deadlock

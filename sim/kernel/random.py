@@ -11,8 +11,6 @@ are two kinds:
 Both start from a blake2b hash of the name, which is the same in every process and on every machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import operator

@@ -5,8 +5,6 @@ device, where they hold shapes but no numbers, and a vector's values are put in 
 for modules without state of their own: the running statistics of our batch norms are parameters as well.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Mapping

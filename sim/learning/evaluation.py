@@ -1,7 +1,5 @@
 """What the observer measures of the clients' models; costs no virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

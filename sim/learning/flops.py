@@ -1,7 +1,5 @@
 """Counting the floating-point operations of torch's code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A metric is called `name` in the results. Its value is one number for each client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

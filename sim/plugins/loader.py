@@ -1,7 +1,5 @@
 """Loading the user's code: what `my_file.py:Name` or `package.module:Name` in a scenario names."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """The keys of a scenario that may name the user's code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Sections that the user's own code reads: the keys of a table are the arguments of a class or function."""
 
-from __future__ import annotations
-
 import inspect
 import typing
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The Python files that the user's code consists of, so that results can keep them and tell them apart."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

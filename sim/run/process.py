@@ -1,7 +1,5 @@
 """What a run changes in its process, and puts back at its end."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

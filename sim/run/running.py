@@ -1,7 +1,5 @@
 """From a resolved scenario to a result directory: a function without globals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The user's code in a scenario: found, loaded, and made sections of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

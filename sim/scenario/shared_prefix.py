@@ -1,7 +1,5 @@
 """Which prefix two scenarios share: up to a moment they say the same, so it is simulated only once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ client draws from its own. A kind is written once for all quantities; `distribut
 quantity, with its units.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The user's functions for parts of the world: how they are called, and checks of what they return."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from numbers import Real

@@ -1,7 +1,5 @@
 """When a device was busy or down, in bounded memory."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator
 from itertools import pairwise

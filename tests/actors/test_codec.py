@@ -1,7 +1,5 @@
 """The codec: exact round trips, exact sizes without encoding, and refusals that name the field."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Failures and restarts, in virtual time: a failing actor takes nobody else down."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import inspect
@@ -14,17 +12,7 @@ from actors.message import ActorError
 from actors.source_location import of_error, own_line, written
 from actors.supervisor import Supervisor
 from actors.transport import InMemoryTransport
-from tests.actors.world import (
-    Client,
-    Note,
-    Script,
-    Work,
-    World,
-    fail,
-    forever,
-    nothing_is_left_of,
-    simulate,
-)
+from tests.actors.world import Client, Note, Script, Work, World, fail, forever, nothing_is_left_of, simulate
 
 
 async def spawn_failing(me: Client) -> None:

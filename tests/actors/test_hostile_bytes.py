@@ -1,7 +1,5 @@
 """Foreign bytes: decoded, or refused with the codec's own error, and never at the price of time or memory."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Actors that end, however they end, leave no task, no reference and no message behind."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref
@@ -15,17 +13,7 @@ from hypothesis import strategies as st
 
 from actors.actor import Actor
 from actors.message import PeerUnavailable, RemoteError
-from tests.actors.world import (
-    Client,
-    Model,
-    Note,
-    Work,
-    World,
-    fail,
-    forever,
-    nothing_is_left_of,
-    simulate,
-)
+from tests.actors.world import Client, Model, Note, Work, World, fail, forever, nothing_is_left_of, simulate
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The mailbox: order, bounds, and selective receive."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Envelopes and errors."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import FrozenInstanceError, fields, replace
 

@@ -1,7 +1,5 @@
 """When peers are asked for a message that is overdue, and what is learned of how long that takes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

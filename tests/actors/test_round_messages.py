@@ -3,8 +3,6 @@
 A message takes 0.25 s, so that a request for one and its answer take 0.5 s.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

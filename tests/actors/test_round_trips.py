@@ -1,7 +1,5 @@
 """Estimates of round trips against RFC 6298's formulas, and the limits that follow from them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

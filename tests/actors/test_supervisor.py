@@ -1,7 +1,5 @@
 """Starting, stopping and crashing actors, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 
@@ -9,15 +7,7 @@ import pytest
 
 from actors.message import ActorError, Envelope, PeerUnavailable
 from actors.supervisor import Failure, in_short
-from tests.actors.world import (
-    Client,
-    Note,
-    Work,
-    World,
-    forever,
-    nothing_is_left_of,
-    simulate,
-)
+from tests.actors.world import Client, Note, Work, World, forever, nothing_is_left_of, simulate
 
 
 def test_stop_awaits_on_stop_while_everything_still_works() -> None:

@@ -1,7 +1,5 @@
 """The in-memory transport: order, turns and counts."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

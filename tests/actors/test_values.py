@@ -1,7 +1,5 @@
 """What is sent is a value: its sender cannot alter it on its way, nor one receiver what another one gets."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

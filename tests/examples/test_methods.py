@@ -1,7 +1,5 @@
 """The methods of docs/examples: each learns, and keeps what its paper says of it."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """docs/examples/world, each run in a small world, and the pages of docs/how-to that show them."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Small data, models and engines for the tests of the engine, and training as plain PyTorch does it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

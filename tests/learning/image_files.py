@@ -1,7 +1,5 @@
 """Small files of images, as data sets of images have them."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import pickle

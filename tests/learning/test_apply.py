@@ -1,7 +1,5 @@
 """Functions of a protocol's own: the same numbers as one client after the other, in few calls, or refused."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Augmentation: torchvision's operations on what was drawn, how it is drawn, and training on it."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Backbones: shapes, sizes, that clients train together as alone, and who has which."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

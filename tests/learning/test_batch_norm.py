@@ -1,7 +1,5 @@
 """Batch norms whose statistics are parameters, against torch's: alone, under vmap, and in training jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

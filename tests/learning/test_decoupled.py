@@ -1,7 +1,5 @@
 """Decoupled models: their parts, their order, what is trained, and representations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Dropout: as much as torch's, keyed by client and step, and the same in every way of computing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The engine against plain PyTorch: batched and per-client training, gradients, losses, chunks, checksums."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches: permutations that are bijections, epochs, and draws that nothing else can change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checksums of parameters: any change shows, and nothing else does."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """engine.way = "fastest": what is measured, what is taken, and what is remembered."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """When the engine computes, and what it frees, recycles and never computes."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Handles: exact, immutable, independent of when numbers are made; and work that is never done."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Convolutions in the loop way: how images lie in memory, and that the numbers don't depend on it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Memory that runs out: calls are cut into smaller ones, and what can't be cut is refused and explained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

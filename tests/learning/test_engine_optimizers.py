@@ -1,7 +1,5 @@
 """Optimizers on stacked rows against torch.optim, one tensor at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Parts of vectors and the mean features of classes: deferred, and against plain numpy and torch."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

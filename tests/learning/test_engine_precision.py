@@ -1,7 +1,5 @@
 """engine.precision: what bfloat16 changes and what it doesn't, and CUDA's process-wide flags."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

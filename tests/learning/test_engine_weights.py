@@ -1,7 +1,5 @@
 """Weighted samples, and the loss of each: all clients together against autograd, one after the other."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The observer's measures against a direct computation, one client and one sample at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The data of Learning to Collaborate: its synthetic regression, and UCI Adult."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Learning rates over time against torch's schedulers, and clipped gradients against torch's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

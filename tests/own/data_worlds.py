@@ -1,7 +1,5 @@
 """A small scenario whose data are the user's own, and a file of theirs beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data of the user's own, from a function: read as they are, or refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples of data and partitions of one's own, run as a user runs them."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

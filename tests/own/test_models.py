@@ -1,7 +1,5 @@
 """Models of the user's own, each from a file: computed like ours, or refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

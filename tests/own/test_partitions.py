@@ -1,7 +1,5 @@
 """Partitions of the user's own: a function, or a file of lists; checked, or refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `coterie schema` says of tables that name the user's code: any, and those that a scenario names."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

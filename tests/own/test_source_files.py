@@ -1,7 +1,5 @@
 """Which files the user's code consists of, and what they change: the hash of a run's directory."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Data of the user's own from files: arrays, and tables with a label, features and clients."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import os

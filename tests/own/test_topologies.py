@@ -1,7 +1,5 @@
 """Topologies by functions of the user's own: directed, weighted, and what methods make of them."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

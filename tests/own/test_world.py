@@ -1,7 +1,5 @@
 """Latency, bandwidth, speed, slow times and churn by functions of the user's own."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

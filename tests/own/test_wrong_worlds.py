@@ -1,7 +1,5 @@
 """Functions of the user's own that make no world: refused with what is wrong, file and line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small scenarios with functions of the user's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.simulation.worlds import QUADRATIC, write

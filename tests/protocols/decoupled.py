@@ -1,7 +1,5 @@
 """Tiny simulations of decoupled models, and their training in a loop of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """AFL: descent and ascent against numpy, its saddle point against a closed form, who comes and goes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`protocol.alone`: each method's own training without anybody's help, beside a loop of training by hand."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

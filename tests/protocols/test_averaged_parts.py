@@ -1,7 +1,5 @@
 """FedPer and LG-FedAvg: averages of a part, trained as autograd does it, and that nothing else travels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Six clients with classes of their own (Dirichlet), in bad weather with 30 % of t
 client that is 20 times slower.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

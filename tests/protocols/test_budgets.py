@@ -1,7 +1,5 @@
 """Budgets: each client trains so much and no more, in any method and weather, and then serves the others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +13,7 @@ from protocols.framework.client import Client
 from sim.errors import UserError
 from sim.run.live.simulation import Simulation
 from tests.protocols.test_survival import variants
-from tests.protocols.worlds import (
-    DIGITS,
-    QUADRATIC,
-    churn,
-    learner,
-    make,
-    messages,
-    optima,
-    params,
-    ran,
-)
+from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, make, messages, optima, params, ran
 
 HERE = f"protocol.name={__name__}"
 # Without a duration: nothing but the budgets ends these runs.

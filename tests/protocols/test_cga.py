@@ -1,7 +1,5 @@
 """CGA: its projection against a solver, its rounds in numpy, and both forms in bad weather."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a client can do: train, talk, know its peers, fail. Small learners in a world with constant times."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Clustered federated learning: the best parting, when there is one, and how others find their places."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

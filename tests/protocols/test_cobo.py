@@ -1,7 +1,5 @@
 """CoBo against the paper's example, an independent implementation, and its asynchronous promises."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The losses against slow loops written from the papers' formulas, and against numbers found by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

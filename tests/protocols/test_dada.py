@@ -1,7 +1,5 @@
 """Dada: the graph's step against autograd, its minimum against a search, and that clusters are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

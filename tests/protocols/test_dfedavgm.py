@@ -1,7 +1,5 @@
 """DFedAvgM against its matrix iteration, with momentum that is forgotten in each round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ditto and FedAvg+ against their formulas in numpy: models of the clients' own beside a global one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

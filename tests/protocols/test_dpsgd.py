@@ -1,7 +1,5 @@
 """D-PSGD against its matrix iteration, and AD-PSGD: what its exchanges conserve, and who waits for whom."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial

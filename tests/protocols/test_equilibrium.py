@@ -1,7 +1,5 @@
 """The collaboration equilibrium against the paper's definitions, over all subsets and all partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import combinations

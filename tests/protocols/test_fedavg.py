@@ -1,7 +1,5 @@
 """Federated averaging against a numpy reference; who takes part in a round; the oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass

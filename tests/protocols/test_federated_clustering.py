@@ -1,7 +1,5 @@
 """Federated clustering: the centre of the nearest, rounds against numpy, and the graph that it learns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """FedeRiCo against its algorithm in numpy, and what it promises without rounds and in bad weather."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -16,16 +14,7 @@ from protocols.federico.messages import RequestedModel, WeightedUpdate
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
 from sim.run.live.simulation import Simulation
-from tests.protocols.worlds import (
-    DIGITS,
-    QUADRATIC,
-    churn,
-    learner,
-    optima,
-    params,
-    ran,
-    start_from,
-)
+from tests.protocols.worlds import DIGITS, QUADRATIC, churn, learner, optima, params, ran, start_from
 
 FEDERICO = ("protocol.name=federico", "protocol.patience=6 s")
 IN_ROUNDS = (*FEDERICO, "protocol.mode=synchronous")

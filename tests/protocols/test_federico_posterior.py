@@ -1,7 +1,5 @@
 """The weights of FedeRiCo against the paper's formulas, applied literally to all in every round."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """FedFomo: its weights by the formula, whole rounds against numpy, and whom the server lets clients try."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedProto: averages of each class's mean features, and that nothing else travels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """FedSim and FedClassAvg: averages of heads, and that nothing else travels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Gossip learning, checked by hand on a log of three messages, and its timers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """CGL: similarity, loss and gradient against other implementations, and what its steps do to two clusters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How many gradients for others a client computes, by how fast it is beside them."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

@@ -1,7 +1,5 @@
 """The hypernetwork's mathematics against autograd, brute force and closed forms."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """IFCA against its algorithm in numpy, on logistic regression with whole batches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The scenario l2c_churn in a short form: the coalitions are those found from scratch, whatever went on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path

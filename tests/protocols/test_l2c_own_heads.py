@@ -1,7 +1,5 @@
 """Learning to Collaborate with backbones on the front, and a head of its own for each client."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Who may import whom, and what nobody on the simulated path may use; read from the sources."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Learning to Collaborate as a whole: who joins whom, in good weather and bad, and with whom as a broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count

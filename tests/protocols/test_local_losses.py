@@ -1,7 +1,5 @@
 """The objectives of MAPL, FedClassAvg and FedProto on a small decoupled model."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A step takes 0.5 s and a message 0.25 s, so that a reminder and its answer take 0.5 s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

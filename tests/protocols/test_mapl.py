@@ -1,7 +1,5 @@
 """MAPL: against a lockstep of algorithm 3, by hand, and what travels when, and who stays a neighbour."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

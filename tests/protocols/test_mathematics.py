@@ -1,7 +1,5 @@
 """The pure functions that protocols share."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """meta-L2C: its weights and the encoder's gradient against autograd, its rounds, and the graph it learns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What a client that comes later starts from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Per-FedAvg on quadratics: its rounds in numpy, and where they end in closed form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,6 @@
 """Methods with a model of each client's, or of each cluster's, in the same worlds: what they bring, in bad
 weather, too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """pFedHN: its rounds against autograd; clients get their own."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

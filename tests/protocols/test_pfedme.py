@@ -1,7 +1,5 @@
 """pFedMe on quadratics: its rounds in numpy, and where they end in closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """pFedSim: its mixtures of backbones against numpy, and what travels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

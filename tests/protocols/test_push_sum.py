@@ -1,7 +1,5 @@
 """Push-sum: it averages, nothing gets lost, and what clients no longer bring in fades."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """q-FFL: q-FedAvg's step against numpy, federated averaging as a special case, and where it ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

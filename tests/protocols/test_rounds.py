@@ -4,8 +4,6 @@ A step takes 0.5 s and a message 0.25 s, so that an undisturbed round lasts 0.5 
 arrive while the client trains.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path

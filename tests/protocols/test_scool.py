@@ -1,7 +1,5 @@
 """SCooL's clients: algorithm 1 by hand, D-PSGD as a special case, who is talked to, and bad weather."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

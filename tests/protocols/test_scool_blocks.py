@@ -1,7 +1,5 @@
 """SCooL's graph where all infer at once, and where somebody leaves whom nobody will ask again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

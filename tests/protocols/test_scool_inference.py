@@ -1,7 +1,5 @@
 """SCooL's closed forms maximise their bounds, alternating never lowers these, planted blocks are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

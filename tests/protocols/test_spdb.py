@@ -1,7 +1,5 @@
 """SPDB: rounds in numpy with autograd's gradients, exact agreement by its multipliers, who comes and goes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every protocol goes on under churn and losses, and does the same thing twice."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import numpy as np

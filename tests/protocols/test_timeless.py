@@ -1,7 +1,5 @@
 """Protocols in which time stands still: what waits for ever, and what goes on for ever in one instant."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tiny simulations from inline scenarios, with constant times: tests compare virtual times with ==."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

@@ -4,8 +4,6 @@
 without a name all are run.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

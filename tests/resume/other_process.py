@@ -1,7 +1,5 @@
 """A process with another hash seed that does what each line of its input says: a command of `coterie`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Whether two runs are the same one, whatever they were interrupted by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checkpoints that were altered, cut off, or are of another version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

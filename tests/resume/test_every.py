@@ -1,7 +1,5 @@
 """Every scenario and every protocol goes on exactly at random times, in a process with another hash seed."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What a client holds and waits for at a moment of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.resume.test_resume import coterie

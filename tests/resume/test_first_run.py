@@ -1,7 +1,5 @@
 """Nothing hangs on whether a process has run something before: a resumed run is often its process's first."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A fork has its parent's past and another future: it is the full run of the changed scenario."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """What killed processes leave of a run: which of it the run goes on from, and what is cleared away."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

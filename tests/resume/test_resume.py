@@ -1,7 +1,5 @@
 """A run that was interrupted, killed or has ended goes on as if it had not been."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """A walk through the log of a run's reads gives the same run, and computes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

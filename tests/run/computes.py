@@ -1,7 +1,5 @@
 """One simulated client's computing, and short ways to use it in tests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

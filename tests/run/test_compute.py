@@ -1,7 +1,5 @@
 """A client's computing: exact virtual durations, jobs in a row, and nothing left of a cancelled one."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Early stopping: at the first evaluation at which nobody has become better for long enough."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

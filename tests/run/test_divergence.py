@@ -1,7 +1,5 @@
 """Which models are no numbers any more, as evaluations see them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A disk that is full: refused before the run; and if it fills up meanwhile, what can be kept is kept."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

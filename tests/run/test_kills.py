@@ -1,7 +1,5 @@
 """Runs that are killed at random moments: finished results are always whole, and nothing hidden stays."""
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

@@ -1,7 +1,5 @@
 """A client's losses and gradients on samples of its choice, with weights: durations, numbers, refusals."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How far a run is: what is shown meanwhile, and that showing it changes nothing."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results know the code that made them: by the name of their directory, and by what lies in it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

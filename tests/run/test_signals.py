@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and SIGHUP at every stage of the command: what is finished stays, nothing else does."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select

@@ -1,7 +1,5 @@
 """Places in a scenario's contents, by keys with dots."""
 
-from __future__ import annotations
-
 import copy
 
 from sim.scenario.key_path import places, put, replaced, value_at

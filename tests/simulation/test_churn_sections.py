@@ -1,7 +1,5 @@
 """Churn as a scenario states it: shares, clusters, spreads, processes, backups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Adding a client changes nobody else's world, so that variations can be compared client by client."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from pathlib import Path
 

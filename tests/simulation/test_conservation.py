@@ -1,7 +1,5 @@
 """Random small worlds: whatever happens in them, messages, time and lives add up."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from pathlib import Path

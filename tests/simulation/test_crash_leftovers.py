@@ -1,7 +1,5 @@
 """A crash in the middle of something leaves nothing behind, and what comes back is what was kept."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 

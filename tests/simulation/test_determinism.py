@@ -1,7 +1,5 @@
 """The same scenario and seed give the same trace, bit for bit, in whatever process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Devices as a scenario states them: classes, measured speeds, slow times, memory."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

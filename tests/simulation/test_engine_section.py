@@ -1,7 +1,5 @@
 """The section [engine] in whole runs: the way that is taken and named, precision, memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

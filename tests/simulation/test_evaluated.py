@@ -1,7 +1,5 @@
 """Several models of a client, and ensembles of them: measured under their names, as scikit-learn does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

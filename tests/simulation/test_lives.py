@@ -1,7 +1,5 @@
 """Clients that fail, are restarted, leave slowly, and come back."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The observer is invisible to the clients, and looks when the scenario says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs that went wrong say so: in the table, the summary, the report and the exit status."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

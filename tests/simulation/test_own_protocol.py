@@ -1,7 +1,5 @@
 """A protocol in a user's own file: the example of the README, as it stands there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

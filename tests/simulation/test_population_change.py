@@ -1,7 +1,5 @@
 """Every protocol survives that 30 % of its clients crash at once while as many newcomers arrive."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

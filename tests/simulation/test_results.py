@@ -1,7 +1,5 @@
 """What a run leaves behind: complete, consistent with itself, and enough to repeat it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

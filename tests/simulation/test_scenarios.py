@@ -1,7 +1,5 @@
 """Golden short runs of every scenario file: what happens in them, counted, and that it happens again."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Servers with data and a device of their own, several of them, and servers that crash and come back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

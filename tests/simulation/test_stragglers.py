@@ -1,7 +1,5 @@
 """One client becomes 20 times slower: without barriers nobody else notices, with them everybody does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

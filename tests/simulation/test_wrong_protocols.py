@@ -1,7 +1,5 @@
 """Protocols that are wrong: what their author is told, and that it points at the author's own line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small scenarios for tests of whole runs: base texts, and short ways to load and to run them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path

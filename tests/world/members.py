@@ -1,7 +1,5 @@
 """Memberships on a simulated network, without anything else: each member is a name that hears and tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from actors.message import Envelope

@@ -1,7 +1,5 @@
 """Distributions of times, losses and cuts in few words, as a scenario would state them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import TypeAdapter

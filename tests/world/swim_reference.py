@@ -1,7 +1,5 @@
 """SWIM in nothing but Python: the rules of protocols.membership.swim once more, to compare statistics."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

@@ -1,7 +1,5 @@
 """Churn: which schedules are possible, and that events happen when and to whom the schedule says."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import get_args
 

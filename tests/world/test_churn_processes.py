@@ -1,7 +1,5 @@
 """Sessions drawn and measured: they agree with theory and with the files, and make possible schedules."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

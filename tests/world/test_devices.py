@@ -1,7 +1,5 @@
 """Devices: durations, slowdowns, the queue, cancellation, and the accounts of a device's time."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from itertools import pairwise

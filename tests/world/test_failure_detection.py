@@ -1,7 +1,5 @@
 """SWIM: how fast it finds the dead, and how it spares the living."""
 
-from __future__ import annotations
-
 import math
 from statistics import mean
 

@@ -1,7 +1,5 @@
 """MembershipView: what a client believes about its neighbours, and from what it learns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

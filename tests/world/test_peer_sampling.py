@@ -1,7 +1,5 @@
 """Cyclon: views stay random, connected and fresh."""
 
-from __future__ import annotations
-
 from collections import Counter
 from statistics import mean, pstdev
 

@@ -1,7 +1,5 @@
 """A device is a queue with one server: its waiting times are those of queueing theory."""
 
-from __future__ import annotations
-
 import asyncio
 from statistics import mean
 

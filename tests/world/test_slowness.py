@@ -1,7 +1,5 @@
 """Recurring and measured slow times: exact, and on average what their formulas say."""
 
-from __future__ import annotations
-
 import pytest
 
 from sim.kernel.random import RandomStream

@@ -1,7 +1,5 @@
 """Topologies: the promised graph, in order, the same for the same arguments, or a clear refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

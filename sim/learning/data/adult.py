@@ -1,7 +1,5 @@
 """UCI Adult: who earns more than 50,000 dollars a year, by the census of 1994."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

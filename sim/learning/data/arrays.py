@@ -1,7 +1,5 @@
 """Arrays of the user's own, from a file: features that a network has made, say."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from sim.files.data_folder import DataFolder

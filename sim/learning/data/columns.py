@@ -1,7 +1,5 @@
 """A table's columns as numbers: what are numbers stays, texts become one number for each category."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

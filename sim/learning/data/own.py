@@ -1,7 +1,5 @@
 """Data of the user's own: what a function returns, arrays or a data set of torch, read once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

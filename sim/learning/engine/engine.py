@@ -1,7 +1,5 @@
 """The engine: collects what all clients want computed, and computes it in batches when a number is needed."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence

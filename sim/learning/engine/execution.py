@@ -1,7 +1,5 @@
 """Computing what is pending: one call for each group of nodes, and smaller calls where memory runs out."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Running out of memory: how it shows, and what the user is told when nothing is left to try."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

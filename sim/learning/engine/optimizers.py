@@ -1,7 +1,5 @@
 """SGD, Adam and AdamW on stacked parameter rows: one update rule serves a single client and a thousand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

@@ -1,7 +1,5 @@
 """Storage of parameter vectors: one growing matrix per width, whose rows are recycled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

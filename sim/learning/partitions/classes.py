@@ -1,7 +1,5 @@
 """Clients with classes of their own: a mixture of all, or a few."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Every client from the same distribution."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

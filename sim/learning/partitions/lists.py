@@ -1,7 +1,5 @@
 """Partitions of the user's own: lists of sample numbers, from a file or a function, which are checked."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

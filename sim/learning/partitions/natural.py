@@ -1,7 +1,5 @@
 """The clients of the data themselves: hospitals, writers, phones."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A simulated client's computing: a job takes the device's virtual time, then goes to the engine."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Awaitable

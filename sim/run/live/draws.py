@@ -1,7 +1,5 @@
 """Which of its own samples a client computes on, and with what weights."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

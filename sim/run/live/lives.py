@@ -1,7 +1,5 @@
 """Clients and servers as seen from outside: each over all its lives."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A run in virtual time: the clients' lives, from the first that starts to the last that is there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The training steps that a client took, and what it would be had it taken them alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Whether training has converged: nobody gets better any more."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Models that are no numbers any more: whose was the first, and whose are at the last look."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

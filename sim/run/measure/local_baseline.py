@@ -1,7 +1,5 @@
 """What is found out when a run is over: above all what each client would have reached alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from sim.learning.engine import Engine

@@ -1,7 +1,5 @@
 """What actors report of themselves, and what the observer asks them; a wrong answer ends nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar
 

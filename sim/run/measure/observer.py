@@ -1,7 +1,5 @@
 """The observer: measures a run from outside, which costs no virtual time and which no client sees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Which models of a client the observer measures: what its `evaluated()` names, or its one model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

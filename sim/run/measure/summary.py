@@ -1,7 +1,5 @@
 """What summary.json says of a run that has ended."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -24,14 +22,7 @@ from sim.results.metrics import (
     share_better,
     time_to_target,
 )
-from sim.results.population import (
-    ARRIVALS,
-    DEPARTURES,
-    LifecycleEvent,
-    Population,
-    panel_of,
-    settled_summary,
-)
+from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Population, panel_of, settled_summary
 from sim.run.live.budget import Work
 from sim.run.live.simulation import Simulation
 from sim.run.measure.personalized_models import metric_of

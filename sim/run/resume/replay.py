@@ -1,7 +1,5 @@
 """Going through a run again by the log of its reads: the same events and messages, and no tensor work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial

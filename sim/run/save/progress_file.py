@@ -1,7 +1,5 @@
 """How far a run is, noted in its hidden folder for `coterie watch`. Nothing hangs on whether that works."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

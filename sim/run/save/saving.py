@@ -1,7 +1,5 @@
 """Writing the results of a run: what describes it before it starts, what came of it as far as that can be."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress

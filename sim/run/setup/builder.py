@@ -1,7 +1,5 @@
 """Puts the parts of a simulation together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace

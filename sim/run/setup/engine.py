@@ -1,7 +1,5 @@
 """The engine of a run, and how it computes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """The learning side of a run: data, their owners, the model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who has a link with whom."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from protocols.framework.context import Links

@@ -1,7 +1,5 @@
 """Whether the models of all clients, and what one of them needs to train, can fit in memory at all."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What clients and servers own of the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Churn: who joins, leaves, crashes and comes back, and when."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

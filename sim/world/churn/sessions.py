@@ -1,7 +1,5 @@
 """How long clients stay: random lengths, and sessions that were measured at cloud providers."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """How slow a device is: the slow times that it has, multiplied, as one function of virtual time."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count

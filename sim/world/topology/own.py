@@ -1,7 +1,5 @@
 """A topology from a function of the user's own, perhaps directed and weighted."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which backend, and how many threads, are the fastest: found out by measuring."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

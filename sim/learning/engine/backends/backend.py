@@ -1,7 +1,5 @@
 """What each backend does, and what all of them share."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from torch import Tensor

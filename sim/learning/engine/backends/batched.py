@@ -4,8 +4,6 @@ What `torch.func.vmap` does around a function, for arguments nested in any way, 
 of a few operations. Here arguments are tensors, and what comes back is one or a tuple of some.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module

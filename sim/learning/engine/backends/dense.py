@@ -3,8 +3,6 @@
 Written out, its few batched products cost a tenth of what `vmap` and autograd spend on finding them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 All backends compute the same numbers up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

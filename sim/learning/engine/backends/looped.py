@@ -1,7 +1,5 @@
 """One client after the other: any model, and on a CPU the fastest way for convolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial

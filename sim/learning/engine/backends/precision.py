@@ -1,7 +1,5 @@
 """With how many digits products are computed: float32, or something faster that changes the numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 

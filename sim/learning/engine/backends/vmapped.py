@@ -1,7 +1,5 @@
 """All clients in one call of `torch.func.vmap`: any model."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

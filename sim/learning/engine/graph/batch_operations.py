@@ -1,7 +1,5 @@
 """Gradients and losses on one batch of each client, and mean features of all that it has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

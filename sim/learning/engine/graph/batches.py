@@ -4,8 +4,6 @@ Nothing is stored between calls, so the draws of all clients of a group are made
 adding a client changes nobody's batches.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

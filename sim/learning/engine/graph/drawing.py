@@ -1,7 +1,5 @@
 """Random numbers of a training step inside models: which units a dropout drops."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 It returns one tensor [N, width] per output, row n for node n.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

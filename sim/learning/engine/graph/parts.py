@@ -1,7 +1,5 @@
 """Parts of models: a range of columns taken out of a vector, or put into one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

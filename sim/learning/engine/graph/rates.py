@@ -1,7 +1,5 @@
 """The learning rates of training jobs that are computed together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What training, gradients and losses ask for: a client's jobs, and how they draw their samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The clients' data on the device: stored once, addressed by index."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """The rows that an engine holds: let go of for a walk through a run, kept, and put back to go on from."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Mapping
 from typing import NamedTuple

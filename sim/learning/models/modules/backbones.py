@@ -1,7 +1,5 @@
 """The modules of backbones: input -> z [B, d_z]."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

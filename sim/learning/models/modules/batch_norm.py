@@ -1,7 +1,5 @@
 """Batch normalisation (Ioffe and Szegedy 2015) for models that are pure functions of their parameters."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

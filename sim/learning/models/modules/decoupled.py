@@ -1,7 +1,5 @@
 """The module of decoupled models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Dropout for models that are pure functions of their parameters: the mask is a function of one parameter."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Replacing modules of torch inside a model by ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

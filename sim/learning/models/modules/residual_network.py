@@ -1,7 +1,5 @@
 """The module of ResNet9."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

@@ -1,7 +1,5 @@
 """Models with several inputs, which are concatenated in a sample."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
