@@ -44,13 +44,13 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Override what it needs; only `step` is a must.",
             client,
             "step on_message on_start on_stop on_failure run heard peer_changed weights weights_are_shares "
-            "edge_threshold coalition evaluated begin form",
+            "edge_threshold coalition evaluated begin form asynchronous",
         ),
         (
             "What the method needs of a scenario",
             "Class attributes and class methods.",
             client,
-            "Settings requirements objective servers parts heterogeneous collected",
+            "Settings requirements objective servers parts heterogeneous two_way collected",
         ),
         (
             "On the device",
