@@ -3,7 +3,6 @@
 import gzip
 import os
 import pickle
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,8 +91,6 @@ def packed(suffix: str, content: bytes) -> Callable[[Path], None]:
         (replaced_by_pipe, "must be a regular file"),
         (packed(".gz", gzip.compress(idx(GREY))[:-50]), r"ubyte\.gz: cannot be read: Compressed file ended"),
         (packed(".xz", b"junk" * 9), r"ubyte\.xz: cannot be read: Input format not supported"),
-        # What another format of lzma takes for an endless row of empty files.
-        (packed(".xz", bytes(1000)), r"ubyte\.xz: cannot be read: Input format not supported"),
     ],
 )
 def test_what_is_no_intact_file(
@@ -187,15 +184,4 @@ def test_an_archive_without_an_array(tmp_path: Path) -> None:
     put_arrays(tmp_path / "cifar-100-subset")
     np.savez(tmp_path / "cifar-100-subset" / "labels.npz", y_train=LABELS)
     with pytest.raises(UserError, match=r"labels\.npz: has no array y_test, but y_train; must have"):
-        read_images("cifar-100", tmp_path)
-
-
-def test_an_archive_whose_arrays_become_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_file, "LIMIT_BYTES", 2**20)
-    put_arrays(tmp_path / "cifar-100-subset")
-    labels = tmp_path / "cifar-100-subset" / "labels.npz"
-    with zipfile.ZipFile(labels, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in ("y_train.npy", "y_test.npy"):
-            archive.writestr(name, bytes(2**20))
-    with pytest.raises(UserError, match=r"labels\.npz: has more than 1 MiB, unpacked"):
         read_images("cifar-100", tmp_path)
