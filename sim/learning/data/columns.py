@@ -1,7 +1,10 @@
 """A table's columns as numbers: what are numbers stays, texts become one number for each category."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -10,8 +13,10 @@ from sim.files.data_folder import DataFolder
 from sim.files.input_file import InputFile, shown
 from sim.files.table_file import TextFormat, read_table
 from sim.learning.data.dataset import Dataset
-from sim.learning.data.table import TableData
 from sim.learning.data.user_arrays import CLASSES_MAX, ArraysPart, dataset_of
+
+if TYPE_CHECKING:
+    from sim.learning.data.table import TableData
 
 _OTHERS = "*"
 _CATEGORIES_MAX = 10_000
