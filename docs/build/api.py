@@ -44,7 +44,7 @@ def groups() -> list[tuple[str, str, type, str]]:
             "Override what it needs; only `step` is a must.",
             client,
             "step on_message on_start on_stop on_failure run heard peer_changed weights weights_are_shares "
-            "edge_threshold coalition evaluated begin form asynchronous",
+            "edge_threshold coalition evaluated begin asynchronous",
         ),
         (
             "What the method needs of a scenario",

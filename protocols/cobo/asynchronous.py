@@ -126,7 +126,9 @@ class CoBoAsynchronous(Client):
         """Ask one peer for its gradient at our midpoint, and move our weight."""
         asked_s, patience = self.now, self.settings.patience
         try:
-            sent, answer = await self.asked(peer)
+            sent = self.params
+            request = PairRequest(sent, self.now, self.iterations, self.account(peer))
+            answer = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
             if isinstance(answer, PairAnswer):
                 pair.owed -= 1
                 gradient = await self.gradient((sent + answer.params) / 2)
@@ -147,12 +149,6 @@ class CoBoAsynchronous(Client):
             self.suspect(peer)
         finally:
             pair.asking = False
-
-    async def asked(self, peer: str) -> tuple[Vector, PairAnswer | PairDeclined]:
-        """Our model, and what a peer answers to it. PeerUnavailable, RemoteError."""
-        sent = self.params
-        request = PairRequest(sent, self.now, self.iterations, self.account(peer))
-        return sent, await self.ask(peer, request, timeout=self.settings.patience, attempts=ATTEMPTS)
 
     def account(self, peer: str) -> Account:
         """What this end has of a pair's weight."""

@@ -86,17 +86,12 @@ class CGASettings(DPSGDSettings):
     """The least factor of a neighbour's gradient: 0 is the projection; the authors' code has 0.5."""
 
 
-class CGA(Client):
-    """Cross-gradient aggregation; `step` is a round, that of `CGAInPairs` is not."""
+class CrossGradients(Client):
+    """What both forms of CGA share."""
 
     Settings = CGASettings
     settings: CGASettings
     collected = (RoundModel, CrossGradient)
-
-    @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, CGASettings)
-        return CGAInRounds if settings.mode == "synchronous" else CGAInPairs
 
     @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
@@ -128,27 +123,7 @@ class CGA(Client):
             self.crossed.pop(peer, None)
 
 
-class CGAInRounds(CGA):
-    """Algorithm 1."""
-
-    def begin(self) -> None:
-        super().begin()
-        self.rounds = Rounds(self, self.settings.patience)
-
-    async def step(self) -> None:
-        self.rounds.announce()
-        models = await self.rounds.gather()
-        partners = [peer for peer in models if self.rounds.is_mutual(peer)]
-        for peer in partners:
-            self.rounds.tell(peer, CrossGradient(await self.gradient(models[peer].params)))
-        answers = await self.rounds.replies(CrossGradient, partners)
-        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
-        update = await self.local_update()
-        weights = neighbour_weights(self, self.rounds, models)
-        self.params = neighbour_mean(self.params, weights, models) + update
-
-
-class CGAInPairs(CGA):
+class CGAInPairs(CrossGradients):
     """AD-PSGD's exchange, in which the peer answers with its gradient at the asker's model, too."""
 
     def begin(self) -> None:
@@ -175,3 +150,25 @@ class CGAInPairs(CGA):
 
     async def on_message(self, message: object, sender: str) -> object:
         return self.pairs.on_message(message, sender)
+
+
+class CGA(CrossGradients):
+    """Cross-gradient aggregation in rounds: algorithm 1."""
+
+    asynchronous = CGAInPairs
+
+    def begin(self) -> None:
+        super().begin()
+        self.rounds = Rounds(self, self.settings.patience)
+
+    async def step(self) -> None:
+        self.rounds.announce()
+        models = await self.rounds.gather()
+        partners = [peer for peer in models if self.rounds.is_mutual(peer)]
+        for peer in partners:
+            self.rounds.tell(peer, CrossGradient(await self.gradient(models[peer].params)))
+        answers = await self.rounds.replies(CrossGradient, partners)
+        self.crossed = {peer: answer.gradient for peer, answer in answers.items()}
+        update = await self.local_update()
+        weights = neighbour_weights(self, self.rounds, models)
+        self.params = neighbour_mean(self.params, weights, models) + update

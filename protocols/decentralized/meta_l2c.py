@@ -131,11 +131,6 @@ class MetaL2C(Client):
     weights_are_shares = True
 
     @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        assert isinstance(settings, MetaL2CSettings)
-        return cls if settings.mode == "synchronous" else MetaL2CAsynchronous
-
-    @classmethod
     def requirements(cls, settings: ProtocolSettings) -> Sequence[Requirement]:
         needed = "the encoder learns from samples that are held back; must be more than 0"
         return (
@@ -285,3 +280,6 @@ def common_rng(seed: int) -> np.random.Generator:
     """What all clients draw alike, without a message."""
     digest = hashlib.blake2b(f"meta-l2c {seed}".encode(), digest_size=8).digest()
     return np.random.Generator(np.random.Philox(int.from_bytes(digest, "little")))
+
+
+MetaL2C.asynchronous = MetaL2CAsynchronous  # which has to come after the class that it extends

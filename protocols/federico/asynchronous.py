@@ -74,7 +74,7 @@ class FedericoAsynchronous(Client):
             self.places.pop(name, None)
         self.over.clear()
         others = [name for name in self.collaborators.candidates if name not in self.places]
-        if not self.own_competes:
+        if not self.settings.own_competes:
             others.remove(self.name)
         free = min(self.settings.neighbours - len(self.places), len(others))
         own_first = not self.judges_itself  # by turns, if there is not time for all
@@ -83,7 +83,7 @@ class FedericoAsynchronous(Client):
             others, sum([self.help.afford(self.loss_cost) for _ in range(free)])
         )
         self.judges_itself = self.judges_itself or (not own_first and self.help.afford(self.loss_cost))
-        if not (self.own_competes and (chosen or self.places)):
+        if not (self.settings.own_competes and (chosen or self.places)):
             chosen = [self.name, *chosen]
         for name in chosen:
             self.places[name] = None
@@ -120,7 +120,7 @@ class FedericoAsynchronous(Client):
                 name = min(here, key=lambda name: (name != self.name, name))
                 place = self.places[name]
                 assert place is not None
-                if name != self.name or self.judges_itself or self.own_competes:
+                if name != self.name or self.judges_itself or self.settings.own_competes:
                     losses[name] = await loss_of(self, place.params, self.settings)
                 models[name] = place.params
             elif models or len(self.over) == len(self.places):
@@ -156,11 +156,6 @@ class FedericoAsynchronous(Client):
         return None
 
     # --- the time that it has for others --------------------------------------------------------------------
-
-    @property
-    def own_competes(self) -> bool:
-        """Whether the own model has to be chosen, too."""
-        return self.settings.own_model == "candidate"
 
     @property
     def loss_cost(self) -> float:

@@ -52,7 +52,7 @@ class FedeRiCo(Client):
 
     def chosen(self, partners: Mapping[str, Vector]) -> dict[str, Vector]:
         """The models of this iteration: the own one, and those of M partners (line 7)."""
-        own, competes = {self.name: self.params}, self.settings.own_model == "candidate"
+        own, competes = {self.name: self.params}, self.settings.own_competes
         offered = own | dict(partners) if competes else dict(partners)
         models = {
             name: offered[name] for name in self.collaborators.choose(offered, self.settings.neighbours)

@@ -48,3 +48,8 @@ class FedericoSettings(PatienceSettings):
     gradients_when_behind: Weight = 1.0
     """Asynchronous: gradients for others' models that a client which is s < 1 times as fast as its peers
     (median) computes in an iteration at most: so many, times s/(1 - s), times what all M would take."""
+
+    @property
+    def own_competes(self) -> bool:
+        """Whether the own model has to be chosen, too."""
+        return self.own_model == "candidate"

@@ -169,13 +169,6 @@ class Client(Node):
         return None
 
     @classmethod
-    def form(cls, settings: ProtocolSettings) -> type[Client]:
-        """The class of the clients: this one, or its `asynchronous` form where `mode` asks for it."""
-        if cls.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
-            return cls.asynchronous
-        return cls
-
-    @classmethod
     def servers(
         cls, settings: ProtocolSettings, clients: Sequence[str], clusters: Sequence[int] | None
     ) -> list[ServerPlan]:
@@ -204,3 +197,10 @@ class Client(Node):
         for peer in names:
             self.tell(peer, message)
         return names
+
+
+def form_of(method: type[Client], settings: ProtocolSettings) -> type[Client]:
+    """The class of a method's clients: its `asynchronous` form where `mode` asks for it, or itself."""
+    if method.asynchronous is not None and getattr(settings, "mode", None) == "asynchronous":
+        return method.asynchronous
+    return method

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from protocols.decentralized.cga import CGA, agreeing
+from protocols.decentralized.cga import CrossGradients, agreeing
 from tests.protocols.test_dpsgd import metropolis, start
 from tests.protocols.worlds import QUADRATIC, learner, messages, optima, params, ran, start_from
 
@@ -85,7 +85,9 @@ def test_without_rounds_nobody_waits_for_a_straggler() -> None:
         # Of two jobs of the device one may be a gradient for a neighbour.
         assert min(iterations[:4]) >= 50 and iterations[4] >= 2
         one = learner(world, 0)
-        assert isinstance(one, CGA) and set(one.crossed) <= {"client-1", "client-4"} and one.crossed
+        assert (
+            isinstance(one, CrossGradients) and set(one.crossed) <= {"client-1", "client-4"} and one.crossed
+        )
         assert len(messages(world, "CrossExchange")) > 20
         _, mu = optima(world)
         # All near a compromise: nearer to the mean of all optima than those are.

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from actors.settings.base import SettingError
-from protocols.framework.client import Client
+from protocols.framework.client import Client, form_of
 from protocols.framework.context import ClientContext, Links, NewcomersStart
 from protocols.framework.server import Server, ServerPlan
 from protocols.membership.view import AnnouncedView, MembershipView
@@ -198,7 +198,7 @@ class _Builder:
 
         def fresh() -> Client:
             compute.forget()
-            kind = protocol.learner.form(simulation.settings)
+            kind = form_of(protocol.learner, simulation.settings)
             return made(kind, lambda: kind(name, context, compute, simulation.settings))
 
         returns = self.rejoins.get(index, [])
