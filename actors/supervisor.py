@@ -16,8 +16,8 @@ Factory = Callable[[], Actor]
 Action = Literal["stop", "restart", "go on"]
 _OUTCOMES: dict[Action, str] = {"stop": "stopped for good", "restart": "restarted", "go on": "went on"}
 
-# Distance between the first request numbers of two lives of one name. Numbers are counted per actor, because
-# they travel in messages, and the size of nobody's messages shall depend on how much others ask.
+# Least distance between the first request numbers of two lives of one name. Numbers are counted per actor,
+# because they travel in messages, and the size of nobody's messages shall depend on how much others ask.
 _REQUESTS_PER_LIFE = 1 << 20
 
 _WORD = re.compile(r"\w+(?:-\w+)*")  # what may be a name, as in "client-7"
@@ -99,7 +99,7 @@ class Supervisor:
         self._log = log
         self._observe = observe
         self._factories: dict[str, Factory] = {}
-        self._lives: dict[str, int] = {}
+        self._next_request: dict[str, int] = {}  # number of the first question of the next life
         self._restarts: dict[str, int] = {}
         self._ending: dict[asyncio.Task[Any], None] = {}
 
@@ -161,15 +161,16 @@ class Supervisor:
         name = actor.name
         if name in self.running:
             raise ActorError(f"{name} is already running")
-        life = self._lives.get(name, 0)
-        actor._launch(life * _REQUESTS_PER_LIFE, self._actor_failed)
-        self._lives[name] = life + 1
+        first = self._next_request.get(name, 0)
+        actor._launch(first, self._actor_failed)
+        self._next_request[name] = first + _REQUESTS_PER_LIFE
         self.running[name] = actor
         if factory is not None:
             self._factories[name] = factory
 
     def _end(self, actor: Actor) -> list[asyncio.Task[Any]]:
         del self.running[actor.name]
+        self._next_request[actor.name] = max(self._next_request[actor.name], actor._questions.next_number)
         self._factories.pop(actor.name, None)
         tasks = actor._halt()
         for task in tasks:

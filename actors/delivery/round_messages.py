@@ -14,7 +14,7 @@ travel as a `RoundMark` on the envelope, so that the messages themselves know no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 from weakref import proxy
 
@@ -38,23 +38,33 @@ def mark_of(envelope: Envelope) -> RoundMark:
 class RoundMessages:
     """What one actor tells for its rounds, and hears of others' rounds.
 
-    number: of the present round. awaited: peers that this actor waits for in this round. delayed_s: for how
-    long lost messages have kept it waiting in this round, or in the one before until something is collected.
+    number: of the present round. awaited: peers that this actor waits for in this round, or has heard.
+    delayed_s: for how long lost messages have kept it waiting in this round, or in the one before until
+    something is collected.
     """
 
     def __init__(self, actor: Actor) -> None:
         self.number = 0
         """The number of the present round, from 0 on."""
-        self.awaited: Container[str] = ()
+        self.awaited: Collection[str] = ()
         self.delayed_s = 0.0
         self.closed = False
         """Whether this actor takes part in no round any more: what comes for one is only heard."""
         self._actor: Actor = proxy(actor)  # an actor that is gone for good must leave nothing behind
+        self._awaited_before: Collection[str] = ()  # in the round before
         self._delayed_in: int | None = None  # the round that `delayed_s` is of
         self._to_all: dict[str, list[Kept]] = {}  # by class
         self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
         self._handled: dict[tuple[str, str], tuple[int, ...]] = {}  # by class and sender: the last two rounds
         self._handled_late: dict[str, int] = {}  # by sender: the round of which its question was told again
+
+    def begin_round(self, number: int) -> None:
+        """Go on to round `number`. What each peer was told is kept for the round before, and no longer."""
+        self._awaited_before = self.awaited if number == self.number + 1 else ()
+        self.number = number
+        for kept in self._to_one.values():
+            for peer in [peer for peer, told in kept.items() if told[-1][0] < number - 1]:
+                del kept[peer]
 
     def tell(self, peer: str, message: object, number: int | None = None) -> None:
         """Tell one peer a message of this round, or of round `number`, of which each peer gets its own."""
@@ -194,7 +204,8 @@ class RoundMessages:
         self._actor._send_marked(Envelope(self._actor.name, peer, request, mark))
 
     def _send(self, peer: str, message: object, number: int, repeat: int | None, delayed_s: float) -> None:
-        mark = RoundMark(number, peer in self.awaited, repeat, delayed_s)
+        awaited = self.awaited if number >= self.number else self._awaited_before
+        mark = RoundMark(number, peer in awaited, repeat, delayed_s)
         self._actor._send_marked(Envelope(self._actor.name, peer, message, mark))
 
     def _note_delay(self, kind: type, names: list[str], found: Iterable[Envelope], waited_s: float) -> None:

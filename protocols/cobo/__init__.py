@@ -16,16 +16,18 @@ sampled peers; both ends of a pair draw the same coin from the seed that all cli
 Asynchronous (nobody waits): a client trains with proximal terms towards the last model it received from each
 peer, however old. To update w_ij it asks that one peer, which evaluates its gradient at the midpoint and
 sends it back with its model; the asker does the same, moves the weight, and tells the peer by how much. Each
-end starts an update with half the pair's probability per iteration; what is sampled while the last one is on
-its way, or in vain because messages were lost, it owes, and starts it later. Nothing is ever locked: both
-ends may be at updates of their pair at the same time, and each counts (`protocols.shared.pair_ledger`).
+end starts an update with half the pair's probability per iteration. An update that is sampled while an
+earlier one is under way, or that fails because messages were lost, is owed: this end starts it later. Nothing
+is ever locked: both ends may be at updates of their pair at the same time, and each counts
+(`protocols.shared.pair_ledger`).
 
 In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th proximal term in a row with one and the same model weighs 1/k, so that the old model of a
   slow, cut off or dead peer holds nobody back.
-- `evidence`: until a pair has met as often as 1/evidence of what the iterations of its slower end call for,
-  its proximal term and its weight in the learned graph count in proportion to that: w = 1 at the start means
-  that nobody knows, and who is too slow, or hears too little, to find out must not be pulled by all.
+- `evidence`: until a pair has made 1/`evidence` of the updates expected from the iterations of its slower
+  end, its proximal term and its edge in the learned graph are scaled by the part that it has made. w = 1 at
+  the start means that nobody knows: who is too slow, or hears too little, to find out must not be pulled by
+  all.
 - `gradients_when_behind`: a client that is slower than its peers (median) spends its device on itself rather
   than on their pairs (`protocols.shared.pace`).
 
@@ -41,9 +43,9 @@ Differences to the paper:
   again, its weight is kept (on the simplex its share goes to the others, as does that of a peer that left the
   view). A newcomer is given the initial weight (on the simplex: 0, and its share as soon as gradients agree).
 - n in `sampling_scale`/n is the number of clients where all know each other, as in the paper. On a sparse
-  graph it is the larger neighbourhood of the pair's ends plus one (asynchronous: at each end, for its half of
-  the probability, its own plus one), so that a client meets about `sampling_scale` peers in an iteration
-  whatever its degree, fewer where its neighbours have more neighbours than it.
+  graph it is the larger neighbourhood of the pair's ends plus one. Asynchronous: each end takes its own
+  neighbourhood plus one, for its half of the probability. So a client meets about `sampling_scale` peers in
+  an iteration whatever its degree, fewer where its neighbours have more neighbours than it.
 """
 
 from protocols.cobo.method import CoBo

@@ -16,7 +16,7 @@ from protocols.shared.silence import Silence
 OWED_MAX = 10
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
 ATTEMPTS = 2
-"""How often a request is sent before it is given up, after three estimated round trips; it stays owed."""
+"""How often a request is sent; when both are overdue (`round_trips`) it is given up, and stays owed."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """How much a pair's weight counts, from 0 to 1: the updates made, beside those expected by now.
+        """How much a pair's weight counts, from 0 to 1: the updates made, divided by those expected by now.
 
         By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
         """
@@ -96,7 +96,7 @@ class CoBoAsynchronous(Client):
         for peer, pair in self.known.items():
             if peer not in peers:
                 pair.latest = None
-        self.pairs.share_out_strangers()
+        self.pairs.take_back_shares()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
@@ -106,7 +106,7 @@ class CoBoAsynchronous(Client):
     # --- updates of pairs -----------------------------------------------------------------------------------
 
     def sample_pairs(self) -> None:
-        """Start updates of the pairs that are sampled now, or were and have yet to meet."""
+        """Start updates of the pairs that are sampled now, or are still owed."""
         count = len(self.peers)
         probability = pair_probability(self.settings, self.iterations + 1, count + 1)
         self.help.earn(pair_probability(self.settings, 1, count + 1) * count)
@@ -132,7 +132,7 @@ class CoBoAsynchronous(Client):
             if isinstance(answer, PairAnswer):
                 pair.owed -= 1
                 gradient = await self.gradient((sent + answer.params) / 2)
-                step = self.settings.gamma * self.dot(gradient, answer.gradient)
+                step = self.pairs.step(gradient, answer.gradient)
                 self.pairs.ascend(peer, step)
                 pair.ledger.note(step)
                 self.tell(peer, PairResult(self.account(peer)))
@@ -151,7 +151,7 @@ class CoBoAsynchronous(Client):
             pair.asking = False
 
     def account(self, peer: str) -> Account:
-        """What this end has of a pair's weight."""
+        """This end's books of a pair's weight, see `pair_ledger`."""
         return self.pair_with(peer).ledger.account(self.pairs.weight(peer))
 
     async def on_message(self, message: object, sender: str) -> object:

@@ -17,7 +17,7 @@ class LatestModel:
 
 @dataclass(frozen=True)
 class PairRequest(LatestModel):
-    """Asks for the receiver's gradient at the midpoint. `account`: what the sender has of the weight."""
+    """Asks for the receiver's gradient at the midpoint. `account`: the sender's books of the weight."""
 
     account: Account
 

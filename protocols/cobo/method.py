@@ -36,8 +36,7 @@ class CoBo(Client):
             self.rounds.tell(peer, ours[peer])
         for peer, theirs in (await self.rounds.replies(RoundGradient, ours)).items():
             self.pairs.replace(peer, theirs.weight, theirs.updates)
-            product = self.dot(ours[peer].gradient, theirs.gradient)
-            self.pairs.ascend(peer, self.settings.gamma * product)  # eq. 4
+            self.pairs.ascend(peer, self.pairs.step(ours[peer].gradient, theirs.gradient))  # eq. 4
         rho = self.settings.rho
         proximal = [(rho * self.pairs.weight(peer), model.params) for peer, model in models.items()]
         update = await self.train(self.settings.local_steps, proximal=proximal)

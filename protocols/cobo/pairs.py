@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping
 
+from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
 from protocols.framework.component import Component
 from protocols.framework.mathematics import project_on_simplex
-from protocols.framework.vectors import Scalar
+from protocols.framework.vectors import Scalar, Vector
 
 
 class PairWeights(Component):
@@ -35,10 +36,16 @@ class PairWeights(Component):
         names = self.client.peers if self.simplex else self._weights
         return {peer: self._weights[peer] for peer in names if peer in self._weights}
 
+    def step(self, ours: Vector, theirs: Vector) -> Scalar:
+        """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
+        settings = self.client.settings
+        assert isinstance(settings, CoBoSettings)
+        return settings.gamma * self.client.dot(ours, theirs)
+
     def ascend(self, peer: str, step: Scalar) -> None:
-        """One projected gradient step on the weight of `peer` (eq. 4); on the simplex only a peer has one."""
+        """One projected gradient step on the weight of `peer` (eq. 4); on the simplex strangers have none."""
         self._updates[peer] += 1
-        self.share_out_strangers()
+        self.take_back_shares()
         moved = self.weight(peer) + step
         if not self.simplex:
             self._weights[peer] = moved.clip(0.0, 1.0)
@@ -53,9 +60,9 @@ class PairWeights(Component):
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if not up:
-            self.share_out_strangers()
+            self.take_back_shares()
 
-    def share_out_strangers(self) -> None:
+    def take_back_shares(self) -> None:
         """On the simplex: the share of whoever is no peer any more is the others'.
 
         Not everybody who leaves a sampled view is reported as gone, so this is looked up now and then.

@@ -70,7 +70,7 @@ def pair_probability(settings: CoBoSettings, iteration: int, clients: int) -> fl
 
 
 def expected_updates(settings: CoBoSettings, iterations: int, clients: int) -> float:
-    """How often a pair updates its weight in so many iterations, by `pair_probability`; sums as integrals."""
+    """How often a pair updates its weight in so many iterations, by integrals of `pair_probability`."""
 
     def decayed(after: int) -> float:
         begin, end = after + 0.5, max(iterations, after) + 0.5

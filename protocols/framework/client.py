@@ -95,6 +95,7 @@ class Client(Node):
                     await self.sleep(wanted.patience)
                 newcomers.clear()
         self._rounds = rounds
+        self._mailbox.discard(CurrentModel)
         if models:
             self.params = mix([(1 / len(models), model) for model in models])
         self.observe("models_at_start", len(models))

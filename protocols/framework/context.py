@@ -55,18 +55,16 @@ class NewcomersStart:
 
 @dataclass(frozen=True)
 class ClientContext:
-    """Everything that a learner or a server is given by whoever runs it.
+    """Everything that a client or a server is given by whoever runs it.
 
-    `neighbours` are those that it has a link with in the topology, and `links` says more of them; `rng` is
-    its own random stream; `shared_seed` is a number that all clients were given before the start;
+    `rng` is its own random stream; `shared_seed` is a number that all clients were given before the start;
     `observe(name, value)` reports to the observer and costs nothing. `alone`: there are no peers and no
-    servers, and never will be. `compute`: the device and data of a server that has some; a learner is handed
-    its own beside these.
+    servers, and never will be. `links`: what the topology says of its links. `compute`: the device and data
+    of a server that has some; a client is handed its own beside these.
     """
 
     transport: Transport
     membership: Membership
-    neighbours: tuple[str, ...]
     rng: np.random.Generator
     shared_seed: int
     observe: Callable[[str, Any], None]

@@ -41,7 +41,7 @@ class CurrentModel:
     params: Vector | None
 
 
-_FOR_EVERY_NODE = frozenset({AreYouThere, ModelWanted, RepeatRequest})
+_FOR_EVERY_NODE = frozenset({AreYouThere, CurrentModel, ModelWanted, RepeatRequest})
 
 
 class Node(Actor):
@@ -168,6 +168,8 @@ class Node(Actor):
 
     def _answered(self, message: object, sender: str) -> bool:
         """Answer what is asked of every node; False if it is for the method after all."""
+        if type(message) is CurrentModel:
+            return not self.newcomer  # nobody waits for it any more
         if type(message) is ModelWanted:
             self._give_model(sender, None)
         elif isinstance(message, RepeatRequest):

@@ -67,11 +67,14 @@ class Rounds(Component, RoundMessages):
         self._kind: type | None = None
         self._gathered = False
         self._not_waiting: frozenset[str] = frozenset()
+        # Who was told a model of a later round, in which this client said that it waits for nobody.
+        self._left_out: dict[str, int] = {}
         client._rounds = self
 
     def announce(self) -> None:
         """Tell all neighbours this client's model for the present round."""
-        self.partners = tuple(self._neighbours() if self._neighbours else self.client.peers)
+        names = self._neighbours() if self._neighbours else self.client.peers
+        self.partners = tuple([name for name in names if self._left_out.get(name) != self.number])
         self.degree = len(self.partners)
         self._told = frozenset(self.partners)
         self.awaited = self._told
@@ -98,9 +101,14 @@ class Rounds(Component, RoundMessages):
                 break
             # A neighbour tells round r + 1 only after round r. That its first message to us is of a later
             # round means that it went on without us.
-            self.number = latest
+            self.begin_round(latest)
             self.announce()
-            found = {peer: each for peer, each in found.items() if mark_of(each).number == latest}
+            found = {
+                peer: each
+                for peer, each in found.items()
+                if mark_of(each).number == latest and peer in self.partners
+            }
+        self.awaited = frozenset(found)  # who is told again what is lost learns by this whether it counts
         self.forget_before(kind)
         self.discard(kind)
         self._not_waiting = frozenset([peer for peer, each in found.items() if not mark_of(each).awaits])
@@ -117,14 +125,14 @@ class Rounds(Component, RoundMessages):
 
     async def replies(self, kind: type[M], peers: Collection[str]) -> dict[str, M]:
         """The messages of class `kind` of this round from these partners, who were told theirs."""
-        found = await self.collect(kind, peers, self.patience)
+        found = await self.collect(kind, [peer for peer in peers if peer in self.partners], self.patience)
         self.discard(kind)
         return {peer: envelope.message for peer, envelope in found.items()}  # type: ignore[misc]
 
     def step_ended(self) -> None:
         """The round is over, too, if its models were gathered."""
         if self._gathered:
-            self.number += 1
+            self.begin_round(self.number + 1)
             self._gathered = False
 
     def budget_spent(self) -> None:
@@ -133,7 +141,7 @@ class Rounds(Component, RoundMessages):
     def peer_changed(self, peer: str, up: bool) -> None:
         if not up:
             self.partners = tuple([partner for partner in self.partners if partner != peer])
-            self.awaited = self.partners
+            self.awaited = frozenset(self.awaited) - {peer}
             self.forget(peer)
 
     def _is_wanted(self, mark: RoundMark) -> bool:
@@ -158,6 +166,7 @@ class Rounds(Component, RoundMessages):
         elif mark.awaits and not self._is_refused(peer):
             self._told |= {peer}
             if not self.tell_again(peer, kind.__name__, mark.number):
+                self._left_out[peer] = mark.number
                 self.tell_for(peer, self._announced(), mark.number)
 
     def requested(self, peer: str, request: RepeatRequest) -> None:

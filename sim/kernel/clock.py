@@ -174,8 +174,8 @@ class VirtualLoop(BareLoop):
         """Runs every event up to and including `time_s` (seconds), and sets the clock to that time.
 
         False if `stop` or `pause` ended the run earlier; the clock is then at the last event. When no event
-        is left, only observers fire. If a task registered by `must_finish` still waits then, `Deadlock` is
-        raised. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
+        is left, `Deadlock` is raised if a task registered by `must_finish` still waits; else only observers
+        fire. An unhandled error of a callback is raised, too. ValueError if `time_s` is past or infinite.
         """
         if not self.now_s <= time_s < math.inf:
             raise ValueError(f"run_until({time_s}): must be finite and not before {self.now_s}")
@@ -221,7 +221,7 @@ class VirtualLoop(BareLoop):
         sys.set_asyncgen_hooks(firstiter=self._generator_started, finalizer=self._generator_abandoned)
         asyncio._set_running_loop(self)
         self._thread = threading.get_ident()
-        self.paused = self.paused and self._stopping
+        self.paused = self.paused and self._stopping  # by a pause() just before; an old one does not count
         try:
             self._run_events(end_s)
             if self._failure is not None:
@@ -244,7 +244,7 @@ class VirtualLoop(BareLoop):
                 if ready:
                     iterations += 1
                     if iterations > iterations_max:
-                        iterations -= iterations_max // 100
+                        iterations -= iterations_max // 100  # interrupt again after one per cent more
                         guard.interrupt(ready, self.now_s)
                     # One iteration: due timers are queued behind what is ready, and all of these run. What
                     # they make ready waits for the next iteration.

@@ -36,7 +36,8 @@ class LivelockGuard:
         Raises Livelock if that has happened too often in this instant.
         """
         tasks = [timer for timer in ready if isinstance(timer, VirtualTask)]
-        # One that only let the others run first awaits nothing; one that was woken still has what it awaited.
+        # A task that yielded by sleep(0) awaits nothing, and is the likelier culprit. One that was woken by
+        # something still names it.
         tasks = [task for task in tasks if task._awaited is None] or tasks
         self._interruptions = self._interruptions + 1 if time_s == self._time_s else 0
         self._time_s = time_s

@@ -95,13 +95,10 @@ class GeneratorAt:
         self._generator = np.random.Generator(self._bits)
         self._state: Any = self._bits.state  # the initial state, without buffered numbers
 
-    def at(self, key: int, place: int) -> np.random.Generator:
-        """The generator, moved to position `place` of the stream `key` (64 bits).
-
-        Positions are 2^66 numbers apart.
-        """
+    def at(self, key: int, block: int) -> np.random.Generator:
+        """The generator at the start of a block of 2^66 numbers of the stream `key` (64 bits)."""
         state = self._state["state"]
-        state["key"][0], state["counter"][1] = key, place
+        state["key"][0], state["counter"][1] = key, block
         self._bits.state = self._state
         return self._generator
 

@@ -224,8 +224,8 @@ class SimulatedNetwork(Transport):
             self._start_transfer(connection, message)
             if connection.model.reliable and connection.pair[1] not in self._deliver:
                 # The receiver is down. The sender notices after the latency, and then stops the transfer.
-                # Only the latency is used here. If the receiver is up again by then, the message's fate is
-                # decided when it departs, with the same random numbers.
+                # Only the latency is used here. To draw it advances no stream: if the receiver is up again by
+                # then, the message's fate is decided when it departs, with the same numbers.
                 try:
                     delay_s, _, _ = self.fate(connection, message.pair_index)
                 except UserError as error:
@@ -358,7 +358,7 @@ class SimulatedNetwork(Transport):
                 counts.dropped += 1
             counts.reasons[reason] = counts.reasons.get(reason, 0) + 1
         connection = message.connection
-        # Who sends over an idle connection without random streams gets a new one: that bounds the memory.
+        # An idle connection without random streams has no state: it is dropped, and made anew when needed.
         if (
             connection.latency_key is None
             and connection.is_idle()

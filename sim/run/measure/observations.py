@@ -65,11 +65,12 @@ def coalition_of(client: ClientLife, clients: Container[str], supervisor: Superv
     def check(found: object) -> Coalition | None:
         if not isinstance(found, Coalition | None):
             raise TypeError(f"coalition() must return a Coalition or None, not {type(found).__name__}")
-        if found is not None and not (
-            client.name in found.members and all(map(clients.__contains__, found.members))
-        ):
+        if found is None:
+            return None
+        if client.name not in found.members or not all(map(clients.__contains__, found.members)):
             raise ValueError(f"coalition() of {client.name} must name clients, itself among them")
-        return found
+        losses = {str(name): float(loss) for name, loss in found.losses.items()}
+        return Coalition(found.members, float(found.since), losses)
 
     return asked(client, "coalition", check, supervisor)
 
@@ -85,7 +86,7 @@ def _require_weights(weights: object, clients: Container[str]) -> Mapping[str, f
             raise ValueError(f"weights() names {peer!r:.60}, which is no client; use names from self.peers")
         if not isinstance(weight, float | int | Scalar) and not hasattr(weight, "__float__"):
             raise TypeError(f"weights() must give {peer} a number, not {type(weight).__name__}")
-    return weights
+    return {peer: weight if isinstance(weight, Scalar) else float(weight) for peer, weight in weights.items()}
 
 
 class Window:

@@ -178,7 +178,6 @@ class _Builder:
         return ClientContext(
             self.network,
             membership,
-            self.neighbours[name],
             stream(self.seed, "actor", name),
             key(self.seed, "shared by all clients"),
             simulation.observer.of_actor(name),
