@@ -262,3 +262,24 @@ def test_what_does_not_fit_a_server_is_named(
         failures = world.supervisor.failures
     assert {failure.error for failure in failures} == {error.replace("{path}", str(path)) for error in errors}
     assert {failure.place for failure in failures} == {f"{path}:{line}"}  # where its class begins
+
+
+# --- messages of a round to one peer ------------------------------------------------------------------------
+
+PAIRS = ("protocol.name=cobo", "protocol.mode=synchronous", "protocol.patience=60 s", "run.duration=100 s")
+
+
+def test_who_leaves_before_its_gradient_is_there_is_not_waited_for() -> None:
+    """Models come at 0.25 s, the gradients of two peers are there at 1.25 s: client 2 leaves in between."""
+    text = QUADRATIC + churn("leave", 2, "600 ms")
+    with ran(text, *PAIRS, "protocol.sampling=none", "clients.count=3") as world:
+        assert min(client.actor.iterations for client in world.clients_up) > 60  # type: ignore[union-attr]
+
+
+def test_what_each_peer_was_told_is_kept_for_two_rounds() -> None:
+    with ran(QUADRATIC, *PAIRS, "clients.count=8") as world:
+        for client in world.clients:
+            own = client.actor.rounds  # type: ignore[union-attr]
+            kept = [number for told in own._to_one.values() for each in told.values() for number, _ in each]
+            assert all(number >= own.number - 2 for number in kept)
+            assert own.number > 40
