@@ -56,7 +56,8 @@ class RoundMessages:
         self._to_all: dict[str, list[Kept]] = {}  # by class
         self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
         self._handled: dict[tuple[str, str], tuple[int, ...]] = {}  # by class and sender: the last two rounds
-        self._handled_late: dict[str, int] = {}  # by sender: the round of which its question was told again
+        # By class and sender: the round of which its question was told again.
+        self._handled_late: dict[tuple[str, str], int] = {}
 
     def begin_round(self, number: int) -> None:
         """Go on to round `number`. What each peer was told is kept for the round before, and no longer."""
@@ -66,13 +67,16 @@ class RoundMessages:
             for peer in [peer for peer, told in kept.items() if told[-1][0] < number - 1]:
                 del kept[peer]
 
-    def tell(self, peer: str, message: object, number: int | None = None) -> None:
-        """Tell one peer a message of this round, or of round `number`, of which each peer gets its own."""
+    def tell(self, peer: str, message: object, number: int | None = None, after: type | None = None) -> None:
+        """Tell one peer a message of this round, or of round `number`, of which each peer gets its own.
+
+        after: the class of the peer's message that this one answers.
+        """
         number = self.number if number is None else number
         kept = self._to_one.setdefault(type(message).__name__, {})
         kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
         # The answer to a question that was told again says nothing of how long this actor took.
-        late = self._handled_late.pop(peer, None) == number
+        late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
         self._send(peer, message, number, 0 if late else None, self.delayed_s)
 
     def tell_all(self, peers: Iterable[str], message: object) -> None:
@@ -168,7 +172,7 @@ class RoundMessages:
         if mark.number not in handled and mailbox.put(Envelope(sender, envelope.receiver, message)):
             self._handled[key] = (*handled[-1:], mark.number)
             if mark.repeat is not None:
-                self._handled_late[sender] = mark.number
+                self._handled_late[key] = mark.number
 
     def close(self) -> None:
         """Take part in no round any more: what has come for one is heard again, and dropped."""
@@ -185,7 +189,7 @@ class RoundMessages:
         for kept in self._to_one.values():
             kept.pop(peer, None)
         self._handled = {key: number for key, number in self._handled.items() if key[1] != peer}
-        self._handled_late.pop(peer, None)
+        self._handled_late = {key: number for key, number in self._handled_late.items() if key[1] != peer}
 
     def heard_of_round(self, sender: str, kind: type, mark: RoundMark) -> None:
         """Called with sender, class and mark of whatever arrives for a round, before it is kept."""

@@ -92,7 +92,8 @@ class SCooL(Client):
         latest = (fitting or evaluations.published)[-1]
         if self.finished and not fitting:  # it takes part in any round, with what it has
             latest = replace(latest, progress=evaluations.progress, round=max(latest.round, number))
-        self.rounds.tell(sender, await evaluations.evaluated(request, sender, latest), number)
+        answer = await evaluations.evaluated(request, sender, latest)
+        self.rounds.tell(sender, answer, number, after=EvaluationRequest)
 
     def peer_changed(self, peer: str, up: bool) -> None:
         super().peer_changed(peer, up)
