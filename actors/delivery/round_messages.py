@@ -53,6 +53,7 @@ class RoundMessages:
         self._actor: Actor = proxy(actor)  # an actor that is gone for good must leave nothing behind
         self._awaited_before: Collection[str] = ()  # in the round before
         self._delayed_in: int | None = None  # the round that `delayed_s` is of
+        self._delayed_before_s = 0.0  # in the one before
         self._to_all: dict[str, list[Kept]] = {}  # by class
         self._to_one: dict[str, dict[str, list[Kept]]] = {}  # by class and receiver
         self._handled: dict[tuple[str, str], tuple[int, ...]] = {}  # by class and sender: the last two rounds
@@ -77,7 +78,11 @@ class RoundMessages:
         kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
         # The answer to a question that was told again says nothing of how long this actor took.
         late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
-        self._send(peer, message, number, 0 if late else None, self.delayed_s)
+        # An answer could be given when this round was reached: what delayed this actor since is no part of it.
+        done = after is not None and self._delayed_in == number
+        self._send(
+            peer, message, number, 0 if late else None, self._delayed_before_s if done else self.delayed_s
+        )
 
     def tell_all(self, peers: Iterable[str], message: object) -> None:
         """Tell all peers the same message of this round; who asks for it without being one gets it, too."""
@@ -217,6 +222,7 @@ class RoundMessages:
         marks = [mark_of(envelope) for envelope in found]
         due_s = [mark.delayed_s if mark.repeat is None else math.inf for mark in marks]
         excess_s = waited_s - self._actor.round_trips.usual_s(names, kind)
-        before_s = self.delayed_s if self._delayed_in == self.number else 0.0
-        self._delayed_in = self.number
+        if self._delayed_in != self.number:
+            self._delayed_before_s, self.delayed_s = self.delayed_s, 0.0
+        before_s, self._delayed_in = self.delayed_s, self.number
         self.delayed_s = before_s + max(0.0, min(excess_s, max(due_s, default=0.0)))
