@@ -78,11 +78,10 @@ class RoundMessages:
         kept[peer] = [*[told for told in kept.get(peer, [])[-1:] if told[0] < number], (number, message)]
         # The answer to a question that was told again says nothing of how long this actor took.
         late = after is not None and self._handled_late.pop((after.__name__, peer), None) == number
-        # An answer could be given when this round was reached: what delayed this actor since is no part of it.
-        done = after is not None and self._delayed_in == number
-        self._send(
-            peer, message, number, 0 if late else None, self._delayed_before_s if done else self.delayed_s
-        )
+        # An answer could be given when this round was reached: delays since then are not in it.
+        waited = after is not None and self._delayed_in == number
+        delayed_s = self._delayed_before_s if waited else self.delayed_s
+        self._send(peer, message, number, 0 if late else None, delayed_s)
 
     def tell_all(self, peers: Iterable[str], message: object) -> None:
         """Tell all peers the same message of this round; who asks for it without being one gets it, too."""

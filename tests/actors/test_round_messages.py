@@ -72,7 +72,7 @@ class Both(Actor):
     async def on_message(self, message: object, sender: str) -> None:
         assert isinstance(message, Query)
         self.handled.append(message.number)
-        self.rounds.tell(sender, Reply(message.number), message.number)
+        self.rounds.tell(sender, Reply(message.number), message.number, after=Query)
 
 
 def play(
