@@ -88,7 +88,6 @@ def lone_server(kind: type[RoundServer], settings: RoundSettings, *clients: str)
     context = ClientContext(
         InMemoryTransport(),
         Known(list(clients)),  # type: ignore[arg-type]
-        clients,
         np.random.default_rng(0),
         0,
         lambda name, value: None,

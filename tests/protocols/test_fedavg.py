@@ -144,7 +144,6 @@ def test_how_many_clients_are_sampled(fraction: float, clients: int, count: int)
     context = ClientContext(
         InMemoryTransport(),
         Known(names),
-        tuple(names),
         np.random.default_rng(0),
         0,
         lambda name, value: None,
