@@ -51,6 +51,7 @@ from sim.world.churn.processes import ChurnProcess
 if TYPE_CHECKING:
     from protocols.framework.client import Client
 
+_PROBLEMS_SHOWN, _VALUE_SHOWN = 20, 300  # of a file that may be wrong altogether
 _SEED = "run.seed"
 _FILES = (
     "clients.topology.file",
@@ -291,8 +292,10 @@ def _refusal(found: Iterable[SettingError], stated: Mapping[str, str]) -> UserEr
     """One line for each problem: key, value, what is allowed."""
     lines = []
     for problem in found:
-        value = "" if problem.value is None else f" = {show(problem.value)}"
+        said = "" if problem.value is None else f" = {show(problem.value)}"
+        said = said if len(said) <= _VALUE_SHOWN else f"{said[:_VALUE_SHOWN]}..."
         options = [option for key, option in stated.items() if overlap(key, problem.key)]
         origin = f" (from {options[-1]})" if options else ""
-        lines.append(one_line(f"{problem.key}{value}{origin}: {problem.problem}"))
-    return UserError("\n".join(lines))
+        lines.append(one_line(f"{problem.key}{said}{origin}: {problem.problem}"))
+    more = len(lines) - _PROBLEMS_SHOWN
+    return UserError("\n".join(lines[:_PROBLEMS_SHOWN] + ([f"and {more} more problems"] if more > 0 else [])))

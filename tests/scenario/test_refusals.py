@@ -308,3 +308,11 @@ def test_the_command_itself_shows_no_traceback(tmp_path: Path, kind: str) -> Non
     assert finished.stdout == ""
     assert finished.stderr.startswith(f"{path}: {complaint}")
     assert finished.stderr.count("\n") == 1
+
+
+def test_of_very_many_problems_the_first_are_told(tmp_path: Path, runner: CliRunner) -> None:
+    unknown = "".join(f"unknown{number} = {number}\n" for number in range(99))
+    file = write(tmp_path, SMALL.replace("[model]\n", f"[model]\n{unknown}"))
+    result = runner.invoke(app, ["check", str(file)])
+    *told, last = result.output.splitlines()
+    assert result.exit_code == 2 and len(told) == 20 and last.endswith("and 79 more problems")
