@@ -93,7 +93,13 @@ def round_trips(source: str, key: str, folder: DataFolder) -> tuple[NDArray[np.f
     file = folder.trace(key, "net-latency", name)
     arrays = file.arrays(medians[0], slices[0])
     for array, (array_name, units_per_s) in zip(arrays, (medians, slices), strict=True):
+        nodes = arrays[0].shape[:1] * 2
+        if array.shape[-2:] != nodes or array.ndim != (2 if array is arrays[0] else 3):
+            wanted = "(nodes, nodes), or (slices, nodes, nodes)"
+            raise file.refusal(f"has the shape {array.shape}; must be {wanted}", array_name)
         file.require_numbers(array_name, array, least=0, most=LATENCY_MAX_S * units_per_s)
+        if not array.any():
+            raise file.refusal("is 0 everywhere; must have a time that was measured", array_name)
     medians_s, slices_s = (
         array.astype(np.float64) / units for array, (_, units) in zip(arrays, (medians, slices), strict=True)
     )
