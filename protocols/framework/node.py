@@ -41,6 +41,7 @@ class CurrentModel:
     params: Vector | None
 
 
+_new_request = tuple.__new__
 _FOR_EVERY_NODE = frozenset({AreYouThere, CurrentModel, ModelWanted, RepeatRequest})
 
 
@@ -256,7 +257,10 @@ class Node(Actor):
                     self._finish()
                 return start - start
             steps = int(left)
-        request = TrainRequest(start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+        # Half of what TrainRequest(...) takes, and every step of a run passes here.
+        request = _new_request(
+            TrainRequest, (start, steps, proximal, learning_rate, fresh_optimizer, on, weights)
+        )
         trained = await self.compute.train(request)
         if self.finished:
             self._finish()  # it was the last job that was under way
