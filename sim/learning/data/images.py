@@ -165,4 +165,5 @@ def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = np.arange(256) / 255
     pixels = counts.sum(axis=1)
     mean = counts @ values / pixels
-    return mean, np.sqrt(counts @ values**2 / pixels - mean**2)
+    variance = counts @ values**2 / pixels - mean**2  # of a constant channel it may round to less than 0
+    return mean, np.sqrt(np.maximum(variance, 0.0))
