@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import cast
 
 from protocols.cobo.settings import CoBoSettings
 from protocols.framework.client import Client
@@ -38,9 +39,7 @@ class PairWeights(Component):
 
     def step(self, ours: Vector, theirs: Vector) -> Scalar:
         """gamma <g_i(z), g_k(z)>: how far a weight moves by the two gradients at the midpoint z (eq. 4)."""
-        settings = self.client.settings
-        assert isinstance(settings, CoBoSettings)
-        return settings.gamma * self.client.dot(ours, theirs)
+        return cast(CoBoSettings, self.client.settings).gamma * self.client.dot(ours, theirs)
 
     def ascend(self, peer: str, step: Scalar) -> None:
         """One projected gradient step on the weight of `peer` (eq. 4); on the simplex strangers have none."""
