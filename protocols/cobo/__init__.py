@@ -17,19 +17,20 @@ Asynchronous (nobody waits): a client trains with proximal terms towards the las
 peer, however old. To update w_ij it asks that one peer, which evaluates its gradient at the midpoint and
 sends it back with its model; the asker does the same, moves the weight, and tells the peer by how much. Each
 end starts an update with half the pair's probability per iteration. An update that is sampled while an
-earlier one is under way, or that fails because messages were lost, is owed: this end starts it later. Nothing
-is ever locked: both ends may be at updates of their pair at the same time, and each counts
-(`protocols.shared.pair_ledger`).
+earlier one is under way, or that fails because messages were lost, is owed: the next pair of gradients makes
+all updates that both ends owe, each by the same step. Nothing is ever locked: both ends may be at updates of
+their pair at the same time, and each counts (`protocols.shared.pair_ledger`).
 
 In bad weather (options of this form; what they bring is measured in docs/protocols.md):
 - `fading`: the k-th proximal term in a row with one and the same model weighs 1/k, so that the old model of a
   slow, cut off or dead peer holds nobody back.
 - `evidence`: until a pair has made 1/`evidence` of the updates expected from the iterations of its slower
-  end, its proximal term and its edge in the learned graph are scaled by the part that it has made. w = 1 at
-  the start means that nobody knows: who is too slow, or hears too little, to find out must not be pulled by
-  all.
-- `gradients_when_behind`: a client that is slower than its peers (median) spends its device on itself rather
-  than on their pairs (`protocols.shared.pace`).
+  end, by two gradients of each end or more, its proximal term and its edge in the learned graph are scaled by
+  the part that it has made. w = 1 at the start means that nobody knows: who is too slow, or hears too little,
+  to find out must not be pulled by all.
+- `share_for_peers`: a client that is less than half as fast as its peers (median) spends this share of its
+  device's time on pairs, as long as some are undecided: with whom it has met least comes first. It says so
+  with its models, and its peers leave the choice to it (`protocols.shared.pace`).
 
 Differences to the paper:
 - Time-dependent sampling is 1/t per pair, as in the paper; the authors' code uses `sampling_scale = 2` (2/n),

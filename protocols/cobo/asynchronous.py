@@ -1,22 +1,25 @@
 """CoBo's clients without rounds: nobody waits, and updates of pairs are asked for, answered and owed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.message import PeerUnavailable, RemoteError
-from protocols.cobo.messages import LatestModel, PairAnswer, PairDeclined, PairRequest, PairResult
+from protocols.cobo.messages import LatestModel, PairAnswer, PairRequest, PairResult
 from protocols.cobo.pairs import PairWeights
 from protocols.cobo.settings import CoBoSettings, expected_updates, pair_probability
 from protocols.framework.client import Client
 from protocols.framework.vectors import Scalar, Vector
-from protocols.shared.pace import HelpBudget
+from protocols.shared.pace import TimeForPeers
 from protocols.shared.pair_ledger import Account, Ledger
 from protocols.shared.silence import Silence
 
-OWED_MAX = 10
+OWED_MAX = 30
 """Updates of a pair that an end can owe; what was called for beyond these is not made up for."""
 ATTEMPTS = 2
 """How often a request is sent; when both are overdue (`round_trips`) it is given up, and stays owed."""
+MEETINGS = 2
+"""Gradients of both ends by which a pair's weight counts wholly; one alone may be far off."""
 
 
 @dataclass
@@ -24,17 +27,18 @@ class PairState:
     """What a client knows of one peer.
 
     `ledger`: the updates of their weight. `latest`: the peer's last model, towards which it has pulled this
-    client `pulled` times. `owed`: updates that the sampling has called for and that this end has yet to make.
-    `asking`: an update is in progress. `declined`: the peer has refused one, since when neither its model
-    came nor the pair was sampled.
+    client `pulled` times. `owed`: updates that the sampling has called for and that this end has yet to make;
+    `offered`: those of them that the peer was last told of, to make them with its own. `meetings`: how often
+    both have computed gradients. `asking`: an update is in progress.
     """
 
     ledger: Ledger
     latest: LatestModel | None = None
     pulled: int = 0
     owed: int = 0
+    offered: int = 0
+    meetings: int = 0
     asking: bool = False
-    declined: bool = False
 
 
 class CoBoAsynchronous(Client):
@@ -47,7 +51,7 @@ class CoBoAsynchronous(Client):
         self.weights_are_shares = self.settings.domain == "simplex"
         self.pairs = PairWeights(self, simplex=self.settings.domain == "simplex")
         self.known = {peer: PairState(Ledger(self.name < peer)) for peer in self.peers}
-        self.help = HelpBudget(self, self.settings.gradients_when_behind)
+        self.peer_time = TimeForPeers(self)
         self.silence = Silence(self, self.settings.patience)
 
     def pair_with(self, peer: str) -> PairState:
@@ -60,9 +64,13 @@ class CoBoAsynchronous(Client):
         """Train near the models last received, pass the own one on, start updates of some pairs."""
         update = await self.train(self.settings.local_steps, proximal=self.proximal())
         self.params = self.params + update
+        self.earn_time()
         if self.settings.exchange == "all":
             for peer in self.peers:
-                self.tell(peer, LatestModel(self.params, self.now, self.iterations + 1))
+                self.tell(
+                    peer,
+                    LatestModel(self.params, self.now, self.iterations + 1, not self.peer_time.is_behind),
+                )
         self.sample_pairs()
 
     def proximal(self) -> list[tuple[float | Scalar, Vector]]:
@@ -79,7 +87,7 @@ class CoBoAsynchronous(Client):
         return proximal
 
     def evidence(self, peer: str) -> float:
-        """How much a pair's weight counts, from 0 to 1: the updates made, divided by those expected by now.
+        """How much a pair's weight counts, from 0 to 1: updates made, divided by those expected by now.
 
         By the iterations of the slower end, since a newcomer or a slow client cannot have made more.
         """
@@ -88,7 +96,7 @@ class CoBoAsynchronous(Client):
             return 1.0
         iterations = min(self.iterations, pair.latest.iterations)
         wanted = expected_updates(self.settings, iterations, len(self.peers) + 1) / self.settings.evidence
-        return min(1.0, pair.ledger.steps_in_all / wanted) if wanted > 1 else 1.0
+        return min(1.0, pair.ledger.steps_in_all / wanted, pair.meetings / MEETINGS) if wanted > 1 else 1.0
 
     def forget_strangers(self) -> None:
         """Whoever is no peer has no proximal term: its model would be too old once it is one again."""
@@ -106,46 +114,80 @@ class CoBoAsynchronous(Client):
     # --- updates of pairs -----------------------------------------------------------------------------------
 
     def sample_pairs(self) -> None:
-        """Start updates of the pairs that are sampled now, or are still owed."""
-        count = len(self.peers)
-        probability = pair_probability(self.settings, self.iterations + 1, count + 1)
-        self.help.earn(pair_probability(self.settings, 1, count + 1) * count)
-        known = [(peer, self.pair_with(peer)) for peer in self.peers]
-        for _, pair in known:
+        """Start updates of the pairs that are sampled now or still owed, and of those that need one most."""
+        probability = pair_probability(self.settings, self.iterations + 1, len(self.peers) + 1)
+        for peer in self.peers:
             if self.rng.random() < probability / 2:
+                pair = self.pair_with(peer)
                 pair.owed = min(pair.owed + 1, OWED_MAX)
-                pair.declined = False
-        # Those that are owed most first: a client that is behind has not time for all.
-        for peer, pair in sorted(known, key=lambda named: -named[1].owed):
-            if pair.owed and not pair.asking and not pair.declined and self.help.suffices:
+        for peer in self.undecided() + self.owed():
+            pair = self.pair_with(peer)
+            if self.peer_time.suffices and not pair.asking:
                 pair.asking = True
-                self.help.spend()
+                self.peer_time.spend()
                 self.spawn(self.update_pair(peer, pair))
 
+    def owed(self) -> list[str]:
+        """With whom updates are owed, most first; who is behind the others is left to choose by itself."""
+        owed = [peer for peer in self.peers if self.pair_with(peer).owed and self.takes_requests(peer)]
+        return sorted(owed, key=lambda peer: -self.pair_with(peer).owed)
+
+    def takes_requests(self, peer: str) -> bool:
+        """Whether a peer does what it is asked for; from whom nothing came yet is slow, or not there."""
+        latest = self.pair_with(peer).latest
+        if latest is None:
+            return self.settings.exchange == "sampled" or self.silence.is_silent(peer)
+        return latest.takes_requests
+
+    def undecided(self) -> list[str]:
+        """The pairs in which a gradient decides most if there is not time for all, the best ones first.
+
+        A weight of 0 has said that the peer does not help. Of the others, who has met least is known least.
+        """
+        if not self.peer_time.is_behind:
+            return []
+        undecided = [peer for peer in self.peers if float(self.pairs.weight(peer)) > 0.0]
+        return sorted(undecided, key=lambda peer: self.pair_with(peer).meetings)
+
+    def earn_time(self) -> None:
+        """An iteration's training is over.
+
+        If this client is behind, the more often all undecided pairs have met, the smaller is the share of its
+        time for them: as the error of a mean of so many gradients.
+        """
+        meetings = sum([self.pair_with(peer).meetings for peer in self.undecided()[:1]])
+        share = self.settings.share_for_peers / math.sqrt(1 + meetings)
+        count = len(self.peers)
+        called_for = pair_probability(self.settings, self.iterations + 1, count + 1) * count
+        self.peer_time.earn(self.settings.local_steps, share, called_for)
+
     async def update_pair(self, peer: str, pair: PairState) -> None:
-        """Ask one peer for its gradient at our midpoint, and move our weight."""
+        """Ask one peer for its gradient at our midpoint, and move our weight by all updates that are owed."""
         asked_s, patience = self.now, self.settings.patience
         try:
             sent = self.params
-            request = PairRequest(sent, self.now, self.iterations, self.account(peer))
-            answer = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
-            if isinstance(answer, PairAnswer):
-                pair.owed -= 1
-                gradient = await self.gradient((sent + answer.params) / 2)
-                step = self.pairs.step(gradient, answer.gradient)
+            request = PairRequest(
+                sent, self.now, self.iterations, not self.peer_time.is_behind, self.account(peer)
+            )
+            answer: PairAnswer | None = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
+            if answer is None:  # it has no time
+                self.peer_time.refund()
+                return
+            gradient = await self.gradient((sent + answer.params) / 2)
+            step = self.pairs.step(gradient, answer.gradient)
+            for _ in range(max(1, pair.owed + answer.owed)):
                 self.pairs.ascend(peer, step)
                 pair.ledger.note(step)
-                self.tell(peer, PairResult(self.account(peer)))
-            else:
-                pair.declined = True
-                self.help.refund()
+            pair.owed = 0
+            pair.meetings += 1
+            self.tell(peer, PairResult(self.account(peer)))
         except PeerUnavailable:
-            self.help.refund()
+            self.peer_time.refund()
             if self.now - asked_s >= patience:  # one update less, instead of asking for ever
-                pair.owed -= 1
+                pair.owed = max(0, pair.owed - 1)
             self.silence.suspect_if_silent(peer)
         except RemoteError:
-            self.help.refund()
+            self.peer_time.refund()
             self.suspect(peer)
         finally:
             pair.asking = False
@@ -156,20 +198,27 @@ class CoBoAsynchronous(Client):
 
     async def on_message(self, message: object, sender: str) -> object:
         match message:
-            case PairRequest():
+            case PairRequest() if self.peer_time.has_credit or self.finished:
                 return self.spawn(
                     self.answer_pair(message, sender)
                 )  # a gradient must not block other messages
         return None
 
-    async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer | PairDeclined:
-        """Gradient at the midpoint with the asker."""
-        if not (self.help.suffices or self.finished):
-            return PairDeclined()
-        self.help.spend()
-        sent, time, iterations = self.params, self.now, self.iterations
+    async def answer_pair(self, request: PairRequest, sender: str) -> PairAnswer:
+        """Gradient at the midpoint with the asker, and how many updates this end owes."""
+        self.peer_time.spend()
+        pair, sent, time, iterations = self.pair_with(sender), self.params, self.now, self.iterations
         gradient = await self.gradient((sent + request.params) / 2)
-        return PairAnswer(sent, time, iterations, gradient, self.account(sender))
+        pair.offered = 0 if pair.asking else pair.owed
+        return PairAnswer(
+            sent,
+            time,
+            iterations,
+            not self.peer_time.is_behind,
+            gradient,
+            self.account(sender),
+            pair.offered,
+        )
 
     def heard(self, message: object, sender: str) -> bool:
         """Models count from their arrival on, whatever this client is doing."""
@@ -178,18 +227,24 @@ class CoBoAsynchronous(Client):
             return done
         pair = self.pair_with(sender)
         if isinstance(message, LatestModel):
-            self.help.met(sender, message.time, message.iterations)
-            pair.declined = False
+            self.peer_time.met(sender, message.time, message.iterations)
             if pair.latest is None or message.time > pair.latest.time:
                 # The model alone: a request or an answer would keep its account and gradient alive.
-                pair.latest, pair.pulled = LatestModel(message.params, message.time, message.iterations), 0
+                pair.latest, pair.pulled = (
+                    LatestModel(message.params, message.time, message.iterations, message.takes_requests),
+                    0,
+                )
         if isinstance(message, PairRequest | PairAnswer | PairResult):
             self.settle(sender, message.account)
         return done or type(message) in (LatestModel, PairResult)
 
     def settle(self, peer: str, account: Account) -> None:
         """Make up for what this end has missed of the pair's updates."""
-        news = self.pair_with(peer).ledger.settle(account)
+        pair = self.pair_with(peer)
+        news = pair.ledger.settle(account)
+        if news.steps:
+            pair.owed, pair.offered = max(0, pair.owed - pair.offered), 0
+            pair.meetings += 1
         if not self.pairs.simplex and news.value is not None:
             self.pairs.replace(peer, news.value)
         else:

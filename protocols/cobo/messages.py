@@ -13,6 +13,7 @@ class LatestModel:
     params: Vector
     time: float
     iterations: int
+    takes_requests: bool
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,7 @@ class PairAnswer(LatestModel):
 
     gradient: Vector
     account: Account
-
-
-@dataclass(frozen=True)
-class PairDeclined:
-    """The sender has no time for pairs now, being behind the others."""
+    owed: int
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from actors.settings.base import SettingError, default
-from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Weight
+from actors.settings.quantities import Count, PositiveDuration, PositiveWeight, Share, Weight
 from protocols.framework.requirements import ProtocolSettings
 
 
@@ -44,9 +44,9 @@ class CoBoSettings(ProtocolSettings):
     evidence: Weight = 2.0
     """Asynchronous: a pair's weight counts min(1, `evidence` times the updates made, over those expected by
     the iterations of its slower client); 0: wholly from the start, as in rounds."""
-    gradients_when_behind: Weight = 1.0
-    """Asynchronous: a client that is s < 1 times as fast as its peers (median) computes at most this times
-    s/(1 - s) of the gradients for its pairs that an iteration calls for."""
+    share_for_peers: Share = 1 / 3
+    """Asynchronous: the share of its device's time that a client spends on gradients for its pairs at most,
+    if it is less than half as fast as its peers (median)."""
     patience: PositiveDuration = default("1 min")
     """How long a silent peer is waited for before it is suspected; what is lost is repeated long before."""
 

@@ -14,7 +14,7 @@ from protocols.federico.messages import ModelRequest, RequestedModel, WeightedUp
 from protocols.federico.settings import FedericoSettings
 from protocols.framework.client import Client
 from protocols.framework.vectors import Vector
-from protocols.shared.pace import LOSS_SHARE, HelpBudget
+from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
@@ -34,7 +34,7 @@ class FedericoAsynchronous(Client):
         self.round_trips.wait_at_first(self.settings.patience)
         self.silence = Silence(self, self.settings.patience)
         self.collaborators = Collaborators(self, self.settings)
-        self.help = HelpBudget(self, self.settings.gradients_when_behind)
+        self.peer_time = TimeForPeers(self)
         # Who is chosen, with its model if it has come.
         self.places: dict[str, RequestedModel | None] = {}
         self.over: list[str] = []  # places that are free from the next iteration on
@@ -44,14 +44,14 @@ class FedericoAsynchronous(Client):
     async def run(self) -> None:
         self.places.clear()  # of a former life, whose questions ended with it
         self.over.clear()
-        self.help.paces.clear()
-        self.help.earn_at(None, self.called_for)
+        self.peer_time.paces.clear()
+        self.earn_time()
         await super().run()
 
     async def step(self) -> None:
         """Evaluate and train the models that have come, and return each update to its model's owner."""
         if await train_first(self, self.settings):
-            self.help.earn(self.called_for)
+            self.earn_time()
             return
         self.fill_places()
         models = await self._evaluated_candidates()
@@ -59,14 +59,14 @@ class FedericoAsynchronous(Client):
         for name, share in self.collaborators.worth_training(models).items():
             if name == self.name:
                 share = self.own_share(share)
-            elif not self.help.afford(steps_of(self, self.settings)):
+            elif not self.peer_time.try_spend(steps_of(self, self.settings)):
                 continue
             update = await train_by_weight(self, self.settings, name, models[name], share)
             if name == self.name:
                 self.params = self.params + update
             elif self.is_peer(name):
                 self.spawn(self.return_update(name, WeightedUpdate(update, self._model_time(name))))
-        self.help.earn(self.called_for)
+        self.earn_time()
 
     def fill_places(self) -> None:
         """Choose candidates for the places that are free, and ask for their models."""
@@ -78,11 +78,13 @@ class FedericoAsynchronous(Client):
             others.remove(self.name)
         free = min(self.settings.neighbours - len(self.places), len(others))
         own_first = not self.judges_itself  # by turns, if there is not time for all
-        self.judges_itself = own_first and self.help.afford(self.loss_cost)
+        self.judges_itself = own_first and self.peer_time.try_spend(self.loss_cost)
         chosen = self.collaborators.choose(
-            others, sum([self.help.afford(self.loss_cost) for _ in range(free)])
+            others, sum([self.peer_time.try_spend(self.loss_cost) for _ in range(free)])
         )
-        self.judges_itself = self.judges_itself or (not own_first and self.help.afford(self.loss_cost))
+        self.judges_itself = self.judges_itself or (
+            not own_first and self.peer_time.try_spend(self.loss_cost)
+        )
         if not (self.settings.own_competes and (chosen or self.places)):
             chosen = [self.name, *chosen]
         for name in chosen:
@@ -97,7 +99,7 @@ class FedericoAsynchronous(Client):
             request = ModelRequest(self.iterations, self.now)
             answer: RequestedModel = await self.ask(peer, request, timeout=patience, attempts=ATTEMPTS)
             self.observe("staleness", self.now - answer.time)
-            self.help.met(peer, answer.time, answer.iterations)
+            self.peer_time.met(peer, answer.time, answer.iterations)
             self.places[peer] = answer
         except (PeerUnavailable, RemoteError):
             self.over.append(peer)
@@ -148,7 +150,7 @@ class FedericoAsynchronous(Client):
     async def on_message(self, message: object, sender: str) -> object:
         match message:
             case ModelRequest(iterations, time):
-                self.help.met(sender, time, iterations)
+                self.peer_time.met(sender, time, iterations)
                 return RequestedModel(self.params, self.now, self.iterations)
             case WeightedUpdate(update, time):
                 self.observe("staleness", self.now - time)
@@ -162,17 +164,18 @@ class FedericoAsynchronous(Client):
         """What it costs to evaluate a model, in gradients."""
         return LOSS_SHARE * (1 if self.settings.losses_on == "batch" else self.compute.steps_per_epoch)
 
-    @property
-    def called_for(self) -> float:
-        """What all M models of others cost in an iteration, and to evaluate the own one, in gradients."""
-        return self.settings.neighbours * (self.loss_cost + steps_of(self, self.settings)) + self.loss_cost
+    def earn_time(self) -> None:
+        """An iteration is over, which calls for work on M models of others; or none has begun yet."""
+        steps = steps_of(self, self.settings)
+        called_for = self.settings.neighbours * (self.loss_cost + steps) + self.loss_cost
+        self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     def own_share(self, weight: float) -> float:
         """What a client trains its own model by, of which it has that weight.
 
         One that is slow trains it by itself: the others do so for those of their own pace.
         """
-        pace = self.help.own_pace
+        pace = self.peer_time.pace
         return weight if pace is None else max(weight, 1.0 - pace)
 
     # --- for the observer -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Weight
+from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Share
 from protocols.shared.silence import PatienceSettings
 
 
@@ -45,9 +45,9 @@ class FedericoSettings(PatienceSettings):
     predict: Literal["mixture", "own"] = "mixture"
     """What a client is judged by: the predictions of its candidates' models, averaged by their weights, or
     its own model, as always where there are no classes."""
-    gradients_when_behind: Weight = 1.0
-    """Asynchronous: gradients for others' models that a client which is s < 1 times as fast as its peers
-    (median) computes in an iteration at most: so many, times s/(1 - s), times what all M would take."""
+    share_for_peers: Share = 1 / 3
+    """Asynchronous: the share of its device's time that a client spends on models of others at most,
+    if it is less than half as fast as its peers (median)."""
 
     @property
     def own_competes(self) -> bool:

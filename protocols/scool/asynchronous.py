@@ -37,7 +37,7 @@ class SCooLAsynchronous(Client):
             update = await self.descent.train(0)
             await posterior.infer(self.params + update, evaluations.published[-1].sketch)
             self.params = self.descent.combined(update)
-        evaluations.help.earn(evaluations.cost * len(posterior.targets()))
+        evaluations.earn_time()
         for peer in evaluations.asked_now():
             self.spawn(evaluations.ask(peer, evaluations.request(peer, self.params, 0)))
         posterior.share()
@@ -46,7 +46,7 @@ class SCooLAsynchronous(Client):
         match message:
             case EvaluationRequest():
                 self.posterior.listen(sender, message.beliefs)
-                self.evaluations.help.met(sender, message.time, message.iterations)
+                self.evaluations.peer_time.met(sender, message.time, message.iterations)
                 # A loss holds up no other message.
                 return self.spawn(self.evaluations.evaluated(message, sender))
             case Shared():

@@ -13,7 +13,7 @@ from protocols.scool.messages import Beliefs, EvaluationRequest, PeerEvaluation
 from protocols.scool.posterior import PeerState, Posterior
 from protocols.scool.priors import AttentionPrior
 from protocols.scool.settings import SCooLSettings
-from protocols.shared.pace import LOSS_SHARE, HelpBudget
+from protocols.shared.pace import LOSS_SHARE, TimeForPeers
 from protocols.shared.silence import Silence
 
 ATTEMPTS = 2
@@ -48,7 +48,7 @@ class PeerEvaluations(Component):
         self.settings = settings
         self.posterior = posterior
         self.in_rounds = settings.mode == "synchronous"
-        self.help = HelpBudget(client, settings.gradients_when_behind)
+        self.peer_time = TimeForPeers(client)
         self.silence = Silence(client, settings.patience)
         client.round_trips.wait_at_first(settings.patience)
         self.progress_made = client.params - client.params
@@ -57,12 +57,12 @@ class PeerEvaluations(Component):
 
     def life_began(self) -> None:
         self.posterior.known.clear()  # of a life before: what peers did since must not count as one step
-        self.help.paces.clear()
-        self.help.earn_at(None, self.cost * len(self.client.peers))
+        self.peer_time.paces.clear()
+        self.earn_time()
 
     def peer_changed(self, peer: str, up: bool) -> None:
         if not up:
-            self.help.paces.pop(peer, None)
+            self.peer_time.paces.pop(peer, None)
 
     def budget_spent(self) -> None:
         self.news.set()  # whoever waits for a later round gets the last one
@@ -104,9 +104,9 @@ class PeerEvaluations(Component):
             if client.finished:  # with what has come since
                 latest = replace(latest, progress=self.progress)
         loss = gradient = None
-        has_time = self.in_rounds or self.help.suffices or client.finished  # in rounds all wait anyway
+        has_time = self.in_rounds or self.peer_time.suffices or client.finished  # in rounds all wait anyway
         if request.params is not None and has_time:
-            self.help.spend(self.cost)
+            self.peer_time.spend(self.cost)
             loss = await client.loss(request.params, on=self.settings.judged_on)
             if self.settings.cross_gradients == "exact":
                 gradient = await client.gradient(request.params)
@@ -176,9 +176,14 @@ class PeerEvaluations(Component):
     def note(self, peer: str, evaluation: PeerEvaluation) -> None:
         """Remember an answer."""
         known = self.posterior.peer(peer)
-        self.help.met(peer, evaluation.time, evaluation.iterations)
+        self.peer_time.met(peer, evaluation.time, evaluation.iterations)
         known.answered(evaluation)
         self.posterior.listen(peer, evaluation.beliefs)
+
+    def earn_time(self) -> None:
+        """An iteration is over, in which each peer asks once; or none has begun yet."""
+        steps, called_for = steps_of(self.client, self.settings), self.cost * len(self.client.peers)
+        self.peer_time.earn(steps, self.settings.share_for_peers, called_for)
 
     @property
     def cost(self) -> float:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Weight
+from actors.settings.quantities import Count, CountOrZero, PositiveWeight, Share, Weight
 from protocols.shared.silence import PatienceSettings
 
 Probability = Annotated[float, Field(gt=0, lt=1)]
@@ -72,6 +72,6 @@ class SCooLSettings(PatienceSettings):
     consulted: Count | None = None
     """So many of the peers are asked in an iteration, those that were asked least often; by default as many
     as take a twentieth of the time of its training to answer, but at least twenty. With fixed weights all."""
-    gradients_when_behind: Weight = 1.0
-    """Asynchronous: what a client that is s < 1 times as fast as its peers (median) computes for them in an
-    iteration at most: so many, times s/(1 - s), times what they would ask of one as fast as they are."""
+    share_for_peers: Share = 1 / 3
+    """Asynchronous: the share of its device's time that a client spends on its peers' requests at most,
+    if it is less than half as fast as its peers (median)."""

@@ -1,7 +1,7 @@
-"""How fast a client is beside its peers, and how many gradients for others it has time for.
+"""How fast a client is beside its peers, and how much of its device's time is for them.
 
-A client that is slower than its peers keeps its device for itself: those who do 1/s iterations while it does
-one would otherwise take all of its time.
+A client that is slower than its peers keeps most of its device for itself: those who do 1/s iterations while
+it does one would otherwise take all of its time.
 """
 
 import math
@@ -15,6 +15,8 @@ LOSS_SHARE = 1 / 3
 """Of the time of a gradient, that a loss takes on as many samples."""
 BURST = 2.0
 """Gradients that a client can save up at least."""
+BEHIND = 0.5
+"""A client is behind if it does fewer iterations per second than so many of its peers' (median)."""
 
 
 @dataclass
@@ -40,24 +42,28 @@ class PeerPace:
         return (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
 
 
-class HelpBudget(Component):
-    """The gradients that a client computes for others: earned with each iteration, spent with each gradient.
+class TimeForPeers(Component):
+    """The gradients that a client computes for its peers: earned by its own training, spent one by one.
 
-    Whoever is s < 1 times as fast as its peers (median) earns `share` times s/(1 - s) of the gradients that
-    an iteration calls for. There is no limit from s = 1 on. As long as s is not known, it is twice what is
-    called for.
+    A client that is `BEHIND` its peers (median) spends at most a share of its device's time on them. Others
+    have no limit. The unit is the time of a gradient, which is that of a training step.
     """
 
-    def __init__(self, client: Client, share: float) -> None:
+    def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self.share = share
         self.left = BURST
         self.limit = BURST
+        self.pace: float | None = None  # beside the peers, None: nobody knows
         self.paces: dict[str, PeerPace] = {}
         self._began_s, self._iterations_before = 0.0, 0
 
     def life_began(self) -> None:
         self._began_s, self._iterations_before = self.client.now, self.client.iterations
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether this client is so slow that it has to choose what it does for its peers."""
+        return self.pace is not None and self.pace < BEHIND
 
     def met(self, peer: str, time_s: float, iterations: int) -> None:
         """`peer` had done so many iterations at that time."""
@@ -77,20 +83,19 @@ class HelpBudget(Component):
         done = self.client.iterations + 1 - self._iterations_before
         return done / duration_s / statistics.median(known)
 
-    def earn(self, called_for: float) -> None:
-        """An iteration's training is over.
+    def earn(self, steps: float, share: float, called_for: float) -> None:
+        """An iteration of so many training steps is over.
 
-        called_for: gradients that an iteration of a client as fast as its peers calls for, on average.
+        share: of the time, if this client is behind. called_for: gradients that an iteration of a client as
+        fast as its peers calls for, on average; they are doubled as long as nobody knows.
         """
-        self.earn_at(self.own_pace, called_for)
-
-    def earn_at(self, pace: float | None, called_for: float) -> None:
-        """As `earn`, of a client that is `pace` times as fast as its peers; None: nobody knows."""
-        earned = math.inf
-        if pace is None:
-            earned = max(BURST, 2.0 * called_for)
-        elif pace < 1.0:
-            earned = self.share * called_for * pace / (1.0 - pace)
+        self.pace = self.own_pace
+        if self.pace is None:
+            earned = 2.0 * called_for
+        elif self.is_behind and share < 1.0:
+            earned = steps * share / (1.0 - share)
+        else:
+            earned = math.inf
         self.limit = max(BURST, earned + 1.0)  # no part of a gradient is lost
         self.left = min(self.left + earned, self.limit)
 
@@ -99,7 +104,12 @@ class HelpBudget(Component):
         """Whether there is time for one more gradient."""
         return self.left >= 1.0
 
-    def afford(self, gradients: float) -> bool:
+    @property
+    def has_credit(self) -> bool:
+        """Whether a peer's request can be met on what will be earned."""
+        return self.left > -BURST
+
+    def try_spend(self, gradients: float) -> bool:
         """Whether there is time for so many, which are taken out then; the last ones may be on credit."""
         if not self.suffices:
             return False

@@ -31,8 +31,12 @@ class Silence(Component):
     def heard(self, message: object | None, sender: str) -> None:
         self._heard_s[sender] = self.client.now
 
-    def suspect_if_silent(self, peer: str) -> None:
-        """`peer` has not answered: suspect it if nothing else was heard of it for all the patience."""
+    def is_silent(self, peer: str) -> bool:
+        """Whether nothing was heard of `peer` for all the patience."""
         heard_s = max(self._heard_s.get(peer, -math.inf), self._began_s)
-        if self.client.now - heard_s >= self.patience:
+        return self.client.now - heard_s >= self.patience
+
+    def suspect_if_silent(self, peer: str) -> None:
+        """`peer` has not answered: suspect it if nothing else was heard of it either."""
+        if self.is_silent(peer):
             self.client.suspect(peer)

@@ -15,6 +15,31 @@ def headlines(summary: Mapping[str, Any]) -> list[str]:
     return [line for line in lines if line is not None]
 
 
+def answer(summary: Mapping[str, Any]) -> str:
+    """What the run found, in a sentence, as far as it was measured; empty if nothing was."""
+    mean = (summary.get("accuracy") or {}).get("mean")
+    parts = [] if mean is None else [f"the clients reach {text.share(mean)} on average"]
+    gains = summary.get("help") or {}
+    if mean is not None and gains.get("mean_gain") is not None:
+        better = f"{text.share(summary['better_than_alone'])} of them do better than alone"
+        parts.append(f"{better}, by {text.points(gains['mean_gain'])} points on average")
+    graph = summary.get("graph") or {}
+    if graph.get("edge_recall") is not None:
+        true = "no edge was learned"
+        if graph["edge_precision"] is not None:
+            true = f"{text.share(graph['edge_precision'])} of the learned edges are true"
+        parts.append(f"{true}, {text.share(graph['edge_recall'])} of the true ones were learned")
+    population = summary.get("population") or {}
+    if population.get("newcomers"):
+        who = f"{population['caught_up']:,} of {population['newcomers']:,} newcomers"
+        parts.append(f"{who} caught up with the others")
+    if population.get("departures"):
+        back = f"{population['recovered']:,} of {population['departures']:,} departures"
+        parts.append(f"after {back} the others were back where they had been")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
 def why_failed(summary: Mapping[str, Any]) -> str | None:
     """Why a run that has results counts as failed; None if it does not.
 

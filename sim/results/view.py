@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sim.results import text
-from sim.results.metrics import ALL, ALONE, Series
+from sim.results.metrics import ALL, ALONE, EDGE_THRESHOLD, Series
 from sim.results.population import ARRIVALS, DEPARTURES, LifecycleEvent, Panel, panel_of
 from sim.results.store.run_directory import RunDirectory
 from sim.results.trace import LIFECYCLE_EVENTS
@@ -97,6 +97,17 @@ class RunView:
         """The true cluster of each client [N], where the data have some."""
         clusters = self.get("clusters")
         return None if clusters is None else np.array(clusters, dtype=np.int64)
+
+    @property
+    def edge_threshold(self) -> float:
+        """The weight above which a peer is an edge of the learned graph."""
+        found = self.get("graph", "edge_threshold")
+        return EDGE_THRESHOLD if found is None else float(found)
+
+    @property
+    def weights_are_shares(self) -> bool:
+        """Whether a weight counts beside the largest that the same client gives."""
+        return bool(self.get("graph", "weights_are_shares"))
 
     @cached_property
     def end_s(self) -> float:

@@ -20,8 +20,6 @@ _MOST_TIMES = 60
 _MOST_LABELS = 60
 SMALL_PX = 13
 _MOST_IN_LEGEND = 12
-LEAST_SHARE = 1 / 8
-"""Weights of less than this share of the heaviest one in the run are not drawn."""
 _WIDTHS = (1.0, 1.6, 2.4, 3.4)  # of lines up to 1/4, 2/4, 3/4 and all of the heaviest weight
 _STRENGTHS = (0.25, 0.45, 0.7, 1.0)
 
@@ -93,19 +91,25 @@ def frame(figure: go.Figure, where: NDArray[np.float64]) -> None:
 
 
 def _mutual_weights(view: RunView, time_s: float) -> NDArray[np.float64]:
-    """Mean [N, N] of the weights that two clients that are up give each other, above the diagonal only."""
+    """Mean [N, N] of the weights that two clients that are up give each other, above the diagonal only.
+
+    0 where neither weight counts as an edge.
+    """
     count = len(view.clients)
     source, target, weight = view.snapshot(time_s)
     up = view.up_at(time_s)
     counted = up[source] & up[target]
     whole = np.zeros((count, count))
     whole[source[counted], target[counted]] = weight[counted]
-    return np.triu(whole + whole.T, 1) / 2
+    edges = whole > view.edge_threshold * (
+        whole.max(axis=1, keepdims=True) if view.weights_are_shares else 1.0
+    )
+    return np.triu((whole + whole.T) * (edges | edges.T), 1) / 2
 
 
 def _lines(where: NDArray[np.float64], share: NDArray[np.float64], heaviest: float) -> list[go.Scatter]:
     """The lines of one time in their four widths; share [N, N]: of the heaviest weight."""
-    one, other = np.nonzero(share > LEAST_SHARE)
+    one, other = np.nonzero(share)
     found = share[one, other]
     # Of equals a mixture: those of the first clients would look like a finding.
     kept = np.lexsort(((one * 7919 + other * 104_729) % 65_537, -found))[:MOST_LINES]

@@ -94,18 +94,19 @@ def head(view: RunView) -> dict[str, Any]:
         "headlines": [line[0].upper() + line[1:] for line in outcome.headlines(view.summary)],
         "failures": failures[:MOST_FAILURES],
         "failure_count": len(failures),
+        "answer": outcome.answer(view.summary),
         "tiles": _tiles(view),
     }
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
-    """The headline numbers that this run has: (label, value, note)."""
+    """The headline numbers that this run has, six at most: (label, value, note)."""
     tiles, accuracy, settled = [], view.get("accuracy") or {}, view.get("settled") or {}
     if accuracy.get("mean") is not None:
         spread = f"\N{PLUS-MINUS SIGN} {text.share(accuracy['std'])} over {outcome.whom(view.summary)}"
-        tiles.append(("Mean accuracy", text.share(accuracy["mean"]), spread))
-        tiles.append(("Worst 10%", text.share(accuracy["worst_decile"]), "mean of the worst clients"))
-        if settled.get("mean") is not None:
+        worst = f"worst 10 %: {text.share(accuracy['worst_decile'])}"
+        tiles.append(("Mean accuracy", text.share(accuracy["mean"]), f"{spread}; {worst}"))
+        if settled.get("mean") is not None and settled["clients"] != accuracy["clients"]:
             since = f"{settled['clients']:,} clients with {settled['iterations']:,} iterations or more"
             tiles.append(("Settled clients", text.share(settled["mean"]), since))
     elif view.measure is not None:

@@ -30,7 +30,7 @@ from sim.results.report.blocks import (
 )
 from sim.results.report.coalitions import benefit_graph, changes_table, losses_table
 from sim.results.report.distributions import latencies, staleness_spread, time_to_accuracy, times_table
-from sim.results.report.graph import LEAST_SHARE, MOST_LINES, drawn_graph
+from sim.results.report.graph import MOST_LINES, drawn_graph
 from sim.results.report.heatmaps import learned_graph
 from sim.results.report.html import document, head, help_note, ratio
 from sim.results.report.network_map import MOST_LINES as MOST_MAP_LINES
@@ -66,6 +66,10 @@ def _progress(view: RunView) -> Section:
     lead = f"The {measure.label} of the clients that are up, as the observer sees it."
     if 0 < len(view.moves) <= curves.MOST_MOVE_LINES:
         lead += f" Dotted lines mark arrivals ({curves.UP}) and departures ({curves.DOWN})."
+    if any(move.event in ARRIVALS for move in view.moves):
+        lead += (
+            " The mean falls when a client arrives: from then on its model counts, which has yet to learn."
+        )
     if models := list(view.get("models") or ()):
         lead += f" Clients have several models ({', '.join(models)}) and are judged by {models[0]}."
     figures = {
@@ -137,8 +141,8 @@ def _drawn(view: RunView) -> list[Block]:
     if (figure := drawn_graph(view)) is None:
         return []
     lead = (
-        "The wider and deeper a line, the larger the mean of the weights that two clients give each other; "
-        f"less than {text.share(LEAST_SHARE)} of the largest is not drawn, nor are more than {MOST_LINES:,}."
+        f"A line joins two clients if a weight that one gives the other is an edge, {_edge(view)}. The wider "
+        f"and deeper it is, the larger the mean of both. At most {MOST_LINES:,} are drawn."
     )
     if view.clusters is not None:
         lead += " Clients stand together in their true clusters, which give them their colours."
@@ -313,13 +317,15 @@ def _details(view: RunView) -> Section:
         rows = [(_words(key), by_key.get(key, readable)(value)) for key, value in shown.items()]
         lists.append((_words(group).capitalize(), rows))
     blocks: list[Block] = [Numbers(lists)]
-    threshold = view.get("graph", "edge_threshold")
-    if threshold is not None:
-        largest = (
-            "largest of its client" if view.get("graph", "weights_are_shares") else "largest possible one"
-        )
-        blocks.append(Paragraph(f"An edge is a weight of more than {threshold:g} times the {largest}."))
+    if view.get("graph", "edge_threshold") is not None:
+        blocks.append(Paragraph(f"An edge is a weight {_edge(view)}."))
     return Section("All numbers", blocks)
+
+
+def _edge(view: RunView) -> str:
+    """Which weights are edges of the learned graph."""
+    largest = "largest of its client" if view.weights_are_shares else "largest possible one"
+    return f"of more than {view.edge_threshold:g} times the {largest}"
 
 
 def _words(key: str) -> str:

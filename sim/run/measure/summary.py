@@ -272,7 +272,7 @@ def _settled(simulation: Simulation, accuracies: Mapping[str, float]) -> dict[st
 
 def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
     weights = simulation.observer.metrics.weights()
-    if simulation.clusters is None or not weights:
+    if not weights:
         return {"l1": None, "edge_precision": None, "edge_recall": None}
     up = simulation.clients_up
     actors = [client.actor for client in up if client.actor is not None]
@@ -280,9 +280,10 @@ def _graph(simulation: Simulation) -> dict[str, float | bool | None]:
     if are_shares:
         weights = beside_largest(weights)
     threshold = max([actor.edge_threshold for actor in actors], default=EDGE_THRESHOLD)
-    members = [client.index for client in up]
+    members, clusters = [client.index for client in up], simulation.clusters
+    found: dict[str, float | None] = {"l1": None, "edge_precision": None, "edge_recall": None}
     return {
-        **graph_summary(weights, simulation.clusters, members, threshold=threshold),
+        **(found if clusters is None else graph_summary(weights, clusters, members, threshold=threshold)),
         "edge_threshold": threshold,
         "weights_are_shares": are_shares,
     }

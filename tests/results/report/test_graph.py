@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.results.report import graph as drawing
-from sim.results.report.graph import LEAST_SHARE, drawn_graph, places, true_groups
+from sim.results.report.graph import drawn_graph, places, true_groups
 from sim.results.report.style import HUES
 from sim.results.view import RunView
 from tests.results.synthetic import write_run
@@ -47,23 +47,31 @@ def test_lines_are_as_wide_as_the_weights_that_two_clients_give_each_other(tmp_p
     times = sorted({time_s for time_s, *_ in rows})
     # Client 0 crashed at 5 min and came back at 8, client 5 left at 7.5, client 11 joined at 2.
     up = [{*range(11)}, {*range(12)}, {*range(12)}, {*range(1, 12)}, {*range(12)} - {5}]
-    means = []
+    means, edges = [], []
     for time_s, there in zip(times, up, strict=True):
-        of_pair = {}
+        of_pair, counted = {}, set()
         for _, one, other, weight in (row for row in rows if row[0] == time_s):
             if one in there and other in there:
                 pair = frozenset((f"client-{one}", f"client-{other}"))
                 of_pair[pair] = of_pair.get(pair, 0) + weight / 2
+                counted |= {pair} if weight > 0.5 else set()
         means.append(of_pair)
-    heaviest = max(max(of_pair.values()) for of_pair in means)
-    for step, of_pair in enumerate(means):
+        edges.append(counted)
+    assert 0 < len(edges[-1]) < len(means[-1])
+    heaviest = max(of_pair[pair] for of_pair, counted in zip(means, edges, strict=True) for pair in counted)
+    for step, (of_pair, counted) in enumerate(zip(means, edges, strict=True)):
         drawn = lines_of(figure, shown_by(figure, step))
-        shares = {pair: weight / heaviest for pair, weight in of_pair.items()}
-        assert drawn == {
-            pair: drawing._WIDTHS[int(np.ceil(4 * share)) - 1]
-            for pair, share in shares.items()
-            if share > LEAST_SHARE
-        }
+        shares = {pair: of_pair[pair] / heaviest for pair in counted}
+        assert drawn == {pair: drawing._WIDTHS[int(np.ceil(4 * share)) - 1] for pair, share in shares.items()}
+
+
+def test_no_line_stands_beside_a_precision_of_one_that_is_false(tmp_path):
+    """What is drawn at the end are the edges that the summary counts."""
+    view = RunView(write_run(tmp_path, **SMALL))
+    drawn = lines_of(drawn_graph(view), shown_by(drawn_graph(view), 4))
+    place = {f"client-{3 * k + i}": k for k in range(4) for i in range(3)}
+    false = [pair for pair in drawn if len({place[name] for name in pair}) == 2]
+    assert bool(false) == (view.get("graph", "edge_precision") < 1)
 
 
 def test_those_that_are_not_up_are_hollow(tmp_path):
