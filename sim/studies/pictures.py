@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,10 +46,14 @@ _STYLE: Any = {
 
 def write_pictures(comparison: Comparison, folder: Path) -> dict[str, str]:
     """Write all pictures, each as <name>.png and <name>.svg; their titles by name."""
-    import matplotlib
+    # What it finds in the current folder it obeys, be it a stranger's: here it finds what it brings.
+    package = find_spec("matplotlib")
+    assert package is not None and package.origin is not None
+    with chdir(Path(package.origin).parent / "mpl-data"):
+        import matplotlib
 
-    matplotlib.use("agg")
-    from matplotlib import pyplot
+        matplotlib.use("agg")
+        from matplotlib import pyplot
 
     drawn: dict[str, tuple[str, Callable[[], Figure | None]]] = {}
     for metric in comparison.metrics:

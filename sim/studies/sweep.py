@@ -15,6 +15,7 @@ from typing import Any
 from sim.errors import UserError
 from sim.results.report.html import share_script
 from sim.results.store.output_dir import CELL, REPORT, checkpoints
+from sim.run.process import safe_path
 from sim.run.save.progress import Pace
 from sim.run.save.provenance import version_of
 from sim.studies.cells import Plan, SweepCell
@@ -254,7 +255,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.ours, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(theirs, self._shares, self._slot), daemon=True)
-        self._process.start()
+        with safe_path():
+            self._process.start()
         theirs.close()  # so that our end tells when the process has died
 
     @property
