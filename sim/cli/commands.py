@@ -180,13 +180,12 @@ def report(
     with endings():
         _require_packages(tensorboard)
         from sim.results.report.page import write_report
-        from sim.results.store.validation import fitting_together, load_checked
+        from sim.results.store.validation import load_checked
 
         with answering(raise_interrupted):
             run = load_checked(directory)
             try:
-                with fitting_together(run):
-                    path = write_report(run)
+                path = write_report(run)
             except OSError as error:
                 stop(f"cannot write the report to {directory}: {error.strerror}", FAILED)
         typer.echo(path)

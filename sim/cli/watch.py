@@ -17,7 +17,7 @@ from sim.results import text
 from sim.results.outcome import headlines, protocol
 from sim.results.report.html import SCRIPT, rendered_page
 from sim.results.store.output_dir import HIDDEN, PROGRESS, REPORT
-from sim.studies.study import INDEX
+from sim.studies.index import INDEX
 
 ADDRESS = "127.0.0.1"
 _SHOWN = {".html", ".png", ".svg", ".csv"}

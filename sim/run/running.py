@@ -204,7 +204,7 @@ def _run(
     overwrite: bool,
     interrupts: Interrupts,
     watcher: Watcher,
-    fork: dict[str, Any] | None,
+    fork: Mapping[str, Any] | None,
     parent: pa.Table | None,
 ) -> RunResult:
     """Run to the end, and write the results; raises what ended the run before its time after that.
@@ -230,7 +230,6 @@ def _run(
     if fork is not None:
         summary["fork"] = fork
     summary["warnings"] = unawaited
-    summary["scenario_hash"] = directory.scenario_hash
     if error is not None:
         summary["ended_by"] = str(error)
     summary["finished"] = not interrupted and error is None and why_failed(summary) is None

@@ -18,8 +18,9 @@ from sim.results.kaplan_meier import Reached, known_until, survival
 from sim.results.metrics import Series
 from sim.results.palette import HUES, LIGHT
 from sim.studies.comparison import Comparison, Line, SeedGroup, is_a_number
+from sim.studies.index import Value
 from sim.studies.statistics import Estimate, curve
-from sim.studies.study import CATCH_UP, Value, at_times
+from sim.studies.study import CATCH_UP, at_times
 from sim.studies.tables import figure as shown_as
 from sim.studies.tables import is_share, name_of, scale_of, titled, unit_of
 
