@@ -194,7 +194,8 @@ def _words(error: Exception) -> str:
     """An error of a library in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return one_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": "), 4 * _SHOWN)
+        place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        return one_line(f"{place}: {problem}" if place else problem, 4 * _SHOWN)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shown(text).strip("'\"") if text else type(error).__name__
 
